@@ -320,7 +320,7 @@ class Daemon:
         }
         faults = {**shortages, **self.faults}
         path = daemon.faults_file(self.twin.state)
-        # Damaged or not: the file has only what this tick found, and is written again.
+        # A damaged file is replaced too: it has only what this tick found.
         if faults != files.read_json_if_valid(path):
             files.write_json(path, faults)
 

@@ -77,7 +77,7 @@ class LabelRequirement:
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return True if labels fulfill the requirement, as the scheduler decides."""
+        """Return True if labels match the requirement, as in the scheduler."""
         value = labels.get(self.key)
         match self.operator:
             case "In":
@@ -88,11 +88,21 @@ class LabelRequirement:
                 return value is not None
             case "DoesNotExist":
                 return value is None
-            case "Gt":
-                return value is not None and int(value) > int(self.values[0])
-            case "Lt":
-                return value is not None and int(value) < int(self.values[0])
+            case "Gt" | "Lt":
+                number = _integer(value)
+                if number is None:
+                    return False
+                bound = int(self.values[0])
+                return number > bound if self.operator == "Gt" else number < bound
         raise ValueError(f"{self.operator!r} is not an operator of a node affinity")
+
+
+def _integer(label: str | None) -> int | None:
+    """Return the integer in the value of a label; None if it is not one."""
+    try:
+        return None if label is None else int(label)
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +113,7 @@ class PendingPod:
         name: namespace and name.
         requests: requested resources.
         selector: labels that its machine must have.
-        node_terms: terms of its required node affinity, of which its machine must fulfill one; empty: any machine.
+        node_terms: terms of its required node affinity, of which its machine must match one; empty: any machine.
         tolerations: its tolerations.
         peer_labels: labels of the pods with which it must share a zone; empty: any zone.
         zones: the zones in which these peers run; empty: no peer runs, and the pod may run in any zone.
@@ -159,8 +169,8 @@ class ScalablePool:
         for key, value in pod.selector.items():
             if labels.get(key) != value:
                 return f"it has no label {key}={value}"
-        if pod.node_terms and not any(_fulfils(labels, term) for term in pod.node_terms):
-            return "its labels do not fulfil the pod's node affinity"
+        if pod.node_terms and not any(_matches_term(labels, term) for term in pod.node_terms):
+            return "its labels do not match the pod's node affinity"
         if pod.zones and self.pool.zone not in pod.zones:
             return f"it is in {self.pool.zone}, and pods that share its zone are in {', '.join(sorted(pod.zones))}"
         for taint in self.pool.all_taints:
@@ -172,8 +182,8 @@ class ScalablePool:
         return ""
 
 
-def _fulfils(labels: Mapping[str, str], term: Sequence[LabelRequirement]) -> bool:
-    """Return True if labels fulfill all requirements of a term; an empty term matches no machine."""
+def _matches_term(labels: Mapping[str, str], term: Sequence[LabelRequirement]) -> bool:
+    """Return True if labels match all requirements of a term; an empty term matches no machine."""
     return bool(term) and all(requirement.matches(labels) for requirement in term)
 
 

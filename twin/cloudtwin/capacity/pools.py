@@ -106,7 +106,7 @@ class Pool:
 
     @property
     def key(self) -> str:
-        """What identifies it in the twin."""
+        """Its unique key in the twin, from its cluster and its name."""
         return pool_key(self.cluster, self.name)
 
     @property

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from cloudtwin.providers.model import ResourceType
 from cloudtwin.providers.protocol.diff import Diff, FieldDiff, differing_paths
 from cloudtwin.providers.protocol.values import (
+    UNKNOWN,
     Object,
     Path,
     Plain,
@@ -16,12 +17,13 @@ from cloudtwin.providers.protocol.values import (
     without_nulls,
 )
 
-DIGITS = {"aws": ("-", 7), "azure-native": ("", 8)}  # separator before the digits, and their number
+# Separator before the hexadecimal digits of a generated name, and their number.
+DIGITS = {"aws": ("-", 7), "azure-native": ("", 8)}
+PREFIX_SUFFIX = 26  # characters that the AWS provider appends to a name prefix
 
 
 def with_name(
     kind: ResourceType,
-    cloud: str,
     resource: str,
     inputs: Object,
     old: Mapping[str, Plain],
@@ -31,7 +33,6 @@ def with_name(
 
     Args:
         kind: type of the resource.
-        cloud: aws or azure-native; determines the format.
         resource: name of the program's resource.
         inputs: new inputs.
         old: last inputs; empty for a new or replaced resource.
@@ -40,13 +41,17 @@ def with_name(
     naming = kind.naming
     if naming is None or not naming.generated or inputs.get(naming.property) is not None:
         return inputs
-    prefix = inputs.get(f"{naming.property}Prefix")
     name = old.get(naming.property)
     if name is None:
-        separator, digits = DIGITS[cloud]
-        digest = hashlib.sha256(seed + resource.encode()).hexdigest()[:digits]
-        prefix_text = f"{naming.start}{resource}{separator}"
-        name = (prefix if isinstance(prefix, str) else prefix_text) + digest
+        digest = hashlib.sha256(seed + resource.encode()).hexdigest()
+        separator, digits = DIGITS[_cloud(kind)]
+        prefix = inputs.get(f"{naming.property}Prefix")
+        if isinstance(prefix, str):
+            name = prefix + digest[:PREFIX_SUFFIX]
+        elif has_unknown(prefix):
+            name = UNKNOWN
+        else:
+            name = f"{naming.start}{resource}{separator}{digest[:digits]}"
     return {**inputs, naming.property: name}
 
 
@@ -84,16 +89,23 @@ def replaces(kind: ResourceType, path: Path) -> bool:
 def _same_name(
     kind: ResourceType, name: str, old: Mapping[str, Plain], new: Mapping[str, Plain]
 ) -> bool:
-    """Return True if old and new cannot coexist because both have the same name, set by the program."""
+    """Return True if old and new cannot coexist: the program sets the same name for both."""
     if kind.naming is None:
         return bool(kind.unique)  # unique by its inputs: the old resource is deleted first
     key = kind.naming.property
     new_name = new.get(key)
-    if isinstance(new_name, str) and is_generated(f"{kind.naming.start}{name}", new_name):
+    if new.get(f"{key}Prefix") is not None or is_generated(kind, name, new_name):
         return False
     return has_unknown(new_name) or old.get(key) == new_name
 
 
-def is_generated(start: str, name: str) -> bool:
-    """Return True for a generated name: a start and seven or eight hexadecimal digits."""
-    return re.fullmatch(re.escape(start) + "-?[0-9a-f]{7,8}", name) is not None
+def is_generated(kind: ResourceType, resource: str, name: Plain) -> bool:
+    """Return True for a name that `with_name` generated from the name of the program's resource."""
+    start = kind.naming.start if kind.naming else ""
+    separator, digits = DIGITS[_cloud(kind)]
+    pattern = rf"{re.escape(start + resource + separator)}[0-9a-f]{{{digits}}}"
+    return isinstance(name, str) and re.fullmatch(pattern, name) is not None
+
+
+def _cloud(kind: ResourceType) -> str:
+    return kind.token.partition(":")[0]

@@ -3,7 +3,7 @@
 The operations determine the contents of the account; this module creates the machines that follow from them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -43,13 +43,12 @@ class Effects:
         private = {"address": endpoint.address, "authority": endpoint.ca}
         return kind.cluster_outputs(resource, endpoint), private
 
-    def apply(
-        self, kind: ResourceType, resource: Resource, previous: Resource | None, timeouts: Timeouts
-    ) -> None:
+    def apply(self, resource: Resource, previous: Resource | None, timeouts: Timeouts) -> None:
         """Install the drivers and create the machines of a resource, and wait for them.
 
+        Drivers that an update disables are removed.
+
         Args:
-            kind: type of the resource.
             resource: the resource as declared.
             previous: the resource before an update.
             timeouts: time limit of the operation.
@@ -57,8 +56,12 @@ class Effects:
         Raises:
             TwinError, ProviderError: an effect failed or timed out.
         """
-        for driver in kind.drivers(resource.inputs) if kind.drivers else ():
+        drivers = self._drivers(resource)
+        for driver in drivers:
             self.machines.driver(driver, enabled=True)
+        for driver in self._drivers(previous) if previous else ():
+            if driver not in drivers:
+                self.machines.driver(driver, enabled=False)
         for pool in self._pools(resource):
             self.machines.put(self._with_current_size(pool, previous))
             self.machines.wait(pool.key, timeouts)
@@ -73,8 +76,7 @@ class Effects:
             for pool in self._pools(resource):
                 self.machines.delete(pool.key)
                 self.machines.wait(pool.key, timeouts)
-            kind = self.types.get(resource.token)
-            for driver in kind.drivers(resource.inputs) if kind and kind.drivers else ():
+            for driver in self._drivers(resource):
                 self.machines.driver(driver, enabled=False)
 
     def shortage(self, resource: Resource) -> str:
@@ -94,6 +96,10 @@ class Effects:
             if (size := self.machines.size(pool.key)) is not None
         }
         return kind.current_inputs(resource.inputs, sizes)
+
+    def _drivers(self, resource: Resource) -> Sequence[str]:
+        kind = self.types.get(resource.token)
+        return kind.drivers(resource.inputs) if kind and kind.drivers else ()
 
     def _pools(self, resource: Resource, account: Inventory | None = None) -> Iterable["Pool"]:
         kind = self.types.get(resource.token)

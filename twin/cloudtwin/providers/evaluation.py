@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from cloudtwin.providers.changes import PREFIX_SUFFIX
 from cloudtwin.providers.errors import CloudError
 from cloudtwin.providers.inventory import Inventory, Resource, items_at, values_at
 from cloudtwin.providers.model import InputRule, Reference, ResourceRequest, ResourceType
@@ -14,14 +15,13 @@ from cloudtwin.providers.protocol.values import Path, Plain, Unknown
 from cloudtwin.providers.schema.check import CheckFailure, one_of
 
 Limits = Mapping[str, Mapping[str, Any]]
-PREFIX_SUFFIX = 26  # characters that the AWS provider appends to a name prefix
 
 
 def failures(
     kind: ResourceType, limits: Limits, inputs: Mapping[str, Plain]
 ) -> Iterator[CheckFailure]:
-    """Yield the failures that the inputs alone show."""
-    yield from _names_too_long(kind, inputs)
+    """Yield the failures that can be found without the account."""
+    yield from _name_too_long(kind, inputs)
     for path, choices in kind.enums.items():
         for location, value in items_at(path, inputs):
             if not isinstance(value, Unknown):
@@ -34,23 +34,24 @@ def failures(
             yield CheckFailure(failure.path, f"{failure.reason} ({rule.source})")
 
 
-def _names_too_long(kind: ResourceType, inputs: Mapping[str, Plain]) -> Iterator[CheckFailure]:
+def _name_too_long(kind: ResourceType, inputs: Mapping[str, Plain]) -> Iterator[CheckFailure]:
     if kind.naming is None:
         return
-    name, max_length = kind.naming.property, kind.naming.max_length
-    for key, max_characters in ((name, max_length), (f"{name}Prefix", max_length - PREFIX_SUFFIX)):
-        value = inputs.get(key)
-        if isinstance(value, str) and len(value) > max_characters:
-            note = f": the provider appends {PREFIX_SUFFIX}" if key != name else ""
-            reason = f"{value!r} has {len(value)} characters, {max_characters} are allowed{note}"
-            yield CheckFailure((key,), reason)
+    key, max_length, note = kind.naming.property, kind.naming.max_length, ""
+    if isinstance(inputs.get(f"{key}Prefix"), str):  # the name is generated from it
+        key, max_length = f"{key}Prefix", max_length - PREFIX_SUFFIX
+        note = f": the provider appends {PREFIX_SUFFIX}"
+    value = inputs.get(key)
+    if isinstance(value, str) and len(value) > max_length:
+        reason = f"{value!r} has {len(value)} characters, at most {max_length} are allowed{note}"
+        yield CheckFailure((key,), reason)
 
 
 def violations(rule: InputRule, inputs: Mapping[str, Plain]) -> list[CheckFailure]:
     """Return the violations of a rule; none if the rule depends on an unknown value."""
-    watch = UnknownWatch()
-    result = list(rule.violations(watch.watched(inputs)))
-    return [] if watch.met_unknown else result
+    tracker = UnknownTracker()
+    result = list(rule.violations(tracker.tracked(inputs)))
+    return [] if tracker.read_unknown else result
 
 
 # -- limits from the service models
@@ -81,10 +82,13 @@ def limit_failures(limit: Mapping[str, Any], value: Plain, path: Path) -> Iterat
 def _reasons(limit: Mapping[str, Any], value: Plain) -> Iterator[str]:
     low, high = limit.get("min", -math.inf), limit.get("max", math.inf)
     if isinstance(value, int | float) and not isinstance(value, bool) and not low <= value <= high:
-        yield f"{value} is too small: at least {low}" if value < low else f"{value}: at most {high}"
+        bound = f"small: at least {low}" if value < low else f"large: at most {high}"
+        yield f"{value} is too {bound}"
     if isinstance(value, str | list | Mapping) and not low <= len(value) <= high:
         unit = "characters" if isinstance(value, str) else "entries"
-        bound = f"at least {low} are required" if len(value) < low else f"{high} are allowed"
+        bound = f"at least {low} are required"
+        if len(value) > high:
+            bound = f"at most {high} are allowed"
         yield f"{reprlib.repr(value)} has {len(value)} {unit}, {bound}"
     if isinstance(value, str) and "pattern" in limit and not _matches(limit["pattern"], value):
         yield f"{reprlib.repr(value)} does not match {limit['pattern']}"
@@ -205,7 +209,7 @@ def _refers_to(reference: Reference, other: Resource, deleted: Resource) -> bool
 # -- unknown values
 
 
-class UnknownWatch:
+class UnknownTracker:
     """Record of whether a rule read an unknown value.
 
     At preview some inputs are unknown. The result of a rule that reads one does not count; a rule that
@@ -213,24 +217,24 @@ class UnknownWatch:
     """
 
     def __init__(self) -> None:
-        self.met_unknown = False
+        self.read_unknown = False
 
-    def watched(self, value: Plain) -> Plain:
-        """Return a value whose members are watched; an unknown value reads as None."""
+    def tracked(self, value: Plain) -> Plain:
+        """Return a value that records reads of its members; an unknown value reads as None."""
         if isinstance(value, Unknown):
-            self.met_unknown = True
+            self.read_unknown = True
             return None
         if isinstance(value, Mapping):
-            return _WatchedObject(value, self)
-        return _WatchedList(value, self) if isinstance(value, list) else value
+            return _TrackedObject(value, self)
+        return _TrackedList(value, self) if isinstance(value, list) else value
 
 
-class _WatchedObject(Mapping[str, Any]):
-    def __init__(self, values: Mapping[str, Any], watch: UnknownWatch) -> None:
-        self._values, self._watch = values, watch
+class _TrackedObject(Mapping[str, Any]):
+    def __init__(self, values: Mapping[str, Any], tracker: UnknownTracker) -> None:
+        self._values, self._tracker = values, tracker
 
     def __getitem__(self, key: str) -> Plain:
-        return self._watch.watched(self._values[key])
+        return self._tracker.tracked(self._values[key])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -242,13 +246,16 @@ class _WatchedObject(Mapping[str, Any]):
         return repr(dict(self._values))
 
 
-class _WatchedList(list[Any]):
-    def __init__(self, values: list[Any], watch: UnknownWatch) -> None:
+class _TrackedList(list[Any]):
+    def __init__(self, values: list[Any], tracker: UnknownTracker) -> None:
         super().__init__(values)
-        self._watch = watch
+        self._tracker = tracker
 
     def __iter__(self) -> Iterator[Any]:
-        return (self._watch.watched(item) for item in super().__iter__())
+        return (self._tracker.tracked(item) for item in super().__iter__())
 
     def __getitem__(self, index: Any) -> Plain:  # noqa: ANN401  an index or a slice
-        return self._watch.watched(super().__getitem__(index))
+        return self._tracker.tracked(super().__getitem__(index))
+
+    def __contains__(self, item: object) -> bool:
+        return any(item == member for member in self)

@@ -131,7 +131,14 @@ class Precondition:
 
 @dataclass(frozen=True)
 class DeletionGuard:
-    """A reason to refuse a deletion that is not a reference."""
+    """A reason to refuse a deletion that is not a reference.
+
+    Attributes:
+        name: unique name.
+        source: documentation of the service that states it.
+        code: error code of the service.
+        violations: function that yields the reasons for a refusal.
+    """
 
     name: str
     source: str

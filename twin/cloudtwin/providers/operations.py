@@ -91,15 +91,15 @@ class Operations:
     ) -> tuple[Object, list[CheckFailure]]:
         """Return a program's inputs with defaults, and all failures in them."""
         kind, schema = self.kind(key.token), self.schema(key.token)
-        inputs = with_name(kind, self.cloud.name, key.name, without_nulls(new), old, seed)
+        inputs = with_name(kind, key.name, without_nulls(new), old, seed)
         inputs = self.cloud.with_defaults(inputs, schema, self.config)
         plain_inputs = plain(inputs)
         failures = check(schema, plain_inputs)
         if not failures:  # the rules rely on names and types
             common = self.cloud.common_rules(schema, plain_inputs, self.config)
             limits = self.cloud.limits(key.token)
-            plain_mistakes = [*common, *evaluation.failures(kind, limits, plain_inputs)]
-            failures = [_redact(failure, secrets_in(inputs)) for failure in plain_mistakes]
+            rule_failures = [*common, *evaluation.failures(kind, limits, plain_inputs)]
+            failures = [_redact(failure, secrets_in(inputs)) for failure in rule_failures]
         return inputs, failures
 
     def diff(self, key: ResourceKey, old: Object, new: Object, ignored: list[str]) -> Diff:
@@ -179,15 +179,9 @@ class Operations:
         kind, timeouts = self.kind(key.token), self._timeouts(key, seconds)
         self._authorize("update", key)
         fault = self._fault(key, "update", timeouts)
-        with self.account.transaction() as transaction:
-            previous = transaction.inventory.find((kind.token,), identity)
-            if previous is None:
-                raise CloudError("NotFound", f"{identity} no longer exists; run `pulumi refresh`")
-            request = self._request(plain(inputs), transaction, previous.id)
-            request = replace(request, previous=previous)
-            evaluation.require(kind, request)
-            resource = self._put(transaction, kind, request, key)
-        resource = self._complete(kind, resource, fault, timeouts, previous)
+        with self._writes.exclusive(kind, plain(inputs), timeouts):
+            resource, previous = self._change(kind, key, identity, plain(inputs))
+            resource = self._complete(kind, resource, fault, timeouts, previous)
         _lose_response(fault)
         return dict(resource.outputs)
 
@@ -245,6 +239,19 @@ class Operations:
             evaluation.require(kind, request)
             self._client_tokens.add((kind.token, identity))
             return self._put(transaction, kind, request, key)
+
+    def _change(
+        self, kind: ResourceType, key: ResourceKey, identity: str, inputs: Inputs
+    ) -> tuple[Resource, Resource]:
+        """Store the new inputs of a resource; return it, and the resource before the update."""
+        with self.account.transaction() as transaction:
+            previous = transaction.inventory.find((kind.token,), identity)
+            if previous is None:
+                raise CloudError("NotFound", f"{identity} no longer exists; run `pulumi refresh`")
+            request = self._request(inputs, transaction, previous.id)
+            request = replace(request, previous=previous)
+            evaluation.require(kind, request)
+            return self._put(transaction, kind, request, key), previous
 
     def _find_unacknowledged(
         self, resources: Iterator[Resource], key: ResourceKey
@@ -345,7 +352,7 @@ class Operations:
             endpoint_outputs, private = self._effects.connect(kind, resource)
             outputs = complete(self.schema(kind.token), {**resource.outputs, **endpoint_outputs})
             resource = replace(resource, outputs=outputs, private=private)
-            self._effects.apply(kind, resource, previous, timeouts)
+            self._effects.apply(resource, previous, timeouts)
         except (TwinError, ProviderError) as error:
             raise self._incomplete_error(resource, str(error)) from None
         with self.account.transaction() as transaction:

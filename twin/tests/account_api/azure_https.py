@@ -1,7 +1,7 @@
 """The twin's subscription under the host names of Azure, over HTTPS, for unchanged clients.
 
 A client reaches it through a proxy (`HTTPS_PROXY`) and trusts its certificate authority
-(`REQUESTS_CA_BUNDLE`); it logs in at Entra with a client secret, as a pipeline does. All other hosts are
+(`REQUESTS_CA_BUNDLE`); it authenticates with Entra using a client secret, as a pipeline does. All other hosts are
 refused, so that a test cannot reach the internet by mistake.
 """
 
@@ -46,7 +46,7 @@ AUDIENCES: Mapping[str, str] = {
 }
 REGISTRY_AUDIENCE = "https://containerregistry.azure.net"
 TOKEN_LIFETIME_SECONDS = 3600
-OK, NO_LOGIN = HTTPStatus.OK, HTTPStatus.UNAUTHORIZED
+OK, UNAUTHORIZED = HTTPStatus.OK, HTTPStatus.UNAUTHORIZED
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ class HostResponse:
 
     Attributes:
         status: HTTP status.
-        content: JSON content; None for an empty body.
+        content: content of the JSON body.
         headers: additional headers.
     """
 
     status: HTTPStatus
-    content: object = None
+    content: object
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -87,7 +87,7 @@ class AzureHosts:
             return self._registry(host, method, path, headers, body)
         if not self._accepts(headers, AUDIENCES[host]):
             message = "Authentication failed. The 'Authorization' header is missing or invalid."
-            return _error(NO_LOGIN, "InvalidAuthenticationToken", message)
+            return _error(UNAUTHORIZED, "InvalidAuthenticationToken", message)
         request = AzureRequest(method, path, query, json.loads(body or b"{}"))
         respond = self.api.manage if host == ARM else self.api.graph
         try:
@@ -123,7 +123,7 @@ class AzureHosts:
         (secret,), (scope,) = form.get("client_secret", [""]), form["scope"]
         if secret != self.api.facts.secret:
             return HostResponse(
-                NO_LOGIN,
+                UNAUTHORIZED,
                 {
                     "error": "invalid_client",
                     "error_description": "AADSTS7000222: The provided client secret keys for app are expired.",
@@ -165,13 +165,13 @@ class AzureHosts:
     def _registry(
         self, host: str, method: str, path: str, headers: Mapping[str, str], body: bytes
     ) -> HostResponse:
-        """Return the response of a registry: tokens for a token of Entra, or the metadata of an image."""
+        """Return the response of a registry: tokens in exchange for an Entra token, or the metadata of an image."""
         form = parse_qs(body.decode())
         if path == "/oauth2/exchange":
             (token,) = form.get("access_token", [""])
             if _claims(token).get("aud") != REGISTRY_AUDIENCE:
                 return HostResponse(
-                    NO_LOGIN, {"errors": [{"code": "UNAUTHORIZED", "message": "token"}]}
+                    UNAUTHORIZED, {"errors": [{"code": "UNAUTHORIZED", "message": "token"}]}
                 )
             return HostResponse(OK, {"refresh_token": self._token(host)})
         if path == "/oauth2/token":
@@ -181,7 +181,7 @@ class AzureHosts:
             scope = f'service="{host}",scope="repository:{repository}:metadata_read"'
             challenge = f'Bearer realm="https://{host}/oauth2/token",{scope}'
             errors = {"errors": [{"code": "UNAUTHORIZED", "message": "authentication required"}]}
-            return HostResponse(NO_LOGIN, errors, {"WWW-Authenticate": challenge})
+            return HostResponse(UNAUTHORIZED, errors, {"WWW-Authenticate": challenge})
         try:
             return HostResponse(OK, self.api.image(AzureRequest(method, path, {}, {})))
         except AzureError as refusal:

@@ -95,8 +95,8 @@ def test_a_pod_that_excludes_a_label_gets_no_machine_of_a_pool_with_it() -> None
     ("operator", "values", "expected"),
     [
         ("In", ("4",), {"4"}),
-        ("NotIn", ("4",), {"5", None}),
-        ("Exists", (), {"4", "5"}),
+        ("NotIn", ("4",), {"5", "many", None}),
+        ("Exists", (), {"4", "5", "many"}),
         ("DoesNotExist", (), {None}),
         ("Gt", ("4",), {"5"}),
         ("Lt", ("5",), {"4"}),
@@ -106,7 +106,8 @@ def test_a_node_affinity_has_the_operators_of_kubernetes(
     operator: str, values: tuple[str, ...], expected: set[str | None]
 ) -> None:
     requirement = LabelRequirement(key="gpus", operator=operator, values=values)
-    labels = {value: {} if value is None else {"gpus": value} for value in ("4", "5", None)}
+    values_of_label = ("4", "5", "many", None)
+    labels = {value: {} if value is None else {"gpus": value} for value in values_of_label}
 
     assert {
         value for value, value_labels in labels.items() if requirement.matches(value_labels)

@@ -1,5 +1,6 @@
 """Generated names, updates in place, replacements, and updates that the service refuses."""
 
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -8,10 +9,10 @@ from cloudtwin.providers.aws.eks_rules import CLUSTER, NODES
 from cloudtwin.providers.aws.fsx import FILE_SYSTEM as SYSTEM
 from cloudtwin.providers.aws.network import SUBNET
 from cloudtwin.providers.azure import aks_rules, identity
-from cloudtwin.providers.changes import compare, with_name
+from cloudtwin.providers.changes import PREFIX_SUFFIX, compare, is_generated, with_name
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import ProviderConfig, ResourceRequest
-from cloudtwin.providers.protocol.values import Object
+from cloudtwin.providers.protocol.values import UNKNOWN, Object
 from hypothesis import given, settings
 
 from twin.tests.providers.azure.cases import AKS, INLINE
@@ -68,6 +69,38 @@ def test_the_old_resource_is_deleted_first_if_both_would_have_the_same_chosen_na
     old = {"name": name, "vpcId": "a"}
     kind = TYPES["aws:ec2/securityGroup:SecurityGroup"]
     assert compare(kind, "group", old, {**old, "vpcId": "b"}, []).delete_first is expected
+
+
+def test_a_resource_with_a_name_prefix_is_created_before_the_old_one_is_deleted() -> None:
+    prefix = {"namePrefix": "everstep-"}
+    kind = TYPES["aws:ec2/securityGroup:SecurityGroup"]
+    old = with_name(kind, "group", {**prefix, "vpcId": "a"}, {}, b"seed")
+    new = with_name(kind, "group", {**prefix, "vpcId": "b"}, old, b"other")
+
+    diff = compare(kind, "group", old, new, [])
+
+    assert diff.replaces == ("vpcId",)
+    assert not diff.delete_first, "the provider generates another name for the new resource"
+
+
+def test_a_name_prefix_gets_as_many_characters_as_its_limit_reserves() -> None:
+    kind = TYPES[NODES]
+    prefix = {"nodeGroupNamePrefix": "everstep-system-"}
+
+    name = with_name(kind, "group", prefix, {}, b"seed")["nodeGroupName"]
+
+    assert re.fullmatch(f"everstep-system-[0-9a-f]{{{PREFIX_SUFFIX}}}", name), name
+
+
+def test_a_name_is_unknown_while_its_prefix_is() -> None:
+    kind = TYPES[NODES]
+    prefix = {"nodeGroupNamePrefix": UNKNOWN}
+
+    new = with_name(kind, "group", prefix, {}, b"seed")
+
+    assert new["nodeGroupName"] is UNKNOWN
+    old = {"nodeGroupNamePrefix": "a-", "nodeGroupName": "a-0"}
+    assert not compare(kind, "group", old, {**prefix, **new}, []).delete_first
 
 
 def changes_of(
@@ -203,17 +236,20 @@ def test_inline_pools_cannot_be_added_or_change_their_machines() -> None:
     )
 
 
-@pytest.mark.parametrize(("cloud", "name"), [("aws", "nodes-"), ("azure-native", "nodes")])
+@pytest.mark.parametrize(
+    ("token", "start"), [("aws:iam/role:Role", "nodes-"), (identity.IDENTITY, "nodes")]
+)
 def test_a_generated_name_starts_with_the_resources_name_and_is_the_same_at_preview_and_update(
-    cloud: str, name: str
+    token: str, start: str
 ) -> None:
-    kind = aws.CLOUD.types["aws:iam/role:Role"]
-    at_preview, at_update = (
-        with_name(kind, cloud, "nodes", {}, {}, seed)["name"] for seed in (b"a", b"a")
-    )
+    kind = TYPES[token]
+    key = kind.naming.property if kind.naming else ""
+    at_preview, at_update = (with_name(kind, "nodes", {}, {}, seed)[key] for seed in (b"a", b"a"))
     assert at_preview == at_update
-    assert at_preview.startswith(name)
-    assert with_name(kind, cloud, "nodes", {}, {}, b"b")["name"] != at_preview
+    assert at_preview.startswith(start)
+    assert with_name(kind, "nodes", {}, {}, b"b")[key] != at_preview
+    assert is_generated(kind, "nodes", at_preview)
+    assert not is_generated(kind, "nodes", f"{at_preview}0")
 
 
 @settings(max_examples=30, deadline=None)

@@ -1,5 +1,6 @@
 """Effects of resources on machines."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,11 @@ from cloudtwin.providers import aws, azure
 from cloudtwin.providers.account import Account
 from cloudtwin.providers.aws.eks_nodes import node_pools
 from cloudtwin.providers.aws.eks_rules import NODES
+from cloudtwin.providers.azure.aks import BLOB_DRIVER
 from cloudtwin.providers.azure.aks_pools import inline_pools
 from cloudtwin.providers.effects import Effects
 from cloudtwin.providers.machines import Offline
+from cloudtwin.providers.timeouts import Timeouts
 
 from twin.tests.providers.aws import cases as aws_cases
 from twin.tests.providers.azure import cases as azure_cases
@@ -50,3 +53,29 @@ def test_a_cluster_without_capacity_has_the_error_of_its_inline_pools(tmp_path: 
 
     assert message == shortage.reason(pool, 1)
     assert message.startswith("AllocationFailed: ")
+
+
+class RecordingMachines(Offline):
+    """No machines; records the storage drivers that are installed."""
+
+    def __init__(self) -> None:
+        self.drivers: set[str] = set()
+
+    def driver(self, name: str, *, enabled: bool) -> None:
+        (self.drivers.add if enabled else self.drivers.discard)(name)
+
+
+def test_an_update_that_disables_a_driver_removes_it_from_the_cluster(tmp_path: Path) -> None:
+    machines = RecordingMachines()
+    effects = Effects(Account(tmp_path, "azure-native"), machines, azure.CLOUD.types)
+    timeouts = Timeouts(report=lambda _text: None, cancelled=threading.Event())
+    with_driver, without_driver = (
+        azure_cases.cluster(storageProfile={"blobCSIDriver": {"enabled": enabled}})
+        for enabled in (True, False)
+    )
+
+    effects.apply(with_driver, None, timeouts)
+    assert machines.drivers == {BLOB_DRIVER}
+
+    effects.apply(without_driver, with_driver, timeouts)
+    assert not machines.drivers, "volumes could be mounted that AKS would not mount"

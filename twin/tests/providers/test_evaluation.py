@@ -1,10 +1,11 @@
 """Every rule and precondition of the clouds: each has a valid and an invalid case."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from cloudtwin.providers import aws, azure
-from cloudtwin.providers.evaluation import UnknownWatch, violations
+from cloudtwin.providers.evaluation import UnknownTracker, violations
 from cloudtwin.providers.inventory import Inventory
 from cloudtwin.providers.model import (
     Cloud,
@@ -108,6 +109,29 @@ def test_a_rule_ignores_unknown_values(cloud_name: str) -> None:
             violations(rule, inputs)  # it must not raise
 
 
+@pytest.mark.parametrize("cloud_name", CLOUDS)
+def test_a_rule_accepts_an_unknown_value_at_any_depth(cloud_name: str) -> None:
+    cloud, cases = CLOUDS[cloud_name]
+    for name, rule in rules(cloud).items():
+        for inputs in cases.RULES[name][:2]:
+            for key, value in inputs.items():
+                for unknown_value in with_one_unknown(value):
+                    violations(rule, {**inputs, key: unknown_value})  # it must not raise
+
+
+def with_one_unknown(value: Plain) -> Iterator[Plain]:
+    """Yield the structure once for each value in it, with this value unknown."""
+    yield UNKNOWN
+    if isinstance(value, dict):
+        for key, item in value.items():
+            for unknown_item in with_one_unknown(item):
+                yield {**value, key: unknown_item}
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            for unknown_item in with_one_unknown(item):
+                yield [*value[:index], unknown_item, *value[index + 1 :]]
+
+
 def with_unknown_leaves(value: Plain) -> Plain:
     """Return the same structure with unknown leaves."""
     if isinstance(value, dict):
@@ -117,10 +141,10 @@ def with_unknown_leaves(value: Plain) -> Plain:
 
 @settings(max_examples=30, deadline=None)
 @given(tree=TREES)
-def test_a_watch_records_exactly_the_unknown_values_that_were_read(tree: Object) -> None:
-    watch = UnknownWatch()
-    content = repr(_walk(watch.watched(tree)))
-    assert watch.met_unknown == ("UNKNOWN" in repr(tree)), content
+def test_a_tracker_records_exactly_the_unknown_values_that_were_read(tree: Object) -> None:
+    tracker = UnknownTracker()
+    content = repr(_walk(tracker.tracked(tree)))
+    assert tracker.read_unknown == ("UNKNOWN" in repr(tree)), content
 
 
 def _walk(value: Plain) -> Plain:
@@ -130,7 +154,22 @@ def _walk(value: Plain) -> Plain:
 
 
 def test_an_unknown_value_that_was_not_read_does_not_count() -> None:
-    watch = UnknownWatch()
-    inputs = watch.watched({"sku": {"name": "Standard"}, "subnet": UNKNOWN})
+    tracker = UnknownTracker()
+    inputs = tracker.tracked({"sku": {"name": "Standard"}, "subnet": UNKNOWN})
     assert inputs["sku"]["name"] == "Standard"
-    assert not watch.met_unknown
+    assert not tracker.read_unknown
+
+
+@pytest.mark.parametrize(
+    ("values", "is_member", "read_unknown"),
+    [(["a", UNKNOWN], True, False), ([UNKNOWN, "b"], False, True), (["b"], False, False)],
+)
+def test_a_membership_test_reads_the_values_of_a_list(
+    values: list[Plain], is_member: bool, read_unknown: bool
+) -> None:
+    tracker = UnknownTracker()
+
+    assert ("a" in tracker.tracked(values)) is is_member
+    assert tracker.read_unknown is read_unknown, (
+        "an unknown value may be the one that is looked for"
+    )

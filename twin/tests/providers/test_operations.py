@@ -1,21 +1,26 @@
 """Operations on an account: ids, references, refusals, lost responses."""
 
 import json
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cloudtwin.providers import azure
 from cloudtwin.providers.aws import CLOUD
 from cloudtwin.providers.aws.common import OBJECT
 from cloudtwin.providers.aws.eks_rules import CLUSTER
 from cloudtwin.providers.aws.network import GROUP, INGRESS, SUBNET, VPC
 from cloudtwin.providers.aws.s3 import BUCKET
+from cloudtwin.providers.azure.common import GROUP as RESOURCE_GROUP
+from cloudtwin.providers.azure.identity import CREDENTIAL, IDENTITY
 from cloudtwin.providers.errors import CloudError, IncompleteError
 from cloudtwin.providers.machines import Offline
 from cloudtwin.providers.model import ProviderConfig
 from cloudtwin.providers.protocol.errors import ProviderError
 from cloudtwin.providers.protocol.values import UNKNOWN, Object, Secret, Unknown
+from cloudtwin.providers.timeouts import Timeouts
 
 from twin.tests.providers.offline import CONFIG, Provider, request
 
@@ -156,6 +161,34 @@ def test_concurrent_creations_are_all_kept(provider: Provider) -> None:
             )
         )
     assert {resource.id for resource in provider.account.read().all(SUBNET)} == set(ids)
+
+
+def test_an_update_of_a_credential_is_refused_while_another_write_to_its_identity_is_in_progress(
+    tmp_path: Path,
+) -> None:
+    config = ProviderConfig(cloud="azure-native", region="eastus")
+    provider = Provider(azure.CLOUD, tmp_path, Offline(), config)
+    group = {"resourceGroupName": "g"}
+    names = {**group, "resourceName": "control"}
+    inputs = {
+        **names,
+        "federatedIdentityCredentialResourceName": "trainer",
+        "issuer": "https://issuer",
+        "subject": "system:serviceaccount:elastic-job:trainer",
+        "audiences": ["api://AzureADTokenExchange"],
+    }
+    provider.make(RESOURCE_GROUP, "g", **group)
+    provider.make(IDENTITY, "i", **names)
+    identity = provider.make(CREDENTIAL, "c", **inputs)
+    timeouts = Timeouts(report=lambda _text: None, cancelled=threading.Event())
+
+    with (
+        provider._writes.exclusive(provider.kind(CREDENTIAL), inputs, timeouts),
+        pytest.raises(CloudError, match="is being written already"),
+    ):
+        provider.update(request(CREDENTIAL, "c"), identity, inputs, 5)
+
+    assert provider.update(request(CREDENTIAL, "c"), identity, inputs, 5)
 
 
 def test_a_creation_with_a_lost_response_is_adopted_and_not_repeated(provider: Provider) -> None:

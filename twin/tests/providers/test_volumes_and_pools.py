@@ -8,6 +8,7 @@ from cloudtwin.nodes.model import Role, Taint
 from cloudtwin.providers.aws.eks_nodes import node_pools
 from cloudtwin.providers.aws.eks_rules import NODES
 from cloudtwin.providers.aws.fsx import FILE_SYSTEM as SYSTEM
+from cloudtwin.providers.aws.machines import TEMPLATE
 from cloudtwin.providers.aws.network import INGRESS
 from cloudtwin.providers.aws.volumes import volumes as file_systems
 from cloudtwin.providers.azure.aks_pools import inline_pools, separate_pool
@@ -44,9 +45,9 @@ OPEN_RULES = lustre(("sg-f", "sg-c"), ("sg-c", "sg-f"))
     ("rules", "reason"),
     [
         (OPEN_RULES, ""),
-        (OPEN_RULES[:3], "sg-c admits no server on 1018-1023"),
-        (OPEN_RULES[2:], "sg-f admits no node on 988-988"),
-        ([], "sg-f admits no node"),
+        (OPEN_RULES[:3], "sg-c allows no traffic from the file system on ports 1018-1023"),
+        (OPEN_RULES[2:], "sg-f allows no traffic from the nodes on ports 988-988"),
+        ([], "sg-f allows no traffic from the nodes"),
     ],
 )
 def test_a_file_system_is_mounted_only_if_lustre_ports_are_open_in_both_directions(
@@ -181,6 +182,22 @@ def test_an_aks_pool_has_its_surge_and_a_spot_pool_none(
 
     assert pool.surge == surge
     assert pool.release == "1.35.5", "a pool has its own version"
+
+
+def test_a_group_that_names_its_launch_template_has_its_instance_type_and_security_groups() -> None:
+    template = aws_cases.resource(
+        TEMPLATE, "lt-1", {"instanceType": "g5.xlarge", "vpcSecurityGroupIds": ["sg-n"]}, name="gpu"
+    )
+    inputs = {"nodeGroupName": "gpu", "scalingConfig": aws_cases.SIZES}
+    group = aws_cases.resource(
+        NODES, "c:gpu", {**aws_cases.NODE, **inputs, "launchTemplate": {"name": "gpu"}}
+    )
+    account = Inventory((aws_cases.SUBNET_A, template, group, FILES, *lustre(("sg-f", "sg-n"))))
+
+    (pool,) = node_pools(group, account)
+
+    assert (pool.instance_types, pool.role) == (("g5.xlarge",), Role.GPU)
+    assert "sg-n allows no traffic" in file_systems(account)["fs-1"]["reason"]
 
 
 def test_a_gpu_machine_without_the_nvidia_image_offers_no_gpu() -> None:

@@ -33,6 +33,8 @@ FAMILIES = (
     others.TYPES,
 )
 
+# Types whose companions are deleted with them; ids of different types may be equal.
+OWNERS = frozenset({network.VPC, eks_rules.CLUSTER})
 # Type -> the input by which its parts refer to it, and the types of parts, which are deleted with it.
 PARTS: Mapping[str, tuple[str, frozenset[str]]] = {
     eks_rules.CLUSTER: (
@@ -60,7 +62,7 @@ def _deleted_with(root: Resource, account: Inventory) -> Iterable[Resource]:
     path, tokens = PARTS.get(root.token, ("", frozenset()))
     yield root
     for resource in account.all():
-        is_owned = resource.owner and resource.owner == root.id
+        is_owned = root.token in OWNERS and resource.owner == root.id
         if is_owned or (resource.token in tokens and resource.inputs.get(path) == root.id):
             yield resource
 

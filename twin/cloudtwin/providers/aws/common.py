@@ -141,7 +141,7 @@ def common_rules(
         zone_names = ", ".join(zones(region))
         yield failure_at("availabilityZone", f"{zone!r} is not a zone of {region}: {zone_names}")
     yield from format_errors(inputs, ())
-    yield from key_errors(inputs, region, ())
+    yield from key_errors(inputs, region if isinstance(region, str) else "", ())
     tags = inputs.get("tags")
     for reason in tag_errors(schema.token, tags) if isinstance(tags, Mapping) else ():
         yield failure_at("tags", f"{reason} ({TAG_SOURCE})")
@@ -168,10 +168,10 @@ def format_errors(value: Any, path: tuple[str | int, ...]) -> Iterator[CheckFail
 
 def key_errors(
     value: Any,  # noqa: ANN401
-    region: object,
+    region: str,
     path: tuple[str | int, ...],
 ) -> Iterator[CheckFailure]:
-    """Yield an error for each input that should be the ARN of a KMS key in the region and is not."""
+    """Yield an error for each input that should be the ARN of a KMS key in the region, or in any if it is empty."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if key not in USER_KEYED_OBJECTS:
@@ -190,7 +190,7 @@ def tag_errors(token: str, tags: Mapping[str, Any]) -> Iterator[str]:
     """Yield an error for each violation of a type's tag limits."""
     max_tags = MAX_TAGS_OF.get(token, MAX_TAGS)
     if len(tags) > max_tags:
-        yield f"{len(tags)} tags, {max_tags} are allowed (including the provider's default tags)"
+        yield f"{len(tags)} tags, at most {max_tags} are allowed (including the provider's default tags)"
     lower_case_keys = [key.lower() for key in tags]
     for key, value in tags.items():
         if not 1 <= len(key) <= MAX_TAG_KEY:
@@ -200,7 +200,7 @@ def tag_errors(token: str, tags: Mapping[str, Any]) -> Iterator[str]:
         if token.startswith("aws:iam/") and lower_case_keys.count(key.lower()) > 1:
             yield f"{key!r} differs from another key in case only, which IAM ignores"
         if isinstance(value, str) and len(value) > MAX_TAG_VALUE:
-            yield f"the value of {key!r} has {len(value)} characters, {MAX_TAG_VALUE} are allowed"
+            yield f"the value of {key!r} has {len(value)} characters, at most {MAX_TAG_VALUE} are allowed"
         for text in (key, value) if not token.startswith(("aws:ec2/", "aws:vpc/")) else ():
             if isinstance(text, str) and not TAG_PATTERN.fullmatch(text):
                 yield f"{text!r} has characters other than letters, digits, spaces and _ . : / = + - @"

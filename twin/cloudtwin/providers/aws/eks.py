@@ -183,7 +183,7 @@ TYPES = (
                          rules.permissions("roleArn", frozenset({"AmazonEKSClusterPolicy"}))),
             Precondition("zones of a cluster", f"{GUIDE}, VPC requirements",
                          "UnsupportedAvailabilityZoneException", rules.two_zones),
-            Precondition("version steps of a cluster", f"{API}, UpdateClusterVersion", INVALID,
+            Precondition("upgrade by one minor version", f"{API}, UpdateClusterVersion", INVALID,
                          rules.next_minor_version),
             Precondition("nodes before the next version", f"{GUIDE}, update a cluster",
                          "InvalidRequestException", rules.nodes_updated),

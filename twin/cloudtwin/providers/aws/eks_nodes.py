@@ -10,7 +10,7 @@ from cloudtwin.providers.aws.eks_rules import NODES
 from cloudtwin.providers.aws.machines import TEMPLATE, gpus, instance_type
 from cloudtwin.providers.aws.network import SUBNET, in_subnets
 from cloudtwin.providers.aws.policies import assume_role_check
-from cloudtwin.providers.conditions import in_range, matches, section, value_rule
+from cloudtwin.providers.conditions import in_range, matches, value_rule
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import (
     InputRule,
@@ -91,7 +91,7 @@ def node_pools(group: Resource, account: Inventory) -> Sequence["Pool"]:
 
 def _instance_types(inputs: Inputs, account: Inventory) -> tuple[str, ...]:
     """Return the instance types of a node group: its own, or the type in its launch template."""
-    template = account.find((TEMPLATE,), section(inputs, "launchTemplate").get("id") or "")
+    template = rules.template_of(inputs, account)
     template_type = template.inputs.get("instanceType") if template else None
     return tuple(inputs.get("instanceTypes") or (template_type or "t3.medium",))
 
@@ -144,7 +144,7 @@ TYPES = (
             InputRule("subnets of a node group", CREATE, rules.node_subnets),
             value_rule("Kubernetes version of a node group", "version",
                        matches(r"1\.\d+", "is not a Kubernetes version such as 1.36"), CREATE),
-            value_rule("form of a release", "releaseVersion",
+            value_rule("format of a release version", "releaseVersion",
                        matches(r"1\.\d+\.\d+-\d{8}", "is not a release such as 1.36.0-20261101"),
                        f"{GUIDE}, AMI versions"),
             InputRule("release of a node group", CREATE, rules.release),
@@ -175,8 +175,9 @@ TYPES = (
                          rules.template_version),
             Precondition("one type with EFA", "EC2 User Guide, Elastic Fabric Adapter",
                          "InvalidRequestException", rules.one_efa_type),
-            Precondition("instance types in one place", f"{GUIDE}, launch templates",
-                         "InvalidRequestException", rules.types_in_one_place),
+            Precondition("instance types in the node group or in its template",
+                         f"{GUIDE}, launch templates", "InvalidRequestException",
+                         rules.types_in_one_place),
             Precondition("market options of a template", f"{GUIDE}, launch templates",
                          "InvalidRequestException", rules.market_options),
             Precondition("Capacity Block of a node group",
@@ -184,8 +185,8 @@ TYPES = (
                          "InvalidRequestException", rules.capacity_block),
             Precondition("version of nodes", f"{API}, UpdateNodegroupVersion", INVALID,
                          rules.node_version),
-            Precondition("release of nodes", f"{API}, CreateNodegroup", INVALID, rules.release_of_cluster),
-            Precondition("version of nodes never lower", f"{GUIDE}, update a managed node group",
+            Precondition("release of nodes", CREATE, INVALID, rules.release_of_cluster),
+            Precondition("no version downgrade of nodes", f"{GUIDE}, update a managed node group",
                          INVALID, rules.node_downgrade),
         ),
         unique_code=IN_USE,

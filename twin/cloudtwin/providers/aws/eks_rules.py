@@ -124,9 +124,9 @@ def labels_and_taints(inputs: Inputs) -> Iterable[CheckFailure]:
         if "eks.amazonaws.com/" in key or key.startswith("kubernetes.io/"):
             yield failure_at("labels", f"{key!r} is reserved for the service")
     if len(labels) > MAX_LABELS:
-        yield failure_at("labels", f"{len(labels)} labels, {MAX_LABELS} are allowed")
+        yield failure_at("labels", f"{len(labels)} labels, at most {MAX_LABELS} are allowed")
     if isinstance(taints, list) and len(taints) > MAX_TAINTS:
-        yield failure_at("taints", f"{len(taints)} taints, {MAX_TAINTS} are allowed")
+        yield failure_at("taints", f"{len(taints)} taints, at most {MAX_TAINTS} are allowed")
 
 
 def node_subnets(inputs: Inputs) -> Iterable[CheckFailure]:
@@ -302,14 +302,18 @@ def _has_route(subnet: Resource, account: Inventory) -> bool:
     )
 
 
-def _template(request: ResourceRequest) -> Resource | None:
-    template_id = section(request.inputs, "launchTemplate").get("id")
-    return request.account.find((TEMPLATE,), template_id or "")
+def template_of(inputs: Inputs, account: Inventory) -> Resource | None:
+    """Return the launch template of a node group, by the id or name in its inputs; None without one."""
+    reference = section(inputs, "launchTemplate")
+    for key in ("id", "name"):
+        if value := reference.get(key):
+            return account.find((TEMPLATE,), value, key)
+    return None
 
 
 def template_version(request: ResourceRequest) -> Iterable[str]:
     """Yield an error if the launch template does not have the requested version."""
-    template = _template(request)
+    template = template_of(request.inputs, request.account)
     version = str(section(request.inputs, "launchTemplate").get("version") or "")
     latest_version = int(template.outputs["latestVersion"]) if template else 0
     if template and version.isdigit() and not 1 <= int(version) <= latest_version:
@@ -318,7 +322,7 @@ def template_version(request: ResourceRequest) -> Iterable[str]:
 
 def one_efa_type(request: ResourceRequest) -> Iterable[str]:
     """Yield an error for each instance type that does not fit a launch template with EFA."""
-    template = _template(request)
+    template = template_of(request.inputs, request.account)
     adapters = efa_interfaces(template.inputs) if template else 0
     types = request.inputs.get("instanceTypes") or ()
     if adapters and len(types) > 1:
@@ -331,14 +335,14 @@ def one_efa_type(request: ResourceRequest) -> Iterable[str]:
 
 def types_in_one_place(request: ResourceRequest) -> Iterable[str]:
     """Yield an error if both a node group and its launch template have instance types."""
-    template = _template(request)
+    template = template_of(request.inputs, request.account)
     if template and template.inputs.get("instanceType") and request.inputs.get("instanceTypes"):
         yield f"{template.id} has an instance type: set it there or in the node group, not in both"
 
 
 def market_options(request: ResourceRequest) -> Iterable[str]:
     """Yield an error if the launch template requests spot machines: the node group has an input for them."""
-    template = _template(request)
+    template = template_of(request.inputs, request.account)
     market = section(template.inputs, "instanceMarketOptions").get("marketType") if template else ""
     if market and market != CAPACITY_BLOCK_MARKET:
         yield f"the market type {market} in a launch template is not supported: use capacityType"
@@ -346,7 +350,7 @@ def market_options(request: ResourceRequest) -> Iterable[str]:
 
 def capacity_block(request: ResourceRequest) -> Iterable[str]:
     """Yield an error if a group and its launch template do not agree on a Capacity Block."""
-    template = _template(request)
+    template = template_of(request.inputs, request.account)
     inputs = template.inputs if template else {}
     options = section(inputs, "instanceMarketOptions")
     is_block = request.inputs.get("capacityType") == "CAPACITY_BLOCK"

@@ -75,7 +75,7 @@ def _storage_type(inputs: Inputs) -> Iterable[CheckFailure]:
     kind, storage = _deployment(inputs), _storage(inputs)
     storages = STORAGE.get(str(kind), {})
     if storages and is_known(storage) and storage not in storages:
-        yield failure_at("storageType", f"{storage}: {kind} has only {', '.join(storages)}")
+        yield failure_at("storageType", f"{storage}: {kind} allows only {', '.join(storages)}")
 
 
 def _drive_cache(inputs: Inputs) -> Iterable[CheckFailure]:
@@ -92,11 +92,9 @@ def _capacity(inputs: Inputs) -> Iterable[CheckFailure]:
         return
     single_sizes, step = sizes
     if size not in single_sizes and (size <= 0 or size % step):
-        prefix = "".join(f"{single_size}, " for single_size in single_sizes)
         label = f"{_deployment(inputs)} with {_storage(inputs)}"
-        yield failure_at(
-            "storageCapacity", f"{size} GiB: {label} has {prefix}or a multiple of {step}"
-        )
+        allowed = " or ".join([*map(str, single_sizes), f"a multiple of {step}"])
+        yield failure_at("storageCapacity", f"{size} GiB: {label} allows {allowed} GiB")
 
 
 def _sizes(inputs: Inputs) -> tuple[tuple[int, ...], int] | None:
@@ -116,13 +114,14 @@ def _throughput(inputs: Inputs) -> Iterable[CheckFailure]:
     throughputs = STORAGE.get(str(kind), {}).get(str(storage))
     if throughputs is None:
         return
-    label, throughput_list = f"{kind} with {storage}", ", ".join(map(str, throughputs))
+    path, label = "perUnitStorageThroughput", f"{kind} with {storage}"
+    throughput_list = ", ".join(map(str, throughputs))
     if not throughputs and value is not None:
-        yield failure_at("perUnitStorageThroughput", f"{label} has no throughput: leave it out")
+        yield failure_at(path, f"{label} does not support it: leave it out")
     if throughputs and value is None:
-        yield failure_at("perUnitStorageThroughput", f"{label} needs one of {throughput_list}")
+        yield failure_at(path, f"{label} needs one of {throughput_list}")
     if throughputs and isinstance(value, int) and value not in throughputs:
-        yield failure_at("perUnitStorageThroughput", f"{value}: {label} has only {throughput_list}")
+        yield failure_at(path, f"{value}: {label} allows only {throughput_list}")
 
 
 def _persistent_only(inputs: Inputs) -> Iterable[CheckFailure]:
@@ -131,7 +130,7 @@ def _persistent_only(inputs: Inputs) -> Iterable[CheckFailure]:
     for name in ("kmsKeyId", "automaticBackupRetentionDays", "metadataConfiguration",
                  "copyTagsToBackups", "dailyAutomaticBackupStartTime"):  # fmt: skip
         if inputs.get(name) not in (None, 0, False):
-            yield failure_at(name, "only a PERSISTENT file system has it")
+            yield failure_at(name, "requires a PERSISTENT deployment type")
 
 
 def _efa(inputs: Inputs) -> Iterable[CheckFailure]:
@@ -147,18 +146,20 @@ def _lustre_open(request: ResourceRequest) -> Iterable[str]:
     subnet = request.find(SUBNET, "subnetIds")
     block = str(subnet.inputs.get("cidrBlock")) if subnet else ""
     for low, high in LUSTRE_PORTS:
-        if groups and not any(opens(request.account, g, groups, block, low, high) for g in groups):
+        if groups and not any(
+            allows_ingress(request.account, g, groups, block, low, high) for g in groups
+        ):
             yield (
                 f"the security groups {', '.join(groups)} do not permit Lustre LNET network "
-                f"traffic on the ports {low}-{high} among the file system's own servers; let the "
+                f"traffic on the ports {low}-{high} between the file system's own servers; let the "
                 "file system depend on its rules"
             )
 
 
-def opens(
+def allows_ingress(
     account: Inventory, group: str, sources: Iterable[str], block: str, low: int, high: int
 ) -> bool:
-    """Return True if a group admits a range of TCP ports from groups or from a block."""
+    """Return True if a security group allows a range of TCP ports from security groups or from a block."""
     source_groups = set(sources)
     ingress_rules = (resource.inputs for resource in account.where(INGRESS, securityGroupId=group))
     return any(
@@ -220,7 +221,7 @@ def _only_grows(request: ResourceRequest) -> Iterable[str]:
 
 
 def _backups(inputs: Inputs) -> Iterator[str]:
-    """Yield an error for the inputs that request backups."""
+    """Yield each input that requests backups, as text for the error."""
     if inputs.get("automaticBackupRetentionDays"):
         yield f"automaticBackupRetentionDays {inputs['automaticBackupRetentionDays']}"
     if inputs.get("copyTagsToBackups"):
@@ -273,7 +274,7 @@ def _overlaps(path: str, other: str) -> bool:
 def _not_scratch_1(request: ResourceRequest) -> Iterable[str]:
     system = request.find(FILE_SYSTEM, "fileSystemId")
     if system and _deployment(system.inputs) == "SCRATCH_1":
-        yield "SCRATCH_1 has no data repository associations"
+        yield "SCRATCH_1 does not support data repository associations"
 
 
 def _events(inputs: Inputs) -> Iterable[CheckFailure]:
@@ -326,7 +327,7 @@ TYPES = (
             to_key("kmsKeyId", "BadRequest"),
         ),
         preconditions=(
-            Precondition("Lustre among servers", f"{GUIDE}, access control with VPC",
+            Precondition("Lustre ports between servers", f"{GUIDE}, access control with VPC",
                          "InvalidNetworkSettings", _lustre_open),
             Precondition("a file system grows", f"{GUIDE}, managing storage capacity", "BadRequest",
                          _only_grows),

@@ -44,11 +44,11 @@ def _subscribers(inputs: Inputs) -> Iterable[CheckFailure]:
         if not count:
             yield failure_at(path, "a notification needs at least one subscriber")
         if count > MAX_SUBSCRIBERS:
-            yield failure_at(path, f"{count} subscribers, {MAX_SUBSCRIBERS} are allowed")
+            yield failure_at(path, f"{count} subscribers, at most {MAX_SUBSCRIBERS} are allowed")
 
 
 def _workspace(request: ResourceRequest) -> dict[str, Any]:
-    """Return the ARN of a workspace of metrics, and the address to which agents send samples."""
+    """Return the ARN and endpoint of a Prometheus workspace."""
     host = f"aps-workspaces.{request.region}.amazonaws.com"
     return {
         "arn": arn("aps", f"workspace/{request.id}", request.region),
@@ -57,7 +57,7 @@ def _workspace(request: ResourceRequest) -> dict[str, Any]:
 
 
 def _rule_groups(inputs: Inputs) -> Iterable[CheckFailure]:
-    """Yield an error for a file of rules that Prometheus would not read."""
+    """Yield an error for a rule file that Prometheus would not read."""
     text = inputs.get("data")
     if not isinstance(text, str):
         return
@@ -65,12 +65,10 @@ def _rule_groups(inputs: Inputs) -> Iterable[CheckFailure]:
         groups = yaml.safe_load(text)["groups"]
         incomplete_groups = [group for group in groups if not (group["name"] and group["rules"])]
     except (yaml.YAMLError, KeyError, TypeError):
-        yield failure_at(
-            "data", "is not a file of rules: YAML with groups, each with a name and rules"
-        )
+        yield failure_at("data", "is not a rule file: YAML with groups, each with a name and rules")
         return
     if incomplete_groups:
-        yield failure_at("data", "a group of rules needs a name and at least one rule")
+        yield failure_at("data", "a rule group needs a name and at least one rule")
 
 
 def _limit(inputs: Inputs) -> Iterable[CheckFailure]:
@@ -145,7 +143,7 @@ TYPES = (
         describe=lambda request: {"arn": request.id},
         naming=Naming(max_length=128),
         immutable=("workspaceId", "region"),
-        rules=(InputRule("groups of rules", "Amazon Managed Service for Prometheus API", _rule_groups),),
+        rules=(InputRule("rule groups", "Amazon Managed Service for Prometheus API", _rule_groups),),
         references=(Reference("workspaceId", (METRICS,), "ResourceNotFoundException"),),
         unique_code="ConflictException",
     ),

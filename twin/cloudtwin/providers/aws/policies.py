@@ -103,7 +103,7 @@ def document_errors(text: str, kind: str) -> Iterator[str]:
         yield "Id must be text"
     length, max_length = len("".join(text.split())), KINDS[kind][2]
     if length > max_length:
-        yield f"the document has {length} characters without white space, {max_length} are allowed"
+        yield f"the document has {length} characters without white space, at most {max_length} are allowed"
     yield from _unknown_elements(document, TOP_ELEMENTS, "the document")
     if document.get("Version", VERSIONS[0]) not in VERSIONS:
         yield f"Version {document['Version']!r} is not one of {', '.join(VERSIONS)}"

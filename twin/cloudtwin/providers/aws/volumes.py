@@ -1,7 +1,9 @@
 """The file systems that nodes can mount. Pure.
 
-Lustre has no identities: access depends on the network alone, in both directions, because its servers
-also connect to their clients. Source: FSx for Lustre User Guide, "File system access control with Amazon VPC".
+Lustre does not authenticate clients: access depends only on the network, in both directions, because its
+servers also connect to their clients.
+
+Source: FSx for Lustre User Guide, "File system access control with Amazon VPC".
 """
 
 from collections.abc import Iterable
@@ -9,11 +11,9 @@ from typing import Any
 
 from cloudfacts.aws import LUSTRE_PORTS
 
-from cloudtwin.providers.aws.eks_rules import CLUSTER, NODES
-from cloudtwin.providers.aws.fsx import FILE_SYSTEM, opens
-from cloudtwin.providers.aws.machines import TEMPLATE
+from cloudtwin.providers.aws.eks_rules import CLUSTER, NODES, template_of
+from cloudtwin.providers.aws.fsx import FILE_SYSTEM, allows_ingress
 from cloudtwin.providers.aws.network import SUBNET
-from cloudtwin.providers.conditions import section
 from cloudtwin.providers.inventory import Inventory, Resource, values_at
 
 
@@ -37,26 +37,27 @@ def volumes(account: Inventory) -> dict[str, dict[str, Any]]:
 def _connection_problem(account: Inventory, system: Resource) -> str:
     """Return the reason why the nodes cannot reach a file system; empty if they can."""
     servers = [str(group_id) for group_id in system.inputs.get("securityGroupIds") or ()]
-    nodes = sorted(set(_node_groups(account)))
+    nodes = sorted(set(_node_security_groups(account)))
     if not servers or not nodes:
         return "" if not servers else "connection timed out: there are no nodes that could mount it"
     subnet = account.find((SUBNET,), system.inputs["subnetIds"])
     block = str(subnet.inputs.get("cidrBlock")) if subnet else ""
     for low, high in LUSTRE_PORTS:
-        if not any(opens(account, group, nodes, block, low, high) for group in servers):
-            return f"connection timed out: {', '.join(servers)} admits no node on {low}-{high}"
-        if not any(opens(account, group, servers, block, low, high) for group in nodes):
-            return f"connection timed out: {', '.join(nodes)} admits no server on {low}-{high}"
+        ports = f"on ports {low}-{high}"
+        if not any(allows_ingress(account, g, nodes, block, low, high) for g in servers):
+            groups = ", ".join(servers)
+            return f"connection timed out: {groups} allows no traffic from the nodes {ports}"
+        if not any(allows_ingress(account, g, servers, block, low, high) for g in nodes):
+            groups = ", ".join(nodes)
+            return f"connection timed out: {groups} allows no traffic from the file system {ports}"
     return ""
 
 
-def _node_groups(account: Inventory) -> Iterable[str]:
+def _node_security_groups(account: Inventory) -> Iterable[str]:
     """Yield the security groups of nodes: groups of launch templates, and the clusters' own."""
     for cluster in account.all(CLUSTER):
         yield str(cluster.outputs["vpcConfig"]["clusterSecurityGroupId"])
     for nodes in account.all(NODES):
-        template = account.find(
-            (TEMPLATE,), section(nodes.inputs, "launchTemplate").get("id") or ""
-        )
+        template = template_of(nodes.inputs, account)
         for path in ("vpcSecurityGroupIds.*", "networkInterfaces.*.securityGroups.*"):
             yield from map(str, values_at(path, template.inputs) if template else ())

@@ -31,6 +31,7 @@ MAINTENANCE_PATH = f"{CLUSTER_PATH}/maintenanceConfigurations/{{configName}}"
 MAINTENANCE = "azure-native:containerservice:MaintenanceConfiguration"
 WORKSPACE = "azure-native:operationalinsights:Workspace"
 BLOB_DRIVER = "blob.csi.azure.com"
+MAX_NODE_RESOURCE_GROUP = 80  # characters; AKS documentation, naming
 
 
 def _describe_cluster(request: ResourceRequest) -> dict[str, Any]:
@@ -106,7 +107,9 @@ def _drivers(inputs: Inputs) -> Sequence[str]:
 
 def _length_error(value: object) -> str | None:
     length = len(str(value))
-    return f"{value!r} has {length} characters, at most 80 are allowed" if length > 80 else None
+    if length <= MAX_NODE_RESOURCE_GROUP:
+        return None
+    return f"{value!r} has {length} characters, at most {MAX_NODE_RESOURCE_GROUP} are allowed"
 
 
 RULES = (
@@ -145,11 +148,11 @@ PRECONDITIONS = (
                  "KubeletIdentityPermissionMissing", rules.assigns_identity),
     Precondition("kubelet's identity consistent", f"{DOCS}, managed identities", BAD_REQUEST,
                  rules.kubelet_consistent),
-    Precondition("steps of an AKS version", f"{DOCS}, upgrade a cluster", "OperationNotAllowed",
+    Precondition("upgrade by one minor version", f"{DOCS}, upgrade a cluster", "OperationNotAllowed",
                  rules.next_minor_version),
     Precondition("versions of inline pools", "terraform-provider-azurerm #23436",
                  "NotAllAgentPoolOrchestratorVersionSpecifiedAndUnchanged", rules.inline_versions),
-    Precondition("pools not too old for the next version", f"{DOCS}, upgrade a cluster",
+    Precondition("version skew of node pools", f"{DOCS}, upgrade a cluster",
                  "OperationNotAllowed", rules.pools_in_skew),
     Precondition("inline pools unchanged", "pulumi-azure-native #2719, #579",
                  "PropertyChangeNotAllowed", rules.inline_unchanged),

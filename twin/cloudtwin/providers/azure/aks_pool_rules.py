@@ -83,7 +83,7 @@ def _spot(inputs: Inputs) -> Iterable[CheckFailure]:
     if inputs.get("scaleSetPriority") != "Spot":
         for name in ("scaleSetEvictionPolicy", "spotMaxPrice"):
             if is_known(inputs.get(name)):
-                yield failure_at(name, "only a pool with scaleSetPriority Spot has it")
+                yield failure_at(name, "requires scaleSetPriority Spot")
         return
     if inputs.get("mode") == "System":
         yield failure_at("mode", "a System pool cannot be Spot")
@@ -116,7 +116,7 @@ def _gpu(inputs: Inputs) -> Iterable[CheckFailure]:
     if size in VM_SIZES and not gpus(size) and inputs.get("gpuProfile"):
         yield failure_at("gpuProfile", f"{size} has no GPU")
     if is_known(inputs.get("gpuInstanceProfile")) and not any(mark in size for mark in MIG_SIZES):
-        yield failure_at("gpuInstanceProfile", f"the GPUs of {size} cannot be divided")
+        yield failure_at("gpuInstanceProfile", f"the GPUs of {size} do not support MIG")
 
 
 NODES_OR_SHARE = matches(

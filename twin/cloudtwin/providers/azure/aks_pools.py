@@ -205,7 +205,7 @@ TYPES = (
         preconditions=(
             Precondition("pool and control plane", f"{DOCS}, upgrade a node pool",
                          "NodePoolMcVersionIncompatible", rules.pool_version),
-            Precondition("version of a pool never lower", f"{DOCS}, upgrade a node pool",
+            Precondition("no version downgrade of a pool", f"{DOCS}, upgrade a node pool",
                          "OperationNotAllowed", rules.pool_downgrade),
             Precondition("pool name not inline", f"{DOCS}, node pools", "Conflict",
                          rules.pool_name_free),

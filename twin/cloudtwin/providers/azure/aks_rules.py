@@ -25,7 +25,14 @@ from cloudtwin.providers.azure.identity import (
     granted_roles,
 )
 from cloudtwin.providers.azure.network import ROUTE_TABLE, SUBNET
-from cloudtwin.providers.conditions import block_error, block_of, failure_at, matches, section
+from cloudtwin.providers.conditions import (
+    block_error,
+    block_of,
+    failure_at,
+    matches,
+    objects_at,
+    section,
+)
 from cloudtwin.providers.inventory import Inventory, Resource, values_at
 from cloudtwin.providers.model import Inputs, ResourceRequest
 from cloudtwin.providers.schema.check import CheckFailure
@@ -66,10 +73,10 @@ def version_error(version: object) -> str | None:
 
 def system_pool(inputs: Inputs) -> Iterable[CheckFailure]:
     """Yield an error for a cluster without a System pool, or with two pools of the same name."""
-    pools = inputs.get("agentPoolProfiles")
-    if not isinstance(pools, list):
+    if not isinstance(inputs.get("agentPoolProfiles"), list):
         yield failure_at("agentPoolProfiles", "a cluster needs a System pool: it is missing")
         return
+    pools = [pool for _, pool in objects_at("agentPoolProfiles", inputs)]
     if not any(pool.get("mode") == "System" for pool in pools):
         yield failure_at("agentPoolProfiles", "at least one pool must have mode System")
     names = [pool.get("name") for pool in pools]
@@ -270,7 +277,9 @@ def _route_tables(request: ResourceRequest) -> list[Resource]:
 def _default_hop(table: Resource) -> str | None:
     """Return the type of the next hop of the default route; None without one."""
     routes = table.inputs.get("routes") or ()
-    hops = (route.get("nextHopType") for route in routes if route["addressPrefix"] == "0.0.0.0/0")
+    hops = (
+        route.get("nextHopType") for route in routes if route.get("addressPrefix") == "0.0.0.0/0"
+    )
     return next(iter(hops), None)
 
 
@@ -381,9 +390,9 @@ def inline_unchanged(request: ResourceRequest) -> Iterable[str]:
     old_pools, new_pools = (
         {pool["name"]: pool for pool in p.get("agentPoolProfiles") or ()} for p in pools
     )
-    for name in set(new_pools) - set(old_pools):
+    for name in sorted(set(new_pools) - set(old_pools)):
         yield f"A new agent pool was introduced: {name}; declare it as an AgentPool"
-    for name in set(new_pools) & set(old_pools):
+    for name in sorted(set(new_pools) & set(old_pools)):
         for field in FIXED_FIELDS:
             if old_pools[name].get(field) != new_pools[name].get(field):
                 yield f"Changing property 'properties.{field}' of the pool {name} is not allowed"

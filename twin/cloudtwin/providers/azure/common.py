@@ -172,7 +172,7 @@ def common_rules(
         return
     if len(tags) > MAX_TAGS:
         yield failure_at(
-            "tags", f"{len(tags)} tags, {MAX_TAGS} are allowed (Resource Manager, tags)"
+            "tags", f"{len(tags)} tags, at most {MAX_TAGS} are allowed (Resource Manager, tags)"
         )
     for key in tags:
         if any(mark in key for mark in "<>%&\\?/") and "location" in schema.inputs:

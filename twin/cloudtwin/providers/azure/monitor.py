@@ -41,7 +41,7 @@ TARGETS = ("dataCollectionRuleId", "dataCollectionEndpointId")
 def _retention(inputs: Inputs) -> Iterable[CheckFailure]:
     days, sku = inputs.get("retentionInDays"), section(inputs, "sku").get("name")
     if isinstance(days, int) and sku == "PerGB2018" and not 30 <= days <= 730:
-        yield failure_at("retentionInDays", f"{days} days: PerGB2018 has 30 to 730")
+        yield failure_at("retentionInDays", f"{days} days: PerGB2018 allows 30 to 730")
 
 
 def _flows(inputs: Inputs) -> Iterable[CheckFailure]:
@@ -86,9 +86,10 @@ def _positive(amount: object) -> str | None:
 def _notifications(inputs: Inputs) -> Iterable[CheckFailure]:
     notifications = section(inputs, "notifications")
     if len(notifications) > MAX_NOTIFICATIONS:
-        reason = f"{len(notifications)} notifications, {MAX_NOTIFICATIONS} are allowed"
+        reason = f"{len(notifications)} notifications, at most {MAX_NOTIFICATIONS} are allowed"
         yield failure_at("notifications", reason)
-    for name, notification in notifications.items():
+    for name in notifications:
+        notification = section(notifications, name)
         if not any(notification.get(key) for key in CONTACTS):
             yield failure_at(f"notifications.{name}", f"it needs one of {', '.join(CONTACTS)}")
 

@@ -21,6 +21,7 @@ from cloudtwin.providers.conditions import (
     failure_at,
     is_known,
     lies_in,
+    objects_at,
     one_of_values,
     overlap,
     section,
@@ -98,13 +99,14 @@ def _gateway_address(request: ResourceRequest) -> Iterable[str]:
 
 
 def _next_hops(inputs: Inputs) -> Iterable[CheckFailure]:
-    for position, route in enumerate(inputs.get("routes") or ()):
-        path, kind = f"routes[{position}].nextHopIpAddress", route.get("nextHopType")
-        address = route.get("nextHopIpAddress")
+    for path, route in objects_at("routes", inputs):
+        kind, address = route.get("nextHopType"), route.get("nextHopIpAddress")
+        address_path = f"{path}.nextHopIpAddress"
         if kind == "VirtualAppliance" and not address:
-            yield failure_at(path, "a route to a VirtualAppliance needs its address")
+            yield failure_at(address_path, "a route to a VirtualAppliance needs its address")
         if kind != "VirtualAppliance" and is_known(address):
-            yield failure_at(path, f"only a route to a VirtualAppliance has an address, not {kind}")
+            reason = f"only a route to a VirtualAppliance has an address, not {kind}"
+            yield failure_at(address_path, reason)
 
 
 def to_resource(path: str, token: str, in_use_code: str) -> Reference:

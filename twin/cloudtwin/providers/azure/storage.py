@@ -113,7 +113,7 @@ def _registry_sku(inputs: Inputs) -> Iterable[CheckFailure]:
     sku = section(inputs, "sku").get("name")
     for name in PREMIUM_ONLY if sku != "Premium" else ():
         if inputs.get(name) not in (None, "Disabled", False):
-            yield failure_at(name, f"only the tier Premium has it, not {sku}")
+            yield failure_at(name, f"requires the tier Premium, not {sku}")
 
 
 def _task_step(inputs: Inputs) -> Iterable[CheckFailure]:

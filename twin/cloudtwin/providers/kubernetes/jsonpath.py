@@ -30,9 +30,13 @@ class JsonPath:
 
     selectors: tuple[Selector, ...]
 
-    def select(self, document: Any, start: Any = None) -> list[Any]:  # noqa: ANN401  any JSON value
-        """Return the nodes that the path selects, from the document or from a node of it."""
-        nodes = [document if start is None else start]
+    def select(self, document: Any) -> list[Any]:  # noqa: ANN401  any JSON value
+        """Return the nodes that the path selects from a document."""
+        return self.select_from(document, document)
+
+    def select_from(self, document: Any, start: Any) -> list[Any]:  # noqa: ANN401  any JSON value
+        """Return the nodes that the path selects from a node of a document."""
+        nodes = [start]
         for selector in self.selectors:
             nodes = [next_node for node in nodes for next_node in selector(document, node)]
         return nodes
@@ -163,7 +167,7 @@ class _Parser:
             self._skip_space()
             if start == "$":
                 return (lambda document, _: path.select(document)), True
-            return path.select, True
+            return path.select_from, True
         if (text := self._match(_STRING)) is not None:
             value: Any = _unquote(text)
         elif (text := self._match(_LITERAL)) is not None:

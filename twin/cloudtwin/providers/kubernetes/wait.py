@@ -107,7 +107,7 @@ def _end(verdict: Waiting | Failed, stuck_since: float | None, timeouts: Timeout
         return "was not ready yet when the update was interrupted"
     limit = stuck_seconds()
     if stuck_since is not None and time.monotonic() - stuck_since >= limit:
-        return f"is stuck ({limit:.0f} s without change)"
+        return f"has been stuck for {limit:.0f} s"
     return f"was not ready after {timeouts.seconds:.0f} s" if timeouts.expired else ""
 
 

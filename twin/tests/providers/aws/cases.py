@@ -100,7 +100,7 @@ RULES: dict[str, tuple[Object, Object, str]] = {
         {"permissionsBoundary": arn("iam", "role/boundary")},
         "not the ARN of a policy",
     ),
-    "groups of rules": (
+    "rule groups": (
         {"data": "groups: [{name: g, rules: [{record: up:sum, expr: sum(up)}]}]"},
         {"data": "groups: [{name: g, rules: []}]"},
         "at least one rule",
@@ -219,7 +219,7 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     ),
     "subnets of a node group": ({"subnetIds": ["s"]}, {"subnetIds": []}, "at least one"),
     "Kubernetes version of a node group": ({"version": "1.36"}, {"version": ""}, "such as 1.36"),
-    "form of a release": (
+    "format of a release version": (
         {"releaseVersion": "1.36.0-20261101"}, {"releaseVersion": "1.36-latest"}, "1.36.0-20261101",
     ),
     "release of a node group": (
@@ -265,7 +265,7 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     "storage of a file system": (
         {"deploymentType": "PERSISTENT_1", "storageType": "HDD"},
         {"deploymentType": "PERSISTENT_2", "storageType": "HDD"},
-        "has only SSD, INTELLIGENT_TIERING",
+        "allows only SSD, INTELLIGENT_TIERING",
     ),
     "drive cache of a file system": (
         {"storageType": "HDD", "driveCacheType": "READ"}, {"storageType": "HDD"}, "NONE or READ",
@@ -283,7 +283,7 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     "PERSISTENT only": (
         {"deploymentType": "PERSISTENT_2", "kmsKeyId": "k"},
         {"deploymentType": "SCRATCH_2", "kmsKeyId": "k"},
-        "only a PERSISTENT",
+        "requires a PERSISTENT",
     ),
     "EFA of a file system": (
         {}, {"efaEnabled": True, "deploymentType": "SCRATCH_2"}, "PERSISTENT_2",
@@ -474,7 +474,7 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
         NODES, {**NODE, "launchTemplate": {"id": "lt-1"}, "instanceTypes": ["g5.12xlarge", "g6.12xlarge"]},
         [resource(TEMPLATE, "lt-1", {}, latestVersion=1)], [EFA_TEMPLATE], "one instance type",
     ),
-    "instance types in one place": (
+    "instance types in the node group or in its template": (
         NODES, {**TEMPLATED, "instanceTypes": ["p5.48xlarge"]}, [EFA_TEMPLATE], [resource(TEMPLATE, "lt-1", RESERVED)],
         "not in both",
     ),
@@ -500,7 +500,7 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
     "entry of a policy": (ACCESS, {"clusterName": "c", "principalArn": "p"},
                           [resource(ENTRY, "c:p", {"clusterName": "c", "principalArn": "p"})], [], "no access entry"),
     "role of a pod": (POD, {"roleArn": arn("iam", "role/half")}, [POD_ROLE], [HALF_ROLE], "sts:TagSession"),
-    "Lustre among servers": (
+    "Lustre ports between servers": (
         SYSTEM, SYSTEM_INPUTS, [SUBNET_A, GROUP_F, *LUSTRE], [SUBNET_A, GROUP_F, LUSTRE[0]], "1018-1023",
     ),
     "bucket of an association": (REPOSITORY, LINK_INPUTS, [resource(BUCKET, "mine", {})], [], "does not exist"),
@@ -521,7 +521,7 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
 }  # fmt: skip
 NEVER_HOLDS = {"policy of AWS exists", "boundary of AWS exists"}  # no account makes them pass
 CHANGE_RULES = {  # see test_changes.py
-    "version steps of a cluster", "nodes before the next version", "version of nodes never lower",
+    "upgrade by one minor version", "nodes before the next version", "no version downgrade of nodes",
     "a file system grows",
 }  # fmt: skip
 ACCOUNTS = {

@@ -1,9 +1,13 @@
 """The resources that EKS creates without a declaration, and leaves behind."""
 
 import pytest
+from cloudtwin.providers.aws import CLOUD
 from cloudtwin.providers.aws.eks import CLOUDWATCH_ADDON, TYPES
 from cloudtwin.providers.aws.eks_rules import ADDON
+from cloudtwin.providers.aws.eks_rules import CLUSTER as CLUSTER_TYPE
+from cloudtwin.providers.aws.network import GROUP
 from cloudtwin.providers.aws.others import LOGS
+from cloudtwin.providers.aws.policies import ROLE
 from cloudtwin.providers.inventory import Inventory, Resource
 
 CLUSTER = "everstep"
@@ -47,3 +51,15 @@ def test_a_declared_log_group_is_used_and_not_created_again() -> None:
 @pytest.mark.parametrize("name", ["vpc-cni", "aws-fsx-csi-driver"])
 def test_other_addons_create_no_log_group(name: str) -> None:
     assert created_with(addon(name), Inventory()) == []
+
+
+def test_the_security_group_of_a_cluster_is_deleted_only_with_the_cluster() -> None:
+    cluster, role = (
+        Resource(token=token, id=CLUSTER, urn="", inputs={}, outputs={})
+        for token in (CLUSTER_TYPE, ROLE)
+    )
+    group = Resource(token=GROUP, id="sg-1", urn="", inputs={}, outputs={}, owner=CLUSTER)
+    account = Inventory((cluster, role, group))
+
+    assert list(CLOUD.deleted_with(cluster, account)) == [cluster, group]
+    assert list(CLOUD.deleted_with(role, account)) == [role], "the role has the name of the cluster"

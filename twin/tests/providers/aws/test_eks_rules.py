@@ -3,9 +3,20 @@
 from collections.abc import Callable, Iterable
 
 import pytest
-from cloudtwin.providers.aws.eks_rules import CLUSTER, POLICY_ARN, access_policy, node_version
+from cloudtwin.providers.aws.eks_rules import (
+    CLUSTER,
+    POLICY_ARN,
+    access_policy,
+    node_version,
+    template_of,
+    types_in_one_place,
+)
+from cloudtwin.providers.aws.machines import TEMPLATE
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import ProviderConfig, ResourceRequest
+from cloudtwin.providers.protocol.values import Object
+
+from twin.tests.providers.aws.cases import resource
 
 
 @pytest.mark.parametrize(
@@ -53,3 +64,23 @@ def test_a_node_group_is_refused_with_the_bound_that_it_exceeds(
 @pytest.mark.parametrize("version", ["1.32", "1.35"])
 def test_a_node_group_may_be_three_minor_versions_older(version: str) -> None:
     assert _violations(node_version, version) == []
+
+
+@pytest.mark.parametrize("reference", [{"id": "lt-1"}, {"name": "gpu"}])
+def test_a_node_group_refers_to_its_launch_template_by_id_or_by_name(reference: Object) -> None:
+    template = resource(TEMPLATE, "lt-1", {"instanceType": "p5.48xlarge"}, name="gpu")
+    account = Inventory((resource(TEMPLATE, "lt-2", {}, name="system"), template))
+    inputs = {"launchTemplate": reference, "instanceTypes": ["p5.48xlarge"]}
+    request = ResourceRequest(
+        inputs=inputs, config=ProviderConfig(cloud="aws"), account=account, entropy="0"
+    )
+
+    assert template_of(inputs, account) == template
+    assert list(types_in_one_place(request)), "preconditions must find the template by its name too"
+
+
+def test_a_node_group_without_a_launch_template_has_none() -> None:
+    unnamed = Inventory((resource(TEMPLATE, "lt-1", {}),))
+
+    assert template_of({}, unnamed) is None
+    assert template_of({"launchTemplate": {"name": "gpu"}}, unnamed) is None

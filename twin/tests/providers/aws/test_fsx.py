@@ -1,7 +1,7 @@
-"""File systems: their sizes, and the security groups that admit Lustre."""
+"""File systems: their sizes, and the security groups that allow Lustre."""
 
 import pytest
-from cloudtwin.providers.aws.fsx import FILE_SYSTEM, opens
+from cloudtwin.providers.aws.fsx import FILE_SYSTEM, allows_ingress
 from cloudtwin.providers.aws.network import GROUP, GROUP_RULE, INGRESS
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.protocol.values import Object
@@ -18,17 +18,26 @@ SSD = {"deploymentType": "PERSISTENT_1", "perUnitStorageThroughput": 50}
 
 
 @pytest.mark.parametrize(
-    ("inputs", "valid", "invalid"),
+    ("inputs", "valid", "invalid", "allowed"),
     [
-        (SCRATCH_1, (1200, 2400, 3600, 7200), (0, 4800, 6000)),
-        (SCRATCH_2, (1200, 2400, 4800, 7200), (0, 3600)),
-        (SSD, (1200, 2400, 4800), (1800, 3600)),
-        (SLOW, (6000, 12000), (1200, 1800, 2400)),
-        (FAST, (1800, 3600), (1200, 2400, 6000)),
+        (
+            SCRATCH_1,
+            (1200, 2400, 3600, 7200),
+            (0, 4800, 6000),
+            "1200 or 2400 or a multiple of 3600",
+        ),
+        (SCRATCH_2, (1200, 2400, 4800, 7200), (0, 3600), "1200 or a multiple of 2400"),
+        (SSD, (1200, 2400, 4800), (1800, 3600), "1200 or a multiple of 2400"),
+        (SLOW, (6000, 12000), (1200, 1800, 2400), "a multiple of 6000"),
+        (FAST, (1800, 3600), (1200, 2400, 6000), "a multiple of 1800"),
     ],
 )
 def test_the_sizes_of_a_file_system_depend_on_deployment_storage_and_throughput(
-    provider: Provider, inputs: Object, valid: tuple[int, ...], invalid: tuple[int, ...]
+    provider: Provider,
+    inputs: Object,
+    valid: tuple[int, ...],
+    invalid: tuple[int, ...],
+    allowed: str,
 ) -> None:
     def failures(size: int) -> list[str]:
         return provider.check_inputs(
@@ -39,18 +48,19 @@ def test_the_sizes_of_a_file_system_depend_on_deployment_storage_and_throughput(
     for size in invalid:
         (failure,) = failures(size)
         assert f"{size} GiB: {inputs['deploymentType']} with" in failure
+        assert f" allows {allowed} GiB" in failure
 
 
 @pytest.mark.parametrize(
     ("inputs", "reason"),
     [
         ({**HDD, "storageCapacity": 6000}, "needs one of 12, 40"),
-        ({**HDD, "storageCapacity": 6000, "perUnitStorageThroughput": 50}, "has only 12, 40"),
+        ({**HDD, "storageCapacity": 6000, "perUnitStorageThroughput": 50}, "allows only 12, 40"),
         ({**SSD, "storageCapacity": 1200, "driveCacheType": "READ"}, "no drive cache"),
         ({**SCRATCH_1, "storageCapacity": 6000, "storageType": "HDD", "driveCacheType": "NONE"},
-         "SCRATCH_1 has only SSD"),
+         "SCRATCH_1 allows only SSD"),
         ({"deploymentType": "PERSISTENT_2", "storageType": "INTELLIGENT_TIERING",
-          "perUnitStorageThroughput": 125}, "no throughput"),
+          "perUnitStorageThroughput": 125}, "INTELLIGENT_TIERING does not support it"),
     ],
 )  # fmt: skip
 def test_storage_throughput_and_cache_of_a_file_system_agree(
@@ -97,13 +107,13 @@ TCP = {"protocol": "tcp", **PORTS}
         (inline_rule(self=True, **TCP), False),
     ],
 )
-def test_a_group_admits_ports_by_each_kind_of_rule(rule: Resource, expected: bool) -> None:
+def test_a_security_group_allows_ports_by_each_kind_of_rule(rule: Resource, expected: bool) -> None:
     account = Inventory((rule,))
 
-    assert opens(account, "sg-f", ["sg-c"], "10.0.1.0/24", 988, 1023) is expected
+    assert allows_ingress(account, "sg-f", ["sg-c"], "10.0.1.0/24", 988, 1023) is expected
 
 
-def test_an_older_rule_admits_its_own_group() -> None:
+def test_an_older_rule_allows_its_own_group() -> None:
     account = Inventory((older_rule(self=True, **TCP),))
 
-    assert opens(account, "sg-f", ["sg-f"], "10.0.1.0/24", 988, 988)
+    assert allows_ingress(account, "sg-f", ["sg-f"], "10.0.1.0/24", 988, 988)

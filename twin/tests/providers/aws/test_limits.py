@@ -9,9 +9,10 @@ from cloudtwin.providers.aws.fsx import ASSOCIATION, FILE_SYSTEM
 from cloudtwin.providers.aws.machines import TEMPLATE
 from cloudtwin.providers.aws.network import INGRESS as NETWORK_RULE
 from cloudtwin.providers.aws.network import VPC
+from cloudtwin.providers.aws.others import LOGS
 from cloudtwin.providers.aws.policies import document_errors
 from cloudtwin.providers.aws.s3 import BUCKET, REPOSITORY
-from cloudtwin.providers.protocol.values import Object, Secret
+from cloudtwin.providers.protocol.values import UNKNOWN, Object, Secret
 
 from twin.tests.providers.offline import Provider
 
@@ -43,31 +44,31 @@ def with_tags(count: int = 0, /, **tags: str) -> Object:
 
 # (type, inputs, part of the message)
 INVALID: list[tuple[str, Object, str]] = [
-    (VPC, {**NETWORK, **with_tags(50)}, "51 tags, 50 are allowed"),  # one is the provider's default tag
+    (VPC, {**NETWORK, **with_tags(50)}, "51 tags, at most 50 are allowed"),  # one is the provider's default tag
     (VPC, {**NETWORK, **with_tags(0, **{"k" * 129: "v"})}, "1 to 128"),
-    (VPC, {**NETWORK, **with_tags(k="v" * 257)}, "256 are allowed"),
+    (VPC, {**NETWORK, **with_tags(k="v" * 257)}, "at most 256 are allowed"),
     (VPC, {**NETWORK, **with_tags(0, **{"aws:name": "v"})}, "AWS reserves"),
-    (OBJECT, {"bucket": "mine", "key": "k", **with_tags(10)}, "11 tags, 10 are allowed"),
+    (OBJECT, {"bucket": "mine", "key": "k", **with_tags(10)}, "11 tags, at most 10 are allowed"),
     (ROLE, {"assumeRolePolicy": TRUST, **with_tags(Owner="v")}, "differs from another key in case only"),
     (ROLE, {"assumeRolePolicy": TRUST, **with_tags(k="a#b")}, "characters other than"),
     (ROLE, {"assumeRolePolicy": TRUST, "name": "no des"}, "does not match"),
-    (ROLE, {"assumeRolePolicy": TRUST, "namePrefix": "n" * 39}, "38 are allowed"),
+    (ROLE, {"assumeRolePolicy": TRUST, "namePrefix": "n" * 39}, "at most 38 are allowed"),
     (CLUSTER, {"roleArn": "r", "vpcConfig": {"subnetIds": ["a", "b"]}, "name": "-c"}, "does not match"),
-    (NODES, {**NODE, "nodeGroupNamePrefix": "n" * 38}, "37 are allowed"),
-    (NODES, {**NODE, "taints": [{"key": "k" * 64, "effect": "NO_SCHEDULE"}]}, "63 are allowed"),
-    (NODES, {**NODE, "labels": {"k" * 64: "v"}}, "63 are allowed"),
+    (NODES, {**NODE, "nodeGroupNamePrefix": "n" * 38}, "at most 37 are allowed"),
+    (NODES, {**NODE, "taints": [{"key": "k" * 64, "effect": "NO_SCHEDULE"}]}, "at most 63 are allowed"),
+    (NODES, {**NODE, "labels": {"k" * 64: "v"}}, "at most 63 are allowed"),
     (NODES, {**NODE, "labels": {"k": ""}}, "at least 1"),
     (NODES, {**NODE, "amiType": "AL3"}, "is not one of"),
     (NODES, {**NODE, "updateConfig": {"maxUnavailablePercentage": 101}}, "at most 100"),
     (TEMPLATE, {"tagSpecifications": [{"resourceType": "machine"}]}, "is not one of"),
-    (BUCKET, {"bucketPrefix": "b" * 38}, "37 are allowed"),
+    (BUCKET, {"bucketPrefix": "b" * 38}, "at most 37 are allowed"),
     (BUCKET, {"bucket": "192.168.1.1"}, "not a valid bucket name"),
     (REPOSITORY, {"name": "a//b"}, "does not match"),
-    (REPOSITORY, {"name": "a" * 257}, "256 are allowed"),
+    (REPOSITORY, {"name": "a" * 257}, "at most 256 are allowed"),
     (FILE_SYSTEM, {"subnetIds": "subnet-1"}, "at least 15"),
     (ASSOCIATION, {**LINK, "s3": {"autoImportPolicy": {"events": ["READ"]}}}, "is not one of NEW"),
     (BUDGET, {"budgetType": "COST", "timeUnit": "MONTHLY", "limitAmount": "100 USD"}, "does not match"),
-    (METRICS, {"alias": "a" * 101}, "100 are allowed"),
+    (METRICS, {"alias": "a" * 101}, "at most 100 are allowed"),
     (METRICS, {"loggingConfiguration": {"logGroupArn": arn("logs", "log-group:amp", "us-east-1")}}, "does not match"),
     (METRICS, {"kmsKeyArn": arn("kms", "alias/mine", "us-east-1")}, "does not match"),
     (BUDGET, {"budgetType": "COST", "timeUnit": "HOURLY"}, "is not one of DAILY"),
@@ -90,6 +91,7 @@ VALID: list[tuple[str, Object]] = [
     (ASSOCIATION, LINK),
     (BUDGET, {**SPENDING, "metrics": "BlendedCost"}),
     (ROLE, {"assumeRolePolicy": json.loads(TRUST)}),
+    (LOGS, {"region": UNKNOWN, "kmsKeyId": arn("kms", "key/k", "us-east-1")}),
 ]  # fmt: skip
 
 
@@ -129,7 +131,7 @@ DOCUMENTS: list[tuple[str, object, str]] = [
     ("identity", {"Statement": [{**ALLOW, "Condition": {"BoolIfExists": {"a": "b"}}}]}, ""),
     ("identity", {"Statement": [{**ALLOW, "Sid": "a b"}]}, "letters and digits"),
     ("identity", {"Statement": [{**ALLOW, "Sid": "a"}, {**ALLOW, "Sid": "a"}]}, "have the Sid 'a'"),
-    ("identity", {"Statement": [{**ALLOW, "Resource": f"arn:{'a' * 6200}"}]}, "6144 are allowed"),
+    ("identity", {"Statement": [{**ALLOW, "Resource": f"arn:{'a' * 6200}"}]}, "at most 6144 are allowed"),
     ("identity", {"Statement": [{**ALLOW, "Action": []}]}, "at least one value"),
     ("identity", {"Statement": [{**ALLOW, "Resource": "arn:aw:s3:::mine"}]}, "the partition"),
     ("identity", {"Statement": [{**ALLOW, "Resource": "arn:aws:s3"}]}, "not a whole ARN"),

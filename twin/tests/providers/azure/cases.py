@@ -196,7 +196,7 @@ RULES: dict[str, tuple[Object, Object, str]] = {
         "OIDC issuer",
     ),
     "name of the node resource group": (
-        {"nodeResourceGroup": "nodes"}, {"nodeResourceGroup": "n" * 81}, "80 are allowed",
+        {"nodeResourceGroup": "nodes"}, {"nodeResourceGroup": "n" * 81}, "at most 80 are allowed",
     ),
     "data plane of an AKS cluster": (
         {"networkProfile": {"networkDataplane": "cilium", "networkPlugin": "azure"}},
@@ -455,8 +455,8 @@ PRECONDITIONS["snapshots of inline pools"] = PRECONDITIONS["snapshot of a pool"]
 PRECONDITIONS["location has zones"] = PRECONDITIONS["pool's location has zones"]
 NEVER_HOLDS: set[str] = set()
 CHANGE_RULES = {  # see test_changes.py
-    "steps of an AKS version", "inline pools unchanged", "versions of inline pools",
-    "pools not too old for the next version", "version of a pool never lower",
+    "upgrade by one minor version", "inline pools unchanged", "versions of inline pools",
+    "version skew of node pools", "no version downgrade of a pool",
 }  # fmt: skip
 ACCOUNTS = {
     name: (Inventory(tuple(holding)), Inventory(tuple(violating)))

@@ -22,14 +22,14 @@ def window(**fields: object) -> Object:
 CASES: list[tuple[str, Object, str]] = [
     (CALENDAR, window(durationHours=4, utcOffset="+01:00"), ""),
     (CALENDAR, window(utcOffset="+1"), "does not match"),
-    (CALENDAR, window(schedule={"weekly": {"intervalWeeks": 5}}), "5: at most 4"),
+    (CALENDAR, window(schedule={"weekly": {"intervalWeeks": 5}}), "5 is too large: at most 4"),
     (CALENDAR, window(schedule={"daily": {"intervalDays": 0}}), "at least 1"),
     (POOL, {"osDiskSizeGB": 128}, ""),
-    (POOL, {"osDiskSizeGB": 4096}, "4096: at most 2048"),
+    (POOL, {"osDiskSizeGB": 4096}, "4096 is too large: at most 2048"),
     (POOL, {"upgradeSettings": {"drainTimeoutInMinutes": 0}}, "at least 1"),
     (CLUSTER, {"resourceName": "-c"}, "does not match"),
     (TASK, {"timeout": 60}, "at least 300"),
-    (GROUP, {"resourceGroupName": "g" * 91}, "90 are allowed"),
+    (GROUP, {"resourceGroupName": "g" * 91}, "at most 90 are allowed"),
     (GROUP, {"resourceGroupName": "g!"}, "does not match"),
     (SERVICE, {"blobServicesName": "default", "changeFeed": {"retentionInDays": 0}}, "at least 1"),
 ]

@@ -69,3 +69,8 @@ def test_an_invalid_or_unsupported_path_is_refused_with_its_position(path: str) 
 
 def test_a_comparison_distinguishes_true_from_1() -> None:
     assert compile_path("[?@==1]").select([True, 1]) == [1]
+
+
+def test_a_filter_tests_a_null_element_and_not_the_document() -> None:
+    assert compile_path("[?@==null]").select([None, 1]) == [None]
+    assert compile_path(".items[?@.kind]").select({"kind": "List", "items": [None]}) == []
