@@ -33,7 +33,7 @@ from everstep.catalog.names import (
     POD_IP_VARIABLE,
     POD_NAME_VARIABLE,
 )
-from everstep.elastic.membership.address import address_towards
+from everstep.elastic.membership.address import local_address_to
 from everstep.elastic.membership.agent import Agent
 from everstep.elastic.membership.etcd_client import Etcd
 from everstep.elastic.membership.etcd_connection import EtcdOptions
@@ -59,7 +59,7 @@ class EtcdV3Handler(RendezvousHandler):
         self._address = (
             parameters.local_addr
             or os.environ.get(POD_IP_VARIABLE)
-            or address_towards(parameters.endpoint)
+            or local_address_to(parameters.endpoint)
             or socket.gethostname()
         )
         name = os.environ.get(POD_NAME_VARIABLE) or socket.gethostname()
