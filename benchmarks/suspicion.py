@@ -46,7 +46,7 @@ from tests.waiting import wait_until
 START_SECONDS = 300.0
 SETTLE_SECONDS = 3.0  # time for the agents to receive each other's heartbeats
 FENCE_SECONDS = 10.0
-FENCE_LINE = "no heartbeat of"
+FENCE_LINE = "no heartbeat from"
 LOG_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) (.*)")
 
 

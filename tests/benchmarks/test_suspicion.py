@@ -58,14 +58,14 @@ def test_a_late_entry_of_an_earlier_group_counts_as_the_same_change(tmp_path: Pa
 def test_the_lines_of_a_change_are_between_its_begin_and_end_in_order(tmp_path: Path) -> None:
     lines = {
         "w0": [log_line(8.5, "long before"), log_line(11.5, "joins"), log_line(20, "long after")],
-        "w1": [log_line(11.25, "no heartbeat of w0")],
+        "w1": [log_line(11.25, "no heartbeat from w0")],
     }
     for name, log in lines.items():
         (tmp_path / f"{name}.log").write_text("\n".join(log))
 
     (change,) = find_changes([step(10, 1), step(12, 2)], tmp_path, after=0)
 
-    assert change.lines == ("+1.250 w1 no heartbeat of w0", "+1.500 w0 joins")
+    assert change.lines == ("+1.250 w1 no heartbeat from w0", "+1.500 w0 joins")
 
 
 def test_the_sentences_contain_each_cost_and_the_range_of_loads() -> None:

@@ -258,7 +258,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "silence counted while the observer itself was frozen",
         _SUSPICION,
-        "min(max(elapsed, 0.0), ATTENTION_SECONDS)",
+        "min(max(elapsed, 0.0), MAX_COUNTED_SECONDS)",
         "max(elapsed, 0.0)",
         _SUSPICION_TESTS,
     ),

@@ -40,7 +40,7 @@ from everstep.elastic.launch.options import (
     requests_help,
 )
 from everstep.elastic.launch.programs import run_program, run_supervised
-from everstep.elastic.membership.address import address_towards
+from everstep.elastic.membership.address import local_address_to
 from everstep.elastic.recovery.worker_process import RESTART
 from everstep.elastic.transport import channel
 from everstep.errors import EverstepError
@@ -252,7 +252,7 @@ def warm_up(endpoint: str, preload: Sequence[str]) -> None:
     os.environ.setdefault(AGENT_VARIABLE, str(channel.default_socket_path()))
     # Outside Kubernetes, several launchers of one machine are several nodes.
     os.environ.setdefault(POD_NAME_VARIABLE, f"{socket.gethostname()}-{os.getpid()}")
-    if endpoint and POD_IP_VARIABLE not in os.environ and (address := address_towards(endpoint)):
+    if endpoint and POD_IP_VARIABLE not in os.environ and (address := local_address_to(endpoint)):
         os.environ[POD_IP_VARIABLE] = address
     # A worker raises this number once it knows the number of its local peers.
     os.environ.setdefault("OMP_NUM_THREADS", "1")

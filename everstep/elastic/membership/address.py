@@ -6,13 +6,16 @@ import socket
 from everstep.catalog.addresses import etcd_address, etcd_endpoints
 
 
-def address_towards(endpoint: str) -> str | None:
-    """Return this node's address on its route to etcd, which peers use too; None without a route or an endpoint.
+def local_address_to(endpoint: str) -> str | None:
+    """Return the local address from which this node reaches etcd, for peers to connect to.
 
     IPv4 is preferred: the local etcd and gloo's default interface may have no IPv6.
 
     Args:
         endpoint: `HOST:PORT` of etcd; several separated by commas.
+
+    Returns:
+        None without a route or an endpoint.
     """
     if not (endpoints := etcd_endpoints(endpoint)):
         return None

@@ -60,11 +60,12 @@ log = logging.getLogger(__name__)
 
 
 DECIDE_INTERVAL_SECONDS = 1.0  # the longest time without a decision
+BOUNDS_INTERVAL_SECONDS = 1.0  # interval between two readings of the file with the bounds
+WATCH_INTERVAL_SECONDS = 0.5  # shortest interval between the starts of two watches
 GIVE_UP_FIX = (
     "Check the network between the nodes: network policies, security groups, and the interface in "
     "GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME."
 )
-BOUNDS_INTERVAL_SECONDS = 1.0  # interval between two readings of the file with the bounds
 
 
 class LeftError(Exception):
@@ -430,10 +431,13 @@ class Agent:
 
     def _watch(self) -> None:
         while not self._closed.is_set():
+            started_at = time.monotonic()
             try:
                 self._handle_updates(self._keys.follow())
             except OSError as error:
                 log.debug("the watch starts again: %s", error)
+                # An etcd or a proxy that refuses watches would be sent requests without a pause.
+                self._closed.wait(max(0.0, started_at + WATCH_INTERVAL_SECONDS - time.monotonic()))
             with contextlib.suppress(EverstepError):
                 self._handle_updates(self._keys.read())
 

@@ -399,8 +399,8 @@ class Etcd:
         self, path: str, body: Mapping[str, object], request_seconds: float
     ) -> dict[str, Any]:
         """Send one request; a temporary refusal becomes an OSError."""
-        connection = self._connection(request_seconds)
-        connection.request("POST", f"/v3/{path}", json.dumps(body), self._headers())
+        connection, headers = self._connection(request_seconds), self._headers()
+        connection.request("POST", f"/v3/{path}", json.dumps(body), headers)
         response = connection.getresponse()
         content = json.loads(response.read() or b"{}")
         error = content.get("error") if isinstance(content.get("error"), dict) else content
@@ -409,8 +409,9 @@ class Etcd:
             self._note_cluster(content)
             return dict(content)
         message = str(error.get("message", error))
-        if code == _UNAUTHENTICATED and self._token:
-            self._token = None
+        if code == _UNAUTHENTICATED and (token := headers.get("Authorization")):
+            if token == self._token:  # another thread may have replaced it already
+                self._token = None
             raise _TokenRefusedError("etcd refuses the token")
         unavailable = not code and response.status >= http.client.INTERNAL_SERVER_ERROR
         if code in _RETRY_CODES or unavailable or _OLD_REVISION in message:

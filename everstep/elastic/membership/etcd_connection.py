@@ -79,9 +79,9 @@ class Connection(http.client.HTTPConnection):
 
     def interrupt(self) -> None:
         """End a pending read in another thread, as if the peer had closed the connection."""
-        if self.sock:
+        if sock := self.sock:  # read once: the other thread may close the connection at any moment
             with contextlib.suppress(OSError):  # it is closed already
-                self.sock.shutdown(socket.SHUT_RDWR)
+                sock.shutdown(socket.SHUT_RDWR)
 
 
 def password(options: EtcdOptions) -> str:

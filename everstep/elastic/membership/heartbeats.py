@@ -149,7 +149,7 @@ class Heartbeats:
                 observation.generation, observation.revision, fencer, suspects
             )
             if is_fenced:
-                log.warning("no heartbeat of %s: the others continue without it", nodes)
+                log.warning("no heartbeat from %s: the others continue without it", nodes)
         except EverstepError as error:
             log.debug("%s could not be fenced: %s", nodes, error)
         finally:

@@ -173,10 +173,13 @@ class NodeWorkers:
                 self._last_pong = dict.fromkeys(self._last_pong, now)
             previous = now
             self._server.broadcast({"ping": now})
-            for pid, responded_at in list(self._last_pong.items()):
-                if now - responded_at > FROZEN_SECONDS:
-                    self._kill(pid)
+            self._kill_frozen(now)
             self._withdraw_from_unkillable(now)
+
+    def _kill_frozen(self, now: float) -> None:
+        for pid, responded_at in list(self._last_pong.items()):
+            if now - responded_at > FROZEN_SECONDS:
+                self._kill(pid, f"did not respond for {FROZEN_SECONDS:.0f} s")
 
     # --- messages of the workers ---
 
@@ -303,7 +306,7 @@ class NodeWorkers:
                 if generation == number != 0
             ]
         for pid in remaining_pids:
-            self._kill(pid)
+            self._kill(pid, "did not stop")
 
     def _withdraw_from_unkillable(self, now: float) -> None:
         """Withdraw if a killed worker does not end: the others must not wait for it.
@@ -331,10 +334,10 @@ class NodeWorkers:
         self._hung_reason = reason
         self._running_agent().withdraw()
 
-    def _kill(self, pid: int) -> None:
-        """Kill a worker that did not stop; a worker whose connection is closed has ended already."""
+    def _kill(self, pid: int, reason: str) -> None:
+        """Kill a worker; a worker whose connection is closed has ended already."""
         if pid in self._server.workers():
-            log.warning("worker %d did not stop: killed", pid)
+            log.warning("worker %d %s: killed", pid, reason)
             self._killed_at.setdefault(pid, time.monotonic())
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

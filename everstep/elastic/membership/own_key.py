@@ -83,6 +83,7 @@ class OwnKey:
         self._ttl_seconds = ttl_seconds
         self._endpoint, self._report = endpoint, report
         self._closed = threading.Event()
+        self._is_stuck = False  # whether the deciding thread is stuck
         self.lease = 0
         self.decided_at = time.monotonic()
 
@@ -207,10 +208,10 @@ class OwnKey:
         Such an agent does not act. If it kept its lease, all others would wait for it.
         """
         stuck_seconds = time.monotonic() - max(self.decided_at, unreachable_at)
-        if stuck_seconds > DECIDER_STALL_SECONDS:
+        was_stuck, self._is_stuck = self._is_stuck, stuck_seconds > DECIDER_STALL_SECONDS
+        if self._is_stuck and not was_stuck:
             log.error("no decision for %.0f s: the lease is not renewed", stuck_seconds)
-            return False
-        return True
+        return not self._is_stuck
 
     def _renew(self, lease: int) -> bool | None:
         """Renew a lease; return False if it has lapsed, None if etcd does not respond, which does not end a lease."""

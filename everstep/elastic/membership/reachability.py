@@ -9,6 +9,7 @@ import contextlib
 import json
 import socket
 import threading
+import time
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,6 +17,7 @@ from everstep.catalog.addresses import split_address
 
 PROBE_SECONDS = 2.0  # timeout of each direction; a live peer responds in milliseconds
 PARALLEL_PROBES = 16
+ACCEPT_RETRY_SECONDS = 0.1  # pause after a connection that cannot be accepted
 MAX_MESSAGE_BYTES = 200
 
 
@@ -90,8 +92,11 @@ def _accept(listener: socket.socket) -> None:
     while True:
         try:
             connection, peer = listener.accept()
-        except OSError:  # closed
-            return
+        except OSError:
+            if listener.fileno() < 0:  # closed
+                return
+            time.sleep(ACCEPT_RETRY_SECONDS)  # for example, this process has no free descriptor
+            continue
         arguments = (connection, str(peer[0]))
         threading.Thread(target=_respond, args=arguments, daemon=True).start()
 

@@ -11,9 +11,11 @@ password_file, join_window_seconds, lease_seconds and retry_seconds. With etcd_p
 run are under `/everstep/<etcd_prefix>/<run>/`.
 """
 
+import math
 import os
 import socket
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -33,7 +35,7 @@ from everstep.catalog.names import (
     POD_IP_VARIABLE,
     POD_NAME_VARIABLE,
 )
-from everstep.elastic.membership.address import address_towards
+from everstep.elastic.membership.address import local_address_to
 from everstep.elastic.membership.agent import Agent
 from everstep.elastic.membership.etcd_client import Etcd
 from everstep.elastic.membership.etcd_connection import EtcdOptions
@@ -42,9 +44,12 @@ from everstep.elastic.membership.generations import GroupLimits
 from everstep.elastic.membership.node_workers import NodeWorkers
 from everstep.elastic.membership.own_key import AgentIdentity
 from everstep.elastic.transport import channel
+from everstep.errors import EverstepError
 
 BACKEND = "etcd-v3"
 STORE_TIMEOUT_SECONDS = 60.0
+FILE_OPTIONS = ("cacert", "cert", "key", "password_file")
+"""Options of `--rdzv_conf` that are paths of files."""
 
 
 class RunOverError(RendezvousClosedError):
@@ -55,11 +60,13 @@ class EtcdV3Handler(RendezvousHandler):
     """One node's agent behind torchrun's rendezvous interface."""
 
     def __init__(self, parameters: RendezvousParameters) -> None:
-        conf = parameters.config
+        # First: the socket of `NodeWorkers` would stay open after an error in the options.
+        etcd, limits = Etcd(_options(parameters)), _limits(parameters)
+        lease_seconds = int(_seconds(parameters, "lease_seconds", 0, int)) or None
         self._address = (
             parameters.local_addr
             or os.environ.get(POD_IP_VARIABLE)
-            or address_towards(parameters.endpoint)
+            or local_address_to(parameters.endpoint)
             or socket.gethostname()
         )
         name = os.environ.get(POD_NAME_VARIABLE) or socket.gethostname()
@@ -69,15 +76,15 @@ class EtcdV3Handler(RendezvousHandler):
         path = os.environ.setdefault(AGENT_VARIABLE, str(channel.default_socket_path()))
         self._workers = NodeWorkers(Path(path), name)
         self._agent = Agent(
-            Etcd(_options(parameters)),
+            etcd,
             _keys_name(parameters),
             AgentIdentity(name, self._address),
-            _limits(parameters),
+            limits,
             open_store=self._open_store,
             on_stop=self._workers.stop,
             on_regroup=self._workers.regroup,
             on_ended=self._workers.end,
-            ttl_seconds=int(conf.get("lease_seconds", 0)) or None,
+            ttl_seconds=lease_seconds,
             bounds_file=os.environ.get(BOUNDS_VARIABLE),
         )
 
@@ -180,16 +187,23 @@ def _keys_name(parameters: RendezvousParameters) -> str:
 
 
 def _limits(parameters: RendezvousParameters) -> GroupLimits:
-    window = parameters.config.get("join_window_seconds", GroupLimits().join_window_seconds)
     return GroupLimits(
         min_members=parameters.min_nodes,
         max_members=parameters.max_nodes,
-        join_window_seconds=float(window),
+        join_window_seconds=_seconds(
+            parameters, "join_window_seconds", GroupLimits.join_window_seconds
+        ),
     )
 
 
 def _options(parameters: RendezvousParameters) -> EtcdOptions:
     conf = parameters.config
+    for name in FILE_OPTIONS:
+        if (path := conf.get(name)) and not Path(path).is_file():
+            raise EverstepError(
+                f"{name} in --rdzv_conf is {path}, but there is no such file",
+                "Correct the path, or mount the file there.",
+            )
     return EtcdOptions(
         endpoints=etcd_endpoints(parameters.endpoint),
         tls=conf.get("protocol") == "https",
@@ -198,5 +212,30 @@ def _options(parameters: RendezvousParameters) -> EtcdOptions:
         key=conf.get("key"),
         user=conf.get("user"),
         password_file=conf.get("password_file"),
-        retry_seconds=float(conf.get("retry_seconds", 600)),
+        retry_seconds=_seconds(parameters, "retry_seconds", EtcdOptions.retry_seconds),
     )
+
+
+def _seconds(
+    parameters: RendezvousParameters,
+    name: str,
+    default: float,
+    parse: Callable[[str], float] = float,
+) -> float:
+    """Return an option of `--rdzv_conf` that is a time in seconds.
+
+    Raises:
+        EverstepError: the value is not a number, or negative.
+    """
+    value = str(parameters.config.get(name, default))
+    try:
+        seconds = parse(value)
+    except ValueError:
+        seconds = math.nan
+    if not seconds >= 0:
+        kind = "a whole number" if parse is int else "a number"
+        raise EverstepError(
+            f"{name} in --rdzv_conf is {value}, which is not {kind} of seconds",
+            f"Write a number without a unit, such as {name}=8.",
+        )
+    return seconds

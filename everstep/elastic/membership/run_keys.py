@@ -105,8 +105,10 @@ class RunKeys:
 
     def read(self) -> Iterator[Update]:
         """Yield the current content of the keys that this agent watches."""
-        self._reads_all = self._watches_all
-        reading = self._etcd.read(self._prefix, end=self._end())
+        reads_all = self._watches_all
+        reading = self._etcd.read(self._prefix, end=self._end(reads_all=reads_all))
+        # Not before the reading: if it failed, the next watch would not count as stale.
+        self._reads_all = reads_all
         is_replaced = self._note_store(reading)
         entries = {entry.key: entry for entry in reading.entries}
         self._reader.keep(entries)
@@ -155,9 +157,9 @@ class RunKeys:
         members = (self._member(entry, folder) for entry in entries if entry.key.startswith(prefix))
         return tuple(member for member in members if member)
 
-    def _end(self) -> str | None:
+    def _end(self, *, reads_all: bool) -> str | None:
         """Return the end of the range of keys to read; None if the members, which come last, are read, too."""
-        return None if self._reads_all else self._key_of("")
+        return None if reads_all else self._key_of("")
 
     def watch_all(self, *, watches_all: bool) -> None:
         """Set whether the members are watched; end a stale watch, so that its thread reads the keys again.
@@ -193,7 +195,7 @@ class RunKeys:
             self._last_revision + 1,
             self._idle_seconds(),
             on_open=self._open,
-            end=self._end(),
+            end=self._end(reads_all=self._reads_all),
             cluster=self._cluster,
         )
         with closing(watch):

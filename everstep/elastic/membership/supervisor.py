@@ -63,7 +63,7 @@ def _work_as_child(work: Callable[[], None], parent: int) -> NoReturn:
     try:
         work()
     except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 1
+        code = _exit_code(end)
     except BaseException:
         traceback.print_exc()
         code = 1
@@ -71,6 +71,16 @@ def _work_as_child(work: Callable[[], None], parent: int) -> NoReturn:
     sys.stderr.flush()
     flush_all()
     os._exit(code)
+
+
+def _exit_code(end: SystemExit) -> int:
+    """Return the exit code of a SystemExit as the interpreter does: 0 for None, 1 for a message, which is printed."""
+    if end.code is None:
+        return 0
+    if isinstance(end.code, int):
+        return end.code
+    sys.stderr.write(f"{end.code}\n")
+    return 1
 
 
 def _may_restart(worker: int) -> bool:

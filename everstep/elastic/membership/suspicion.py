@@ -9,7 +9,7 @@ No clock can tell a lost machine from a slow one, so a suspicion has no more pow
 lease: it removes the member's key, which every rule of `state_machine` tolerates at any moment. A false
 suspicion costs a regroup. These rules make it rare:
 
-1. *Silence counts only while the observer itself runs.* At most `ATTENTION_SECONDS` count between two steps,
+1. *Silence counts only while the observer itself runs.* At most `MAX_COUNTED_SECONDS` count between two steps,
    and all messages that have arrived are read first. An observer that was starved or
    frozen has no evidence against a peer.
 2. *Only a member whose heartbeats have arrived is suspected.* Where heartbeats cannot pass, only the
@@ -29,9 +29,9 @@ from everstep.elastic.membership.arrivals import BEAT_SECONDS, Arrivals, FalseSu
 MAX_FULL_MESH = 9  # members: in a larger group each has few observers
 FEW_OBSERVERS = 3
 """Observers of a member in a large group; they are far apart by rank, since neighbors may be lost together."""
-ATTENTION_SECONDS = 0.2  # maximum time counted between two steps
+MAX_COUNTED_SECONDS = 0.2  # maximum time counted between two steps
 ALERT_LEVEL = 0.4  # suspicion level from which each message is processed immediately
-CONSULT_SECONDS = 0.05  # interval between two queries about suspects
+QUERY_INTERVAL_SECONDS = 0.05  # interval between two queries about suspects
 OPINION_SECONDS = 0.3  # an older opinion does not count
 TURN_SECONDS = 0.15  # how long the next observer waits for the one before it
 MAX_REPORTED_SUSPECTS = 8  # suspects in one message, and in one transaction
@@ -103,7 +103,7 @@ class Suspicion:
 
     _group: ObservedGroup | None = None
     _clock: float | None = None
-    _attention: float = 0.0  # seconds in which this member ran
+    _active_seconds: float = 0.0  # seconds in which this member ran
     _arrivals: dict[str, Arrivals] = field(default_factory=dict)
     _suspects: set[str] = field(default_factory=set)
     _awaited_suspects: dict[str, str] = field(default_factory=dict)  # last suspect, by node
@@ -111,7 +111,7 @@ class Suspicion:
     _agreed_since: dict[str, float] = field(default_factory=dict)
     _false_suspicions: dict[str, FalseSuspicions] = field(default_factory=dict)  # by node
     _beat_at: float = float("-inf")
-    _consult_at: float = float("-inf")
+    _query_at: float = float("-inf")
 
     def follow(self, group: ObservedGroup | None) -> None:
         """Observe the members of a generation; None if this member is in none."""
@@ -129,21 +129,21 @@ class Suspicion:
             now: any monotonic clock, in seconds.
         """
         elapsed = now - self._clock if self._clock is not None else 0.0
-        self._attention += min(max(elapsed, 0.0), ATTENTION_SECONDS)
+        self._active_seconds += min(max(elapsed, 0.0), MAX_COUNTED_SECONDS)
         self._clock = now
         group = self._group
         if group is None:
             return []
         replies = [reply for message in messages for reply in self._receive(message, group)]
         self._judge(group)
-        return [*replies, *self._beat(group, now), *self._consult(group, now)]
+        return [*replies, *self._beat(group, now), *self._query_observers(group, now)]
 
     @property
     def is_alert(self) -> bool:
         """True if a member is late, so that the next step is due soon."""
         present_nodes = self._group.nodes if self._group else {}
         return any(
-            arrivals.level(self._attention) >= ALERT_LEVEL
+            arrivals.level(self._active_seconds) >= ALERT_LEVEL
             for name, arrivals in self._arrivals.items()
             if name in present_nodes
         )
@@ -163,7 +163,7 @@ class Suspicion:
             return ()
         agreed_suspects = [name for name in self.suspects if self._is_agreed(group, name)]
         self._agreed_since = {
-            name: self._agreed_since.get(name, self._attention) for name in agreed_suspects
+            name: self._agreed_since.get(name, self._active_seconds) for name in agreed_suspects
         }
         return tuple(name for name in agreed_suspects if self._is_my_turn(group, name))
 
@@ -176,7 +176,7 @@ class Suspicion:
             self._record_arrival(message.sender)
         for is_heard, names in ((False, message.suspects), (True, message.heard_members)):
             for name in names[:MAX_REPORTED_SUSPECTS]:
-                self._opinions[message.sender, name] = is_heard, self._attention
+                self._opinions[message.sender, name] = is_heard, self._active_seconds
         if message.is_response or not message.suspects:
             return []
         heard_members = tuple(
@@ -186,7 +186,7 @@ class Suspicion:
         return [OutgoingMessage(message.sender, reply)]
 
     def _record_arrival(self, name: str) -> None:
-        self._arrivals[name].record(self._attention)
+        self._arrivals[name].record(self._active_seconds)
         self._suspects.discard(name)
         for node in [node for node, awaited in self._awaited_suspects.items() if awaited == name]:
             self._note_return(node)
@@ -201,13 +201,13 @@ class Suspicion:
             node = group.nodes.get(name)
             if node is None or name in self._suspects:
                 continue
-            if arrivals.level(self._attention) >= self._suspicions_of(node).threshold(
-                self._attention
+            if arrivals.level(self._active_seconds) >= self._suspicions_of(node).threshold(
+                self._active_seconds
             ):
                 self._suspects.add(name)
                 self._awaited_suspects[node] = name
-                self._suspicions_of(node).record_suspicion(self._attention)
-                self._consult_at = float("-inf")
+                self._suspicions_of(node).record_suspicion(self._active_seconds)
+                self._query_at = float("-inf")
 
     def _note_returns(self, nodes: Mapping[str, str]) -> None:
         """Record that nodes of suspects are registered again, under another identity."""
@@ -217,7 +217,7 @@ class Suspicion:
 
     def _note_return(self, node: str) -> None:
         del self._awaited_suspects[node]
-        self._suspicions_of(node).record_return(self._attention)
+        self._suspicions_of(node).record_return(self._active_seconds)
 
     def _suspicions_of(self, node: str) -> FalseSuspicions:
         return self._false_suspicions.setdefault(node, FalseSuspicions())
@@ -231,11 +231,11 @@ class Suspicion:
         beat = HeartbeatMessage(group.identity, self.suspects)
         return [OutgoingMessage(name, beat) for name in group.observers(group.identity)]
 
-    def _consult(self, group: ObservedGroup, now: float) -> list[OutgoingMessage]:
+    def _query_observers(self, group: ObservedGroup, now: float) -> list[OutgoingMessage]:
         """Return a query to the other observers of each suspect."""
-        if not self.suspects or now < self._consult_at:
+        if not self.suspects or now < self._query_at:
             return []
-        self._consult_at = now + CONSULT_SECONDS
+        self._query_at = now + QUERY_INTERVAL_SECONDS
         others = {name for suspect in self.suspects for name in self._other_members(group, suspect)}
         query = HeartbeatMessage(group.identity, self.suspects)
         return [OutgoingMessage(name, query) for name in sorted(others - set(self.suspects))]
@@ -254,9 +254,9 @@ class Suspicion:
     def _opinion(self, name: str, suspect: str) -> bool | None:
         """Return True if another observer hears a suspect; None without a recent opinion."""
         is_heard, heard_at = self._opinions.get((name, suspect), (None, float("-inf")))
-        return is_heard if self._attention - heard_at <= OPINION_SECONDS else None
+        return is_heard if self._active_seconds - heard_at <= OPINION_SECONDS else None
 
     def _is_my_turn(self, group: ObservedGroup, suspect: str) -> bool:
         available = [name for name in group.observers(suspect) if name not in self._suspects]
         position = available.index(group.identity)
-        return self._attention - self._agreed_since[suspect] >= position * TURN_SECONDS
+        return self._active_seconds - self._agreed_since[suspect] >= position * TURN_SECONDS

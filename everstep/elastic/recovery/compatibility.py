@@ -53,7 +53,7 @@ def check_group(link: Link, identity: Mapping[str, str]) -> int:
         _publish(link, identity)
     if identities[0] != identities[link.rank]:
         raise IncompatibleWorkerError(
-            f"the worker of rank {link.rank} is not like the others of its run: "
+            f"the worker of rank {link.rank} is incompatible with the others of its run: "
             + (
                 describe_differences(_shortened(identity), _published(link))
                 or "its program, model, data set or settings differ"

@@ -179,7 +179,7 @@ class LiveGroup:
             raise PeerLostError(self._loss_reason or "the group was given up")
 
     def commit(self, snapshot_generation: int, step: int, run: str = "") -> bool:
-        """Commit the snapshot of a step; return False if the commit is refused, or without a response in 30 s.
+        """Commit the snapshot of a step; return False if the commit is refused, or without a response in time.
 
         The commit is refused if another generation is current, or if another worker's state has replaced this
         worker's state since: the snapshot may belong to a history that the group has left.
@@ -340,7 +340,7 @@ class LiveGroup:
             link.abort()
             link.close()
 
-    def _next_assignment(self) -> Event | None:
+    def _next_assignment(self) -> Assigned:
         self._waits_for_assignment = True
         if self._end:
             self._end_process(*self._end)

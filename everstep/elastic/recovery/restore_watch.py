@@ -50,7 +50,8 @@ def watch_reading(
                 log.error(
                     "the checkpoint has been read for %.0f s; its storage responded %.0f s ago; "
                     "all workers wait",
-                    *(now - started_at, silent_seconds),
+                    now - started_at,
+                    silent_seconds,
                 )
 
     threading.Thread(target=watch, name="everstep-restore", daemon=True).start()

@@ -212,12 +212,10 @@ class ShardedGroup(LiveGroup):
     def _new_link(self, address: GroupAddress) -> Link:
         return ShardedLink(address, self._shards, self._device, self)
 
-    def _next_assignment(self) -> Event | None:
-        event = super()._next_assignment()
-        if not isinstance(event, Assigned):
-            return event
-        node, nodes = event.rank // self._shards, event.world_size // self._shards
-        return replace(event, rank=node, world_size=nodes)
+    def _next_assignment(self) -> Assigned:
+        assignment = super()._next_assignment()
+        node, nodes = assignment.rank // self._shards, assignment.world_size // self._shards
+        return replace(assignment, rank=node, world_size=nodes)
 
     def _carry_out(self, action: Action) -> Event | None:
         match action:

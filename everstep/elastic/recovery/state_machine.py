@@ -255,7 +255,7 @@ class Restore:
 class Copy:
     """Send and receive tensors."""
 
-    plan_copy: CopyPlan
+    plan: CopyPlan
 
 
 @dataclass(frozen=True)

@@ -199,7 +199,7 @@ def test_a_worker_of_another_image_version_is_refused_and_the_others_continue(
     nodes.start("w1", environment={"PYTHONPATH": str(other_import_path)})
 
     assert nodes.exit_code("w1", 240) == 1, nodes.logs()
-    assert "is not like the others" in nodes.logs()
+    assert "is incompatible with the others" in nodes.logs()
     assert "program is " in nodes.logs()
     nodes.next_step(time.time(), world_size=1)
     assert [e["file"] for e in nodes.journal("start")] == ["w0"]

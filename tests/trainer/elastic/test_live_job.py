@@ -134,7 +134,7 @@ def test_a_worker_of_another_model_is_refused_and_the_others_continue(
     nodes.start("w1", "--model", "resnet34")
 
     assert nodes.exit_code("w1", 240) == 1, nodes.logs()
-    assert "is not like the others" in nodes.logs()
+    assert "is incompatible with the others" in nodes.logs()
     assert "setting model is resnet34 here" in nodes.logs()
     nodes.next_step(time.time(), world_size=1)
     assert processes_started(nodes, "w0") == 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from everstep.elastic.membership.address import address_towards
+from everstep.elastic.membership.address import local_address_to
 from tests.ipv6 import needs_ipv6
 
 
@@ -17,4 +17,4 @@ from tests.ipv6 import needs_ipv6
     ],
 )
 def test_a_node_has_an_address_of_the_family_of_etcd(endpoint: str, address: str | None) -> None:
-    assert address_towards(endpoint) == address
+    assert local_address_to(endpoint) == address

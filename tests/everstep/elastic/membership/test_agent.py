@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep.elastic.membership.agent import Agent, LeftError
+from everstep.elastic.membership.agent import WATCH_INTERVAL_SECONDS, Agent, LeftError
 from everstep.elastic.membership.etcd_client import (
     NOT_FOUND,
     Etcd,
@@ -230,7 +230,10 @@ class CountingEtcd(FakeEtcd):
 
 @pytest.mark.parametrize(("stuck_seconds", "renewed"), [(0.0, True), (60.0, False)])
 def test_a_lease_is_renewed_only_while_its_agent_decides(
-    stuck_seconds: float, renewed: bool, monkeypatch: pytest.MonkeyPatch
+    stuck_seconds: float,
+    renewed: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     etcd = CountingEtcd()
     agent = new_agent(etcd)
@@ -243,6 +246,7 @@ def test_a_lease_is_renewed_only_while_its_agent_decides(
 
     assert (etcd.renewals == 2) == renewed, "the others would wait for an agent that does not act"
     assert bool(etcd.renewals) == renewed
+    assert caplog.text.count("no decision for 60 s") == (not renewed), "it is logged once"
 
 
 def test_an_outage_of_etcd_that_delays_a_decision_ends_no_lease() -> None:
@@ -260,3 +264,28 @@ def test_a_member_that_does_not_stop_loses_its_lease() -> None:
     agent._carry_out(Evict("stuck-1"))
 
     assert etcd.keys == {}
+
+
+class RefusingEtcd(FakeEtcd):
+    """A fake etcd behind a proxy that refuses watches, but no other requests."""
+
+    def read(self, prefix: str, **_: Any) -> Reading:
+        del prefix
+        return Reading([], 9)
+
+    def watch(self, *_: Any, **__: Any) -> Generator[list[WatchEvent], None, None]:
+        raise ConnectionError("etcd or a proxy refused the watch with status 502")
+
+
+def test_a_watch_that_is_refused_starts_again_after_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    agent = new_agent(RefusingEtcd())
+    turns, pauses = iter([False, False, True]), list[float]()
+    monkeypatch.setattr(agent._closed, "is_set", lambda: next(turns))
+    monkeypatch.setattr(agent._closed, "wait", pauses.append)
+    monkeypatch.setattr("time.monotonic", lambda: 0.0)
+
+    agent._watch()
+
+    assert pauses == [WATCH_INTERVAL_SECONDS] * 2, "all agents together would overload etcd"

@@ -31,7 +31,7 @@ def test_torchrun_restarts_a_worker_that_crashes_in_its_warm_up(crashes: Crashes
     assert crashes.judge(1) is CrashAction.WITH_ALL
 
 
-def test_the_run_ends_if_workers_only_crash(crashes: Crashes) -> None:
+def test_a_node_gives_up_if_its_workers_only_crash(crashes: Crashes) -> None:
     verdicts = []
     for worker in range(MAX_CRASHES_WITHOUT_STEP):
         crashes.record_assignment([worker])
@@ -48,7 +48,7 @@ def test_a_reused_process_id_starts_a_new_history(crashes: Crashes) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=40))
-def test_the_run_does_not_end_below_the_limit_of_crashes_since_the_last_step(
+def test_a_node_does_not_give_up_below_the_limit_of_crashes_since_the_last_step(
     history: list[tuple[int, bool]],
 ) -> None:
     crashes, count = Crashes(), 0

@@ -5,12 +5,13 @@ import contextlib
 import json
 import threading
 from collections.abc import Iterator
+from http.client import HTTPResponse
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
-from everstep.elastic.membership.etcd_client import Etcd, EtcdUnreachableError
+from everstep.elastic.membership.etcd_client import REQUEST_SECONDS, Etcd, EtcdUnreachableError
 from everstep.elastic.membership.etcd_connection import EtcdOptions
 
 
@@ -99,6 +100,34 @@ def test_a_renewal_during_an_election_does_not_count_as_a_lapsed_lease(tmp_path:
 
         with pytest.raises(EtcdUnreachableError, match="no leader"):
             client.keep_alive(1, request_seconds=5, retry_seconds=0)
+
+
+INVALID_TOKEN = b'{"error": "etcdserver: invalid auth token", "code": 16}'
+
+
+def test_a_token_that_another_thread_has_discarded_already_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member that restarts refuses the token of all threads; the second refusal ended the agent."""
+    responses = [
+        *((200, b'{"token": "t"}'), (200, NOTHING)),
+        (401, INVALID_TOKEN),
+        *((200, b'{"token": "u"}'), (200, NOTHING)),
+    ]
+    with (
+        gateway(*responses) as endpoint,
+        contextlib.closing(Etcd(user_options(endpoint, tmp_path))) as client,
+    ):
+        client.get("/")
+        connection = client._connection(REQUEST_SECONDS)
+        read_response = connection.getresponse
+
+        def discard_token_and_read() -> HTTPResponse:
+            client._token = None
+            return read_response()
+
+        monkeypatch.setattr(connection, "getresponse", discard_token_and_read)
+        assert client.get("/") == ([], 5)
 
 
 def created(cluster: str, revision: int) -> tuple[int, bytes]:

@@ -22,7 +22,7 @@ from everstep.elastic.membership.suspicion import HeartbeatMessage
 from tests.waiting import wait_until
 
 GENERATION = Generation(7, ("a", "b"), "127.0.0.1:1")
-FENCE_SECONDS = 100.0  # limit on a loaded machine; 0.6 s otherwise
+TIMEOUT_SECONDS = 100.0  # limit on a loaded machine; 0.6 s otherwise
 
 
 class FenceRecorder(RunKeys):
@@ -67,7 +67,7 @@ class Node:
 
     def close(self) -> None:
         self.heartbeats.close()
-        self.thread.join(FENCE_SECONDS)
+        self.thread.join(TIMEOUT_SECONDS)
         self.listener.close()
 
 
@@ -91,7 +91,7 @@ def wait_for_heartbeats(node: Node, peer: str) -> None:
     wait_until(
         are_steady,
         f"{node.name} receives heartbeats from {peer}",
-        FENCE_SECONDS,
+        TIMEOUT_SECONDS,
         interval_seconds=0.05,
     )
 
@@ -101,7 +101,7 @@ def test_a_member_that_falls_silent_is_fenced_with_the_generation_and_its_revisi
         wait_for_heartbeats(node_a, "b")
         node_b.heartbeats.close()
 
-        assert node_a.keys.fences.get(timeout=FENCE_SECONDS) == (7, 9, "a", ["b"])
+        assert node_a.keys.fences.get(timeout=TIMEOUT_SECONDS) == (7, 9, "a", ["b"])
 
 
 def test_a_node_that_listens_on_all_addresses_exchanges_heartbeats_by_ipv4() -> None:
@@ -144,7 +144,7 @@ def test_a_node_whose_name_resolves_later_receives_heartbeats(
         wait_for_heartbeats(node_b, "a")
 
 
-def test_packets_of_strangers_neither_end_the_thread_nor_count_as_heartbeats() -> None:
+def test_packets_from_unknown_senders_neither_end_the_thread_nor_count_as_heartbeats() -> None:
     with pair() as (node_a, node_b), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
         wait_for_heartbeats(node_a, "b")
         address = node_a.listener.getsockname()
@@ -152,7 +152,7 @@ def test_packets_of_strangers_neither_end_the_thread_nor_count_as_heartbeats() -
             stranger.sendto(packet, address)
         node_b.heartbeats.close()
 
-        assert node_a.keys.fences.get(timeout=FENCE_SECONDS)[3] == ["b"]
+        assert node_a.keys.fences.get(timeout=TIMEOUT_SECONDS)[3] == ["b"]
 
 
 def test_an_agent_whose_port_another_program_uses_still_sends() -> None:
@@ -186,5 +186,5 @@ def test_a_message_survives_its_packet(message: HeartbeatMessage) -> None:
 @pytest.mark.parametrize(
     "packet", [b"", b"{}", b"7", b'{"from": "a", "suspects": 3, "hears": [], "answer": 0}']
 )
-def test_another_packet_is_ignored(packet: bytes) -> None:
+def test_an_invalid_packet_is_ignored(packet: bytes) -> None:
     assert decode(packet) is None

@@ -67,3 +67,21 @@ def test_a_node_whose_worker_waits_for_hung_storage_leaves_the_group(
 
     assert withdrawals, "its process may stay in the kernel, with its connections open"
     assert "has not responded for 300 s" in caplog.text
+
+
+def test_the_log_says_why_a_worker_that_does_not_respond_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    workers = NodeWorkers(tmp_path / "agent.sock", "n0")
+    killed_pids = list[int]()
+    monkeypatch.setattr(workers._server, "workers", lambda: [7])
+    monkeypatch.setattr("os.kill", lambda pid, _: killed_pids.append(pid))
+    workers._last_pong[7] = 100.0
+
+    with contextlib.closing(workers):
+        workers._kill_frozen(107.0)
+        assert killed_pids == []
+        workers._kill_frozen(109.0)
+
+    assert killed_pids == [7]
+    assert "worker 7 did not respond for 8 s: killed" in caplog.text

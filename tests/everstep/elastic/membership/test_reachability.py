@@ -1,9 +1,12 @@
 """Probes between agents, over real sockets on loopback."""
 
 import contextlib
+import errno
 import json
+import os
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -78,4 +81,34 @@ def test_invalid_messages_are_ignored(message: bytes) -> None:
             response = stranger.makefile("rb").readline()
 
         assert response == b"" or json.loads(response) == {"reached": False}
+        assert prober.probe([("other", target.endpoint)]) == frozenset()
+
+
+class ExhaustedSocket(socket.socket):
+    """A socket whose first connection cannot be accepted: its process has no free descriptor."""
+
+    has_failed = False
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if not self.has_failed:
+            self.has_failed = True
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return super().accept()
+
+
+def test_a_connection_that_cannot_be_accepted_does_not_end_the_responses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The peers would avoid the node until its agent ends."""
+
+    def listen(address: str) -> socket.socket:
+        listener = ExhaustedSocket()
+        listener.bind((address, 0))
+        listener.listen()
+        return listener
+
+    monkeypatch.setattr(reachability, "_listen", listen)
+    monkeypatch.setattr(reachability, "ACCEPT_RETRY_SECONDS", 0.01)
+
+    with server("127.0.0.2") as prober, server("127.0.0.3") as target:
         assert prober.probe([("other", target.endpoint)]) == frozenset()

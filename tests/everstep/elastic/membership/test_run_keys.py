@@ -12,6 +12,7 @@ import pytest
 from everstep.elastic.membership.etcd_client import (
     REQUEST_SECONDS,
     Etcd,
+    EtcdUnreachableError,
     KeyValue,
     Reading,
     WatchEvent,
@@ -444,3 +445,29 @@ def test_a_watch_ends_as_soon_as_any_request_is_answered_by_another_cluster() ->
 
     keys.watch_all(watches_all=True)
     assert watch.interruptions == 1, "a watch of the former cluster is silent for up to 2 min"
+
+
+def test_a_watch_of_all_members_is_stale_until_all_members_were_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A new coordinator whose first reading failed would never get a full view."""
+    etcd, keys = run_of_generation_1()
+    keys.watch_all(watches_all=False)
+    snapshot(keys)
+    keys.watch_all(watches_all=True)
+
+    def fail(*_: object, **__: object) -> Reading:
+        raise EtcdUnreachableError("etcd has not responded for 600 s")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(etcd, "read", fail)
+        with pytest.raises(EtcdUnreachableError):
+            snapshot(keys)
+    watch = InterruptedWatch()
+    keys._open(watch)
+    assert watch.interruptions == 1, "no member was read"
+
+    assert snapshot(keys).complete
+    watch = InterruptedWatch()
+    keys._open(watch)
+    assert watch.interruptions == 0

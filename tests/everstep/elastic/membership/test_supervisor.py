@@ -73,6 +73,31 @@ def test_the_work_runs_once_in_a_separate_process(tmp_path: Path, agent: list[in
     assert agent == [], "no agent is contacted"
 
 
+@pytest.mark.parametrize("end", ["sys.exit()", "sys.exit(0)"])
+def test_work_that_exits_without_an_error_is_done(
+    tmp_path: Path, agent: list[int], end: str
+) -> None:
+    """Programs end with `sys.exit(main())`, which counted as a crash if `main` returns None."""
+    process = run(tmp_path, end)
+    output, errors = process.communicate(timeout=WAIT_SECONDS)
+
+    assert (process.returncode, output) == (0, f"done {process.pid}\n"), errors
+    assert len(started_pids(tmp_path)) == 1
+    assert agent == []
+
+
+def test_work_that_exits_with_a_message_has_failed_and_the_message_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(AGENT_VARIABLE, raising=False)
+    process = run(tmp_path, "sys.exit('there is no data')")
+    output, errors = process.communicate(timeout=WAIT_SECONDS)
+
+    assert process.returncode == 1
+    assert output == ""
+    assert "there is no data\n" in errors
+
+
 @pytest.mark.parametrize("crash", ["os.kill(os.getpid(), 9)", "raise ValueError", "os._exit(3)"])
 def test_a_crashed_worker_is_restarted_if_its_agent_allows_it(
     tmp_path: Path, agent: list[int], crash: str

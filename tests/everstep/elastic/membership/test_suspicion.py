@@ -259,7 +259,7 @@ def test_a_suspect_that_registers_again_immediately_was_suspected_by_mistake() -
     core = members.cores["m0"]
     core.follow(ObservedGroup("m0", ("m0", "m1"), {"m0": "0", "m1": "1", "new": "node-m2"}))
 
-    assert core._suspicions_of("node-m2").threshold(core._attention) == 2.0
+    assert core._suspicions_of("node-m2").threshold(core._active_seconds) == 2.0
 
 
 def test_a_fence_waits_for_a_witness() -> None:

@@ -158,10 +158,10 @@ class LiveWorld(World):
                 worker.state = self.etcd.committed[-1][1] if self.etcd.committed else ()
                 worker.computed_units = ()
                 worker.inbox.append(Restored(len(worker.state)))
-            case Copy(plan_copy):
-                if plan_copy.missing_tensors.get(worker.core.rank):
+            case Copy(plan):
+                if plan.missing_tensors.get(worker.core.rank):
                     worker.state = None
-                self.begin(worker, "copy", (plan_copy, worker.state))
+                self.begin(worker, "copy", (plan, worker.state))
             case Train():
                 worker.computed_units = merge_spans([*worker.computed_units, *self.share(worker)])
                 self.begin(
@@ -284,12 +284,12 @@ class LiveWorld(World):
             case "compare":
                 return Compared(tuple(contributions))
             case "copy":
-                plan_copy = contributions[0][0]
+                plan = contributions[0][0]
                 if worker.state is None:
-                    worker.state = contributions[plan_copy.sources[0]][1]
-                if worker.core.rank not in plan_copy.sources:
+                    worker.state = contributions[plan.sources[0]][1]
+                if worker.core.rank not in plan.sources:
                     worker.computed_units = ()
-                worker.group = plan_copy.computed_units
+                worker.group = plan.computed_units
                 return Copied()
         if len({state for _, state in contributions}) != 1:
             self.violations.append("a step was summed over different states")

@@ -98,14 +98,14 @@ def test_a_fence_of_an_earlier_generation_fences_none_of_a_later_one() -> None:
     registrations = tuple(
         (name, world.etcd.members[name].order) for name in identities(world, fencer, victim)
     )
+    revision = world.etcd.generation_revision
     world.kill(world.alive()[2])
     run(world, 1.0)
 
-    detector.request = FenceRequest(
-        world.etcd.agreed_generations[0].number, registrations, (victim.lease_identity,)
-    )
+    detector.request = FenceRequest(revision, registrations, (victim.lease_identity,))
     run(world, 1.0)
 
+    assert world.detectors[fencer.name].request is None, "the fence reached etcd"
     assert victim.lease_identity not in dict(world.fences)
 
 

@@ -1,0 +1,63 @@
+"""The options of the rendezvous, without an etcd; the rendezvous itself is tested with a real one."""
+
+from pathlib import Path
+
+import pytest
+from torch.distributed.elastic.rendezvous.api import RendezvousParameters
+
+from everstep.elastic.membership.etcd_connection import EtcdOptions
+from everstep.elastic.membership.generations import GroupLimits
+from everstep.elastic.membership.rendezvous import BACKEND, EtcdV3Handler, _limits, _options
+from everstep.errors import EverstepError
+
+
+def parameters(**conf: str) -> RendezvousParameters:
+    """Return torchrun's parameters with these options of `--rdzv_conf`."""
+    return RendezvousParameters(BACKEND, "127.0.0.1:1", "run", 1, 3, **conf)
+
+
+def test_the_options_have_the_defaults_of_the_client_and_of_the_limits() -> None:
+    assert _options(parameters()) == EtcdOptions(endpoints=("127.0.0.1:1",))
+    assert _limits(parameters()) == GroupLimits(min_members=1, max_members=3)
+
+
+def test_the_options_are_passed_on(tmp_path: Path) -> None:
+    password_file = tmp_path / "password"
+    password_file.touch()
+    conf = {"user": "agent", "password_file": str(password_file), "retry_seconds": "1.5"}
+
+    assert _options(parameters(**conf)) == EtcdOptions(
+        endpoints=("127.0.0.1:1",),
+        user="agent",
+        password_file=str(password_file),
+        retry_seconds=1.5,
+    )
+    assert _limits(parameters(join_window_seconds="2")).join_window_seconds == 2.0
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kind"),
+    [
+        ("join_window_seconds", "8s", "a number"),
+        ("retry_seconds", "-1", "a number"),
+        ("retry_seconds", "nan", "a number"),
+        ("lease_seconds", "2.5", "a whole number"),
+    ],
+)
+def test_an_invalid_number_of_seconds_is_a_named_error(name: str, value: str, kind: str) -> None:
+    """Any other exception would let the launcher try again endlessly."""
+    with pytest.raises(
+        EverstepError, match=f"{name} in --rdzv_conf is {value}, which is not {kind} of seconds"
+    ):
+        EtcdV3Handler(parameters(**{name: value}))
+
+
+@pytest.mark.parametrize("name", ["cacert", "cert", "key", "password_file"])
+def test_a_file_that_does_not_exist_is_a_named_error(name: str, tmp_path: Path) -> None:
+    """The error of the TLS library has no path, and a missing password looked like an etcd that does not respond."""
+    path = tmp_path / "nowhere"
+
+    with pytest.raises(
+        EverstepError, match=f"{name} in --rdzv_conf is {path}, but there is no such file"
+    ):
+        EtcdV3Handler(parameters(**{name: str(path)}))
