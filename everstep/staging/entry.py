@@ -56,7 +56,7 @@ def name_problem(name: str) -> str:
     if name.startswith("/"):
         return "is an absolute path"
     if ".." in components:
-        return "leaves the destination"
+        return "contains '..'"
     if "" in components or "." in components:
         return "has an empty component or '.'"
     if "\0" in name:

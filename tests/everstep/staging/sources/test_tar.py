@@ -97,7 +97,7 @@ def test_links_and_devices_are_refused_before_anything_is_copied(
 def test_members_outside_the_destination_are_refused(tmp_path: Path, name: str) -> None:
     archive = archive_with(tmp_path / "bad.tar", tarfile.TarInfo(name))
 
-    with pytest.raises(EverstepError, match=r"absolute path|leaves the destination"):
+    with pytest.raises(EverstepError, match=r"absolute path|contains '\.\.'"):
         stage(TarSource(archive), tmp_path / "out", Options(), Observer())
 
     assert list((tmp_path / "out").iterdir()) == []
@@ -109,7 +109,7 @@ def test_members_of_an_inner_archive_are_refused_too(tmp_path: Path) -> None:
         tmp_path / "o.tar", tarfile.TarInfo("n01.tar"), inner_archive.read_bytes()
     )
 
-    with pytest.raises(EverstepError, match="leaves the destination"):
+    with pytest.raises(EverstepError, match=r"contains '\.\.'"):
         list(TarSource(outer_archive).entries())
 
 
