@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from everstep.errors import EverstepError
+from everstep.staging.entry import MANIFEST
 from everstep.staging.sources.location import open_source
 from everstep.staging.sources.tar import TarSource
 from everstep.staging.stage import Observer, Options, stage
@@ -66,6 +67,18 @@ def test_an_archive_is_unpacked(classes: Path, tmp_path: Path, form: int) -> Non
 
     assert wrong_files(classes, tmp_path / "out") == []
     assert missing_files(classes, tmp_path / "out") == set()
+
+
+def test_the_manifest_of_an_archive_of_staged_data_is_not_copied(
+    classes: Path, tmp_path: Path
+) -> None:
+    (classes / MANIFEST).write_text("")
+    archive = archive_of(classes, tmp_path / "data.tar")
+
+    names = [entry.name for entry in TarSource(archive).entries()]
+
+    assert names
+    assert MANIFEST not in names, "a manifest cannot contain its own checksum"
 
 
 def test_an_archive_of_archives_becomes_a_folder_for_each(
