@@ -10,7 +10,7 @@ import pytest
 
 from everstep.errors import EverstepError
 from everstep.staging import copier
-from everstep.staging.content import Content
+from everstep.staging.content import Content, FileError
 from everstep.staging.copier import CopyProgress
 from everstep.staging.entry import MANIFEST, Entry
 from everstep.staging.sources.folder import FolderSource
@@ -177,6 +177,20 @@ def test_a_file_that_is_removed_after_it_was_listed_is_named(
 
     with pytest.raises(EverstepError, match=f"{last_name} was removed after it was listed"):
         stage(RecordingSource(source, remove), destination, Options(workers=1), Observer())
+
+
+def test_a_run_with_many_files_that_cannot_be_copied_stops_and_states_it(
+    tmp_path: Path, destination: Path
+) -> None:
+    def fail(entry: Entry) -> None:
+        raise FileError(f"{entry.name} cannot be read", "Check its permissions.")
+
+    many_files = make_tree(tmp_path / "many", 2 * copier.MAX_FAILURES)
+
+    with pytest.raises(EverstepError, match="could not be copied; then the copy stopped") as error:
+        run(RecordingSource(many_files, fail), destination)
+
+    assert "complete" not in error.value.problem, "some of the others were not copied"
 
 
 def test_a_volume_that_is_too_small_is_reported_before_anything_is_copied(
