@@ -45,7 +45,7 @@ class ReportedMachine:
     Attributes:
         kind: purchase of the machine.
         zone: its zone; empty if unknown.
-        since: unix time at which its node joined the cluster; None if unknown.
+        since: Unix time at which its node joined the cluster; None if unknown.
     """
 
     kind: MachineKind
