@@ -156,9 +156,17 @@ class PodReader:
 
 
 def listing(run: str, parsed_bytes: Mapping[str, int]) -> str:
-    """Return the shell script that prints the new content of a run's files."""
+    """Return the shell script that prints the new content of a run's files.
+
+    A file that is shorter than its parsed part belongs to another run of this name and is left out.
+
+    Args:
+        run: folder of the run in the pod.
+        parsed_bytes: length of the parsed part of each journal, by file name.
+    """
     offsets = "\n".join(
-        f"    {shlex.quote(name)}) from={count + 1} ;;" for name, count in parsed_bytes.items()
+        f'    {shlex.quote(name)}) from={count + 1}; [ $(wc -c < "$file") -ge {count} ] || continue ;;'
+        for name, count in parsed_bytes.items()
     )
     return _LISTING_SCRIPT.format(run=run, offsets=offsets)
 
