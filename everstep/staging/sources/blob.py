@@ -149,7 +149,9 @@ class BlobSource:
                 "Check its name (`az storage account list` lists yours), the network and --endpoint.",
             ) from None
         except AzureError as error:
-            raise EverstepError(f"{self.name} cannot be listed: {first_line(error)}") from None
+            raise EverstepError(
+                f"{self.name} cannot be listed: {first_line(error)}", "Try again later."
+            ) from None
 
 
 def new_client(account: str, container: str, endpoint: str) -> Any:  # noqa: ANN401  of the SDK
