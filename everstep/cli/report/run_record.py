@@ -405,7 +405,7 @@ def parse_result(text: str) -> Mapping[str, Any]:
 
 
 def assemble(journals: Mapping[str, str], events: str = "", result: str = "") -> RunRecord:
-    """Return a run record from the texts of its files.
+    """Return a run record from the contents of its files.
 
     Args:
         journals: journals by worker name. Entries with the same time stay in their order.
