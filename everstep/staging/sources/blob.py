@@ -14,7 +14,7 @@ from everstep.staging.content import (
     Content,
     FileError,
 )
-from everstep.staging.entry import MANIFEST, Entry, check_name
+from everstep.staging.entry import Entry, check_name, is_own_file
 
 CHUNK_BYTES = 4 << 20
 """Largest range for which Blob Storage computes an MD5."""
@@ -72,7 +72,7 @@ class BlobSource:
             name = blob.name.removeprefix(folder)
             is_folder = (blob.metadata or {}).get("hdi_isfolder") == "true"
             is_marker = blob.name.endswith("/") and not blob.size
-            if name in ("", MANIFEST) or is_folder or is_marker:
+            if not name or is_own_file(name) or is_folder or is_marker:
                 continue
             if blob.blob_tier == "Archive":
                 raise EverstepError(

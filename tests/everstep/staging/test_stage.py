@@ -12,7 +12,7 @@ from everstep.errors import EverstepError
 from everstep.staging import copier
 from everstep.staging.content import Content, FileError
 from everstep.staging.copier import CopyProgress
-from everstep.staging.entry import MANIFEST, Entry
+from everstep.staging.entry import MANIFEST, STATE_FOLDER, Entry
 from everstep.staging.sources.folder import FolderSource
 from everstep.staging.stage import Observer, Options, StagingPlan, plan, stage
 from tests.everstep.staging.kills import kill_repeatedly
@@ -242,6 +242,18 @@ def test_the_manifest_of_a_source_that_was_staged_itself_is_not_copied(
     staging_plan = run(FolderSource(destination), tmp_path / "second")
 
     assert staging_plan.listed.files == 60
+
+
+def test_the_state_in_a_source_that_was_staged_itself_is_not_copied(
+    source: Path, destination: Path
+) -> None:
+    (source / STATE_FOLDER).mkdir()
+    (source / STATE_FOLDER / "records").touch()
+
+    run(FolderSource(source), destination)
+
+    assert missing_files(source, destination) == set()
+    assert not (destination / STATE_FOLDER).exists(), "later runs would take it for their own"
 
 
 def test_a_destination_that_cannot_be_written_stops_the_run(
