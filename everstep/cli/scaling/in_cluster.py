@@ -107,10 +107,10 @@ class ClusterStudy:
 
     def _wait_until_gone(self, name: str) -> None:
         """Wait until no pod of an earlier job of this name is left."""
-        deadline = time.monotonic() + self.wait_seconds
+        deadline = self.clock() + self.wait_seconds
         path = f"{CORE}/pods?labelSelector={JOB_NAME_LABEL}%3D{name}"
         while self.client.get(path)["items"]:
-            if time.monotonic() > deadline:
+            if self.clock() > deadline:
                 raise EverstepError(
                     f"pods of an earlier job {name} still exist after {self.wait_seconds} s",
                     "Their nodes may be gone: `everstep status` shows them.",
@@ -127,7 +127,7 @@ class ClusterStudy:
         return job
 
     def _follow(self, name: str, reader: RunReader, step: Step) -> None:
-        deadline = time.monotonic() + self.wait_seconds
+        deadline = self.clock() + self.wait_seconds
         while True:
             steps = len(self._ask(reader.read).steps)
             note_steps(step, steps)
@@ -139,7 +139,7 @@ class ClusterStudy:
                 )
             if "Succeeded" in messages:
                 return
-            if not steps and time.monotonic() > deadline:
+            if not steps and self.clock() > deadline:
                 raise EverstepError(
                     f"the job {name} took no step within {self.wait_seconds} s: {self._wait_reasons()}",
                     "For nodes that a cloud has yet to create, raise --wait.",
