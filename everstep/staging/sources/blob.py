@@ -42,7 +42,7 @@ class BlobSource:
             endpoint: address of a server, without the account; empty for Azure's.
 
         Raises:
-            EverstepError: the package is not installed.
+            EverstepError: the package is not installed, or a connection string is for another account.
         """
         self._account, self._container, self._prefix = account, container, prefix
         self._client = new_client(account, container, endpoint)
@@ -163,7 +163,7 @@ def new_client(account: str, container: str, endpoint: str) -> Any:  # noqa: ANN
         endpoint: address of a server, without the account; empty for Azure's.
 
     Raises:
-        EverstepError: the package is not installed.
+        EverstepError: the package is not installed, or a connection string is for another account.
     """
     try:
         from azure.storage.blob import ContainerClient
@@ -181,6 +181,7 @@ def new_client(account: str, container: str, endpoint: str) -> Any:  # noqa: ANN
     }
     connection = os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "")
     if connection and not endpoint:
+        _check_account(connection, account)
         return ContainerClient.from_connection_string(connection, container, **settings)
     address = f"{endpoint.rstrip('/')}/{account}" if endpoint else account_address(account)
     return ContainerClient(address, container, credential=_credential(account), **settings)
@@ -211,6 +212,17 @@ def error_code(error: Any) -> str:  # noqa: ANN401  of the SDK
 def account_address(account: str) -> str:
     """Return the address of an account in the public cloud."""
     return f"https://{account}.blob.core.windows.net"
+
+
+def _check_account(connection: str, account: str) -> None:
+    """Check that a connection string is not for another account, whose blobs would be read instead."""
+    for part in connection.split(";"):
+        name, _, value = part.partition("=")
+        if name.lower() == "accountname" and value != account:
+            raise EverstepError(
+                f"AZURE_STORAGE_CONNECTION_STRING is for the storage account {value!r}, not for {account!r}",
+                f"Set the connection string of {account}, or unset the variable.",
+            )
 
 
 def _credential(account: str) -> Any:  # noqa: ANN401  a string or an object of azure-identity
