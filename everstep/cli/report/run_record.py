@@ -6,7 +6,7 @@ the cluster, so reports of old and of current runs agree, and both can be tested
 
 import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -229,12 +229,10 @@ class RunRecord:
         if not self.starts:
             return ()
         end = self.finished.at if self.finished else float("inf")
-        noticed_nodes = {event.node for event in self.events if event.kind == "notice"}
         return tuple(
             event
-            for event in self.events
+            for event in without_noticed_reclaims(self.events)
             if self.starts[0].at <= event.at <= end
-            and not (event.kind == "reclaim" and event.node in noticed_nodes)
         )
 
     @cached_property
@@ -328,6 +326,19 @@ def is_number(value: object) -> TypeGuard[float]:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     return -MAX_NUMBER < value < MAX_NUMBER
+
+
+def without_noticed_reclaims(events: Iterable[MachineEvent]) -> Iterator[MachineEvent]:
+    """Yield events in order, except for the reclaim of a machine after its notice."""
+    noticed_nodes: set[str] = set()
+    for event in events:
+        if event.kind == "reclaim" and event.node in noticed_nodes:
+            continue
+        if event.kind == "notice":
+            noticed_nodes.add(event.node)
+        elif event.kind in ARRIVALS:
+            noticed_nodes.discard(event.node)
+        yield event
 
 
 def step_record(entry: JournalEntry) -> StepRecord:
