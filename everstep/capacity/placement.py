@@ -27,7 +27,7 @@ expected lifetimes are estimates from few losses."""
 
 
 class PlacementPhase(StrEnum):
-    """Decision about the group's zone."""
+    """Phase of the group's placement in a zone."""
 
     SETTLED = "settled"  # nothing to gain from another zone
     SHORT = "short"  # fewer machines than desired, since a short time ago
@@ -132,7 +132,7 @@ class PlacementDecision:
     """The result of one pass.
 
     Attributes:
-        state: state of the group.
+        state: phase of the placement.
         zone: position of the group's zone from now on.
         search: positions of the other zones in which to request machines until the next pass.
         reason: reason of the decision, for the job's status.

@@ -65,7 +65,7 @@ def _content(path: Path) -> dict[str, Any]:
         ) from None
     except UnicodeDecodeError as error:
         raise EverstepError(f"{path} is not text: {error.reason}", FORMAT_HINT) from None
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: also an integer of too many digits
         raise EverstepError(f"{path} is not JSON: {error}", FORMAT_HINT) from None
     if not isinstance(content, dict):
         raise EverstepError(f"{path} is a {type(content).__name__}, not an object", FORMAT_HINT)
@@ -83,7 +83,7 @@ def _gap_seconds(path: Path, content: dict[str, Any]) -> float:
         )
     if not lowest <= gap <= highest:
         raise EverstepError(
-            f"{path}: metadata.gap_seconds is {gap:g}, outside of {lowest} to {highest}",
+            f"{path}: metadata.gap_seconds is {_shortened(gap)}, outside of {lowest} to {highest}",
             "The unit is seconds between two samples; the published traces have 300.",
         )
     return float(gap)

@@ -54,10 +54,10 @@ class ImageReference:
 
 
 def parse(text: str) -> ImageReference:
-    """Parse a text as containerd does, and return the complete reference.
+    """Parse an image reference as containerd does, and return the complete reference.
 
     Raises:
-        ValueError: the text is not an image reference; the message names the reason.
+        ValueError: it is not an image reference; the message names the reason.
     """
     if _IDENTIFIER.fullmatch(text):
         raise ValueError("64 hexadecimal digits are an image id, not a reference")
@@ -76,12 +76,12 @@ def parse(text: str) -> ImageReference:
 
 
 def is_same(text: str, other: str) -> bool:
-    """Return True if two texts refer to one image in containerd; an invalid text equals only itself."""
+    """Return True if two strings refer to one image in containerd; an invalid string equals only itself."""
     return canonical(text) == canonical(other)
 
 
 def canonical(text: str) -> str:
-    """Return the complete reference of a text, or the text itself if it is not a reference."""
+    """Return the complete reference of a string, or the string itself if it is not a reference."""
     try:
         return str(parse(text))
     except ValueError:
@@ -89,7 +89,7 @@ def canonical(text: str) -> str:
 
 
 def domain_of(text: str) -> str:
-    """Return the host of an image's registry; empty if the text is not a reference."""
+    """Return the host of an image's registry; empty if the string is not a reference."""
     try:
         return parse(text).domain
     except ValueError:

@@ -8,6 +8,12 @@ them, and a test refuses a rule or a dashboard with a name that is not here. The
 from dataclasses import dataclass
 from enum import StrEnum
 
+from everstep.catalog.names import (
+    CONTROLLER_METRICS_PORT,
+    GPU_METRICS_PORT,
+    WORKER_METRICS_PORT,
+)
+
 
 class Kind(StrEnum):
     """Types of metrics in Prometheus."""
@@ -256,7 +262,7 @@ KUBELET_SERVER_CERTIFICATE = Metric(
 
 EXPORTERS = (
     Exporter(
-        "Worker: each worker process, on port 9464 plus its local rank",
+        f"Worker: each worker process, on port {WORKER_METRICS_PORT} plus its local rank",
         (JOB, WORKER),
         (
             WORKER_SECONDS,
@@ -277,7 +283,8 @@ EXPORTERS = (
         ),
     ),
     Exporter(
-        "Data preparation: the Job `prepare-DATASET` while it copies a data set with `data.source`, on port 9464",
+        "Data preparation: the Job `prepare-DATASET` while it copies a data set with `data.source`, "
+        f"on port {WORKER_METRICS_PORT}",
         (),
         (
             STAGING_LISTED_FILES,
@@ -289,7 +296,7 @@ EXPORTERS = (
         ),
     ),
     Exporter(
-        "Controller: the maintained ElasticJob controller, on port 8080",
+        f"Controller: the maintained ElasticJob controller, on port {CONTROLLER_METRICS_PORT}",
         (),
         (
             JOBS,
@@ -311,7 +318,7 @@ EXPORTERS = (
         ),
     ),
     Exporter(
-        "DCGM exporter: NVIDIA's, on every GPU node, on port 9400",
+        f"DCGM exporter: NVIDIA's, on every GPU node, on port {GPU_METRICS_PORT}",
         ("Hostname", "gpu", "UUID", "modelName"),
         (GPU_UTILIZATION, GPU_MEMORY, GPU_TEMPERATURE, GPU_POWER, GPU_ERRORS),
     ),

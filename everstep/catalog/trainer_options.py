@@ -59,11 +59,12 @@ class TrainerOption:
 
     def violation(self, value: float) -> str | None:
         """Return the message about the bound that a number violates; None if it is within the bounds."""
-        if self.exclusive_minimum is not None and value <= self.exclusive_minimum:
+        # Negated comparisons: nan violates every bound.
+        if self.exclusive_minimum is not None and not value > self.exclusive_minimum:
             return f"{self.flag} must be above {self.exclusive_minimum:g}, got {value}"
-        if self.minimum is not None and value < self.minimum:
+        if self.minimum is not None and not value >= self.minimum:
             return f"{self.flag} must be {self.minimum:g} or more, got {value}"
-        if self.exclusive_maximum is not None and value >= self.exclusive_maximum:
+        if self.exclusive_maximum is not None and not value < self.exclusive_maximum:
             return f"{self.flag} must be below {self.exclusive_maximum:g}, got {value}"
         return None
 
@@ -92,7 +93,7 @@ _OPTIONS = (
         default=None,
         required=True,
         in_job=False,
-        help="Folder of the data: prepared arrays, photographs or shards; see trainer.prepare.",
+        help="Folder of the data: prepared arrays, images or shards; see trainer.prepare.",
     ),
     TrainerOption(
         name="data_store",
@@ -150,7 +151,7 @@ _OPTIONS = (
         type=float,
         default=5e-4,
         minimum=0,
-        help="Weight decay, of weights but not of biases.",
+        help="Weight decay; biases and normalization parameters are excluded.",
     ),
     TrainerOption(
         name="label_smoothing",
@@ -158,7 +159,7 @@ _OPTIONS = (
         default=0.05,
         minimum=0,
         exclusive_maximum=1,
-        help="Share of a label that is given to the other classes.",
+        help="Label smoothing: share of the target that is spread uniformly over all classes.",
     ),
     TrainerOption(
         name="warmup_fraction",
@@ -216,7 +217,7 @@ _OPTIONS = (
         default="",
         pattern=r"^[0-9a-f]*$",
         only_if_changed=True,
-        help="Digest of changed data with which the run may continue, from the message of its refusal.",
+        help="Digest of changed data with which the run may continue, as printed in the error message.",
     ),
     TrainerOption(
         name="accept_older_checkpoint",
@@ -224,7 +225,7 @@ _OPTIONS = (
         default=0,
         minimum=0,
         only_if_changed=True,
-        help="Committed step, named by a refusal, whose lost checkpoint may be skipped.",
+        help="Committed step from the error message whose lost checkpoint may be skipped.",
     ),
     TrainerOption(
         name="loader_workers",
@@ -232,7 +233,7 @@ _OPTIONS = (
         default=0,
         minimum=0,
         only_if_changed=True,
-        help="Processes of each worker that read photographs ahead; 0: it reads them itself.",
+        help="Loader processes per worker that prefetch images; 0: the worker reads them itself.",
     ),
     TrainerOption(
         name="compress",
@@ -256,8 +257,8 @@ _OPTIONS = (
         default=32,
         minimum=1,
         only_in_mode="exact",
-        help="Samples that `exact` computes at a time; its results depend on it. Larger is faster; "
-        "workers are equally busy if their number divides the number of shards.",
+        help="Samples in one micro-batch of `exact`; its results depend on it. Larger is faster; "
+        "workers are equally busy if their number divides the number of micro-batches.",
     ),
     TrainerOption(
         name="crop_padding",

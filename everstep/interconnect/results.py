@@ -182,7 +182,10 @@ def read(logs: Sequence[str]) -> Results:
     records = list(entries(lines))
     setup = next((entry for entry in records if entry["kind"] == "setup"), None)
     if setup is None:
-        raise EverstepError("the test ended before its processes had formed a group")
+        raise EverstepError(
+            "the test ended before its processes had formed a group",
+            "Start it again with --log FILE, and read the log of its processes there.",
+        )
     return Results(
         setup={name: value for name, value in setup.items() if name != "kind"},
         measurements=tuple(measurements(records)),

@@ -144,16 +144,20 @@ def _move_to_target(partial: Partial, target: Path) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         partial.data.replace(target)
-    except (FileExistsError, IsADirectoryError, NotADirectoryError) as error:
+    except (FileExistsError, IsADirectoryError, NotADirectoryError):
         raise FileError(
-            f"{target} cannot be written: {error.filename} is {_kind(error)}",
+            f"{target} cannot be written: {_obstacle(target)}",
             "Move it away, then run the command again.",
         ) from None
     partial.length.unlink(missing_ok=True)
 
 
-def _kind(error: OSError) -> str:
-    return "a folder" if isinstance(error, IsADirectoryError) else "not a folder"
+def _obstacle(target: Path) -> str:
+    """Return what is in the way of a file: a folder at its path, or a file at the path of one of its folders."""
+    if target.is_dir():
+        return f"{target} is a folder"
+    parent = next(path for path in target.parents if os.path.lexists(path))
+    return f"{parent} is not a folder"
 
 
 @contextlib.contextmanager

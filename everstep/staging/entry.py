@@ -7,6 +7,9 @@ from everstep.errors import EverstepError
 MANIFEST = "everstep.sha256"
 """File at the top of the destination with the SHA-256 of each file; `sha256sum --check` reads it."""
 
+STATE_FOLDER = ".everstep-staging"
+"""Folder at the top of a destination with the state of its staging runs, if it cannot be next to the destination."""
+
 MAX_COMPONENT_BYTES = 255
 """NAME_MAX of Linux file systems: bytes in one component of a path."""
 
@@ -56,7 +59,7 @@ def name_problem(name: str) -> str:
     if name.startswith("/"):
         return "is an absolute path"
     if ".." in components:
-        return "leaves the destination"
+        return "contains '..'"
     if "" in components or "." in components:
         return "has an empty component or '.'"
     if "\0" in name:
@@ -65,6 +68,11 @@ def name_problem(name: str) -> str:
     if len(longest) * 4 > MAX_COMPONENT_BYTES and len(_encoded(longest)) > MAX_COMPONENT_BYTES:
         return f"has a component of more than {MAX_COMPONENT_BYTES} bytes"
     return ""
+
+
+def is_own_file(name: str) -> bool:
+    """Return True for a file that a staging run writes to its destination in addition to the data."""
+    return name == MANIFEST or name.startswith(f"{STATE_FOLDER}/")
 
 
 def check_name(name: str, source: str) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from everstep.errors import EverstepError
 from everstep.staging import spool
-from everstep.staging.entry import Record
+from everstep.staging.entry import STATE_FOLDER, Record
 
 
 class StagingState:
@@ -81,8 +81,8 @@ def state_folder(destination: Path) -> Path:
     It is a sibling because some programs read each subfolder of a data set as a class. It is a subfolder if the
     destination is the top of a mounted volume, because files cannot be renamed from one mount to another.
     """
-    nested = destination / ".everstep-staging"
-    sibling = destination.parent / f".{destination.name}.everstep-staging"
+    nested = destination / STATE_FOLDER
+    sibling = destination.parent / f".{destination.name}{STATE_FOLDER}"
     return nested if nested.exists() or not _can_rename(sibling, destination) else sibling
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from everstep.errors import EverstepError
 from everstep.staging import manifest, spool
 from everstep.staging.content import FileError, Source
-from everstep.staging.copier import Copier, CopyProgress
+from everstep.staging.copier import MAX_FAILURES, Copier, CopyProgress
 from everstep.staging.copying import discard_other_partials
 from everstep.staging.entry import MANIFEST, Entry, Record
 from everstep.staging.journal import StagingState, locked_state
@@ -158,7 +158,7 @@ def _unfinished_tasks(all_tasks: Iterator[Task], tally: Tally) -> Iterator[Task]
 
 
 def _finish(destination: Path, state: StagingState) -> None:
-    """Drop the records of files that left the source, write the manifest, and remove incomplete files."""
+    """Drop the records of files that the source no longer has, write the manifest, and remove incomplete files."""
     listing = spool.read(state.listing, Entry)
     matched = join(listing, spool.read(state.records, Record))
     spool.write(state.records, (record for _, record in matched if record))
@@ -175,9 +175,10 @@ def copy_failures(failures: list[FileError]) -> EverstepError:
     remaining = len(failures) - MAX_NAMED_FAILURES
     summary = f"\nand {remaining} more" if remaining > 0 else ""
     noun = "file" if len(failures) == 1 else "files"
+    others = "the others are complete" if len(failures) < MAX_FAILURES else "then the copy stopped"
     fixes = sorted({error.fix for error in failures})
     return EverstepError(
-        f"{len(failures)} {noun} could not be copied; the others are complete:\n{problems}{summary}",
+        f"{len(failures)} {noun} could not be copied; {others}:\n{problems}{summary}",
         "\n".join(fixes),
     )
 

@@ -137,7 +137,11 @@ class ClusterRun:
 
     def _wait_reasons(self, pods: Sequence[PodView]) -> str:
         reasons = sorted({pod.waiting for pod in pods if pod.waiting})
-        return "; ".join(reasons) or self._refusal() or "their images are pulled, or nodes are full"
+        return (
+            "; ".join(reasons)
+            or self._refusal()
+            or "their images are being pulled, or the nodes are full"
+        )
 
     def _refusal(self) -> str:
         """Return the reason why the Job could not create pods; empty if there is none."""

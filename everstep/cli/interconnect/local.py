@@ -8,19 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from everstep.cli.child_process import run_in_session
+from everstep.cli.interconnect.manifests import PROGRAM, VARIABLES
 from everstep.errors import EverstepError
 from everstep.interconnect import results
 from everstep.optional_packages import TORCH
 from everstep.progress import Progress, Step
 
 POLL_SECONDS = 0.2
-PROGRAM = "everstep.interconnect.launch"
-VARIABLES = {
-    "NCCL_DEBUG": "INFO",
-    "NCCL_DEBUG_SUBSYS": "INIT,NET",
-    "OMP_NUM_THREADS": "1",
-    "USE_LIBUV": "0",
-}
 LOG_LINES = 12
 """Number of last lines of the log that an error contains."""
 
@@ -45,7 +39,7 @@ def run_locally(ranks: int, arguments: Sequence[str], progress: Progress) -> lis
         log = Path(folder) / "log"
         with (
             progress.step(f"Measuring between {ranks} processes") as step,
-            run_in_session(command, log, VARIABLES) as process,
+            run_in_session(command, log, {**VARIABLES, "OMP_NUM_THREADS": "1"}) as process,
         ):
             while process.poll() is None:
                 note_newest(step, log.read_text(errors="replace"))

@@ -20,6 +20,13 @@ PORT = 29400
 HUGE_PAGES, HUGE_PAGES_FOR_EFA = "hugepages-2Mi", "5120Mi"
 PROGRAM_FOLDER = "/opt/everstep-nccl-test"
 PROGRAM = "everstep.interconnect.launch"
+VARIABLES = {
+    "NCCL_DEBUG": "INFO",
+    "NCCL_DEBUG_SUBSYS": "INIT,NET",
+    "USE_LIBUV": "0",  # Debian's torch is built without it
+}
+"""Environment variables of the program, in a pod or on this machine."""
+
 SOURCES = (
     "__init__.py",
     "interconnect/__init__.py",
@@ -185,10 +192,8 @@ def _container(worker: Json, test: ClusterTest) -> Json:
         "workingDir": PROGRAM_FOLDER,  # precedes the image's own packages on the import path
         "command": _command(test, gpus),
         "env": [
-            {"name": "NCCL_DEBUG", "value": "INFO"},
-            {"name": "NCCL_DEBUG_SUBSYS", "value": "INIT,NET"},
+            *({"name": name, "value": value} for name, value in VARIABLES.items()),
             {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
-            {"name": "USE_LIBUV", "value": "0"},  # Debian's torch is built without it
         ],
         "resources": resources,
         "volumeMounts": [

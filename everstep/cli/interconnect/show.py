@@ -7,6 +7,7 @@ from rich.text import Text
 
 from everstep.cli.console import results as console
 from everstep.cli.line_chart import Axis, Curve, LineChart
+from everstep.errors import EverstepError
 from everstep.interconnect.collectives import ALL_REDUCE, COLLECTIVES, SEND_RECV
 from everstep.interconnect.results import PUBLISHED_BANDWIDTHS, PUBLISHED_BYTES, Results
 
@@ -87,14 +88,27 @@ def _notes(results: Results) -> Iterator[str]:
     yield "The average is over all sizes, so it depends on them. Published: all-reduce on p4d.24xlarge, 8 B to 1 GiB."
     if results.bound_by_memory:
         yield f"Sizes end at {size_text(results.setup['largest'])}: the memory of a process is too small for more."
-    for collective, reason in results.unsupported.items():
-        yield f"{collective} was not measured: {reason}"
+    yield from _unmeasured(results)
     if results.wrong_results:
         yield f"{results.wrong_results} results were wrong: the network or the devices corrupt data."
 
 
+def _unmeasured(results: Results) -> Iterator[str]:
+    for collective, reason in results.unsupported.items():
+        yield f"{collective} was not measured: {reason}"
+
+
 def chart(results: Results) -> LineChart:
-    """Return the bus bandwidth by size, next to the published maxima."""
+    """Return the bus bandwidth by size, next to the published maxima.
+
+    Raises:
+        EverstepError: no size was measured.
+    """
+    if not results.measurements:
+        raise EverstepError(
+            "; ".join(("no size was measured, so there is no chart", *_unmeasured(results))),
+            "Choose a collective that the backend supports.",
+        )
     sizes = [measurement.bytes for measurement in results.measurements]
     curves = [
         Curve(

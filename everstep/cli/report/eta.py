@@ -1,4 +1,4 @@
-"""Remaining time of a training, from its speed so far."""
+"""Remaining time of a training run, from its speed so far."""
 
 from everstep.cli.report.run_record import RunRecord
 
@@ -7,7 +7,7 @@ RECENT_STEPS = 20
 
 
 def remaining_seconds(run: RunRecord) -> float | None:
-    """Return the seconds that a training is expected to take from its last step; None if unknown.
+    """Return the expected seconds from the last step of a run to its end; None if unknown.
 
     The remaining steps take as long as the last ones did, and pauses and repeated steps take the same share of the
     time as they have until now.

@@ -1,4 +1,4 @@
-"""Live view of a training until its job ends: drawn on a terminal, otherwise as lines.
+"""Live view of a training run until its job ends: drawn on a terminal, otherwise as lines.
 
 The files of the run show the training, the cluster shows the job. They are polled at different intervals. A
 cluster that does not respond for a while does not end the view, since its own machines may vanish.
@@ -25,7 +25,7 @@ from everstep.cli.kubernetes_client import (
     PodView,
 )
 from everstep.cli.report import report as reports
-from everstep.cli.report.eta import remaining_seconds
+from everstep.cli.report.eta import RECENT_STEPS, remaining_seconds
 from everstep.cli.report.incidents import capacity_incidents
 from everstep.cli.report.job_state import job_state
 from everstep.cli.report.machines import MachineLog
@@ -225,9 +225,9 @@ class _Lines:
             self._say_once(f"{time_text}  {slow_node_sentence(wait)}")
         for name, value in job_state(monitor.status):
             self._say_if_changed(name, value)
-        if note != self._note:
-            self._note = note
-            say(f"drill: {note}") if note else None
+        if note and note != self._note:
+            say(f"drill: {note}")
+        self._note = note
         if run.steps and run.steps[-1].world_size != self._workers:
             self._workers = run.steps[-1].world_size
             say(f"{clock(report.duration_seconds)}  {self._workers} workers train")
@@ -255,7 +255,7 @@ def _cost(run: RunRecord, now: float, billing: Billing | None) -> str:
 def progress_line(report: Report, run: RunRecord, cost: str = "") -> str:
     """Return the progress of the training as one line; `cost` is its cost so far as text."""
     newest = run.steps[-1]
-    rate = recent_throughput(run.steps[-20:])
+    rate = recent_throughput(run.steps[-RECENT_STEPS:])
     parts = [
         clock(report.duration_seconds),
         f"step {newest.step}/{report.total_steps or '?'}",

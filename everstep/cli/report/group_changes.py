@@ -17,8 +17,8 @@ class GroupChange:
     """One change of the group; workers by name.
 
     Attributes:
-        at: unix time of the last step of the old group.
-        resumed_at: unix time of the first step of the new group.
+        at: Unix time of the last step of the old group.
+        resumed_at: Unix time of the first step of the new group.
         lost_workers: workers that were lost without leaving.
         departed_workers: workers that left gracefully.
         joined_workers: workers that joined.
@@ -52,15 +52,15 @@ def group_changes(run: RunRecord) -> tuple[GroupChange, ...]:
             kind: {entry.worker for entry in entries} for kind, entries in entries_by_kind.items()
         }
         before, after = (groups.get(step.generation, set()) for step in (last, first))
-        departed = (before - after) | (before & workers["start"])
-        left_in_order = departed & workers["leave"]
+        gone = (before - after) | (before & workers["start"])
+        left = gone & workers["leave"]
         change = GroupChange(
             at=last.at,
             resumed_at=first.at,
-            lost_workers=frozenset(departed - left_in_order),
-            departed_workers=frozenset(left_in_order),
+            lost_workers=frozenset(gone - left),
+            departed_workers=frozenset(left),
             joined_workers=frozenset((after - before) | (after & workers["start"])),
-            none_stayed=departed >= before,
+            none_stayed=gone >= before,
             reason=_reason([*entries_by_kind["leave"], *entries_by_kind["lost"]]),
             noticed_loss=bool(workers["lost"]),
         )

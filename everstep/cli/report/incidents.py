@@ -1,4 +1,4 @@
-"""Incidents of a training and their causes: machine events, group changes, and notes of workers.
+"""Incidents of a training run and their causes: machine events, group changes, and notes of workers.
 
 A machine event states its cause. A change of the group that no machine event explains, as on a cloud, which
 records none, gets its cause from the records of the workers. Both are *incidents*, in order of time. The page and
@@ -30,7 +30,7 @@ class Incident:
     """One incident; None where a value is not known or does not apply.
 
     Attributes:
-        at: unix time.
+        at: Unix time.
         tone: its effect on the capacity.
         kind: kind, in one or two words.
         subject: the node or the worker.
@@ -143,15 +143,15 @@ def _caused_changes(
     event: EventRecovery, changes: Sequence[GroupChange], resumed_times: Sequence[float]
 ) -> Sequence[GroupChange]:
     """Return the change of the group that an event caused, if it caused one."""
-    renewed_at = event.joined_at
+    resumed_at = event.joined_at
     if event.kind not in ARRIVALS and event.seconds_to_next_step is not None:
-        renewed_at = event.at + event.seconds_to_next_step
-    if renewed_at is None:
+        resumed_at = event.at + event.seconds_to_next_step
+    if resumed_at is None:
         return ()
-    index = bisect_right(resumed_times, renewed_at + 1e-3) - 1
+    index = bisect_right(resumed_times, resumed_at + 1e-3) - 1
     return (
         changes[index : index + 1]
-        if index >= 0 and resumed_times[index] >= renewed_at - 1e-3
+        if index >= 0 and resumed_times[index] >= resumed_at - 1e-3
         else ()
     )
 

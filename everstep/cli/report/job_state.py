@@ -25,7 +25,8 @@ def _spending(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if deadline := spending.get("deadline"):
         yield "deadline", str(deadline)
     if workers := spending.get("onDemand"):
-        spot_text = "beside spot machines" if spending.get("useSpot", True) else "and none on spot"
+        uses_spot = spending.get("useSpot", True)
+        spot_text = "in addition to spot machines" if uses_spot else "and none on spot"
         yield "on demand", f"{workers} worker{'s' if workers != 1 else ''}, {spot_text}"
     if spending.get("usedUp"):
         yield "budget", "used up: the job is suspended with a checkpoint"

@@ -25,7 +25,7 @@ MACHINE_TYPE_LABEL = "node.kubernetes.io/instance-type"  # set by both clouds
 
 @dataclass(frozen=True)
 class MachineKind:
-    """Purchase of a machine.
+    """Type, pool and capacity type of a machine.
 
     Attributes:
         machine_type: instance type or VM size.
@@ -43,9 +43,9 @@ class ReportedMachine:
     """A machine of the run.
 
     Attributes:
-        kind: purchase of the machine.
+        kind: type, pool and capacity type.
         zone: its zone; empty if unknown.
-        since: unix time at which its node joined the cluster; None if unknown.
+        since: Unix time at which its node joined the cluster; None if unknown.
     """
 
     kind: MachineKind

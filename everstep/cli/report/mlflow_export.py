@@ -110,5 +110,5 @@ def missing_scalars(run: RunRecord, exported: set[tuple[str, int]]) -> list[Scal
 
 
 def _redacted(text: str) -> str:
-    """Return a text without the users and passwords of its URIs."""
+    """Return a string without the users and passwords of its URIs."""
     return re.sub(r"//[^/@\s]+@", "//***@", text)

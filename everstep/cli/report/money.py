@@ -130,7 +130,7 @@ def cost_of_run(run: RunRecord, now: float, billing: Billing) -> Money:
 
     Args:
         run: the run.
-        now: unix time up to which an unfinished run counts.
+        now: Unix time up to which an unfinished run counts.
         billing: billing of the run.
     """
     timelines = node_timelines(run, now)
@@ -266,7 +266,8 @@ def traffic_sentence(traffic: TrafficSpending | None) -> str:
 
 def usd(amount: float) -> str:
     """Return an amount in USD as text, with more digits if it is small."""
-    return f"${amount:,.2f}" if amount >= 0.995 or amount == 0 else f"${amount:.3f}"
+    sign, size = "-" if amount < 0 else "", abs(amount)
+    return f"{sign}${size:,.2f}" if size >= 0.995 or size == 0 else f"{sign}${size:.3f}"
 
 
 def present_segments(billing: Billing, timeline: NodeTimeline) -> Iterator[Segment]:

@@ -15,7 +15,7 @@ def moves_table(moves: Sequence[MoveCost], training_start: float) -> Table:
 
     Args:
         moves: the moves.
-        training_start: unix time at which training started.
+        training_start: Unix time at which training started.
     """
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="bright_black", pad_edge=False)
     table.add_column("at", justify="right")

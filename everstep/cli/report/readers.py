@@ -6,6 +6,7 @@ clusters the files are read through the API server from a running worker.
 
 import os
 import shlex
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -142,10 +143,10 @@ class PodReader:
     def _read_from(self, pod: str, events: Sequence[MachineEvent]) -> None:
         run = f"{MOUNT}/runs/{self.job}"
         files = split_listing(self.cluster.shell(pod, listing(run, self._offsets)))
-        self._result = dict(parse_result(files.pop("result.json", "")))
         if any(name not in files for name in self._offsets):  # another run of this name
             self._fold, self._offsets = RunFold(self.recent_steps), {}
             files = split_listing(self.cluster.shell(pod, listing(run, {})))
+        self._result = dict(parse_result(files.pop("result.json", "")))
         for name, text in files.items():
             complete_lines, newline, _ = text.rpartition("\n")
             self._offsets[name] = self._offsets.get(name, 0) + len(
@@ -155,9 +156,17 @@ class PodReader:
 
 
 def listing(run: str, parsed_bytes: Mapping[str, int]) -> str:
-    """Return the shell script that prints the new content of a run's files."""
+    """Return the shell script that prints the new content of a run's files.
+
+    A file that is shorter than its parsed part belongs to another run of this name and is left out.
+
+    Args:
+        run: folder of the run in the pod.
+        parsed_bytes: length of the parsed part of each journal, by file name.
+    """
     offsets = "\n".join(
-        f"    {shlex.quote(name)}) from={count + 1} ;;" for name, count in parsed_bytes.items()
+        f'    {shlex.quote(name)}) from={count + 1}; [ $(wc -c < "$file") -ge {count} ] || continue ;;'
+        for name, count in parsed_bytes.items()
     )
     return _LISTING_SCRIPT.format(run=run, offsets=offsets)
 
@@ -178,8 +187,6 @@ def copy_result(run: Path, destination: Path, events: Path | None = None) -> Non
     Raises:
         EverstepError: the destination exists or cannot be written.
     """
-    import shutil
-
     if not run.is_dir():
         raise EverstepError(
             f"there is no run to keep: {run} does not exist", "Run the command without --keep-run."
@@ -202,3 +209,5 @@ def copy_result(run: Path, destination: Path, events: Path | None = None) -> Non
             f"the run cannot be copied to {destination}: {error}",
             "Choose a folder on a disk with enough space, which you may write to.",
         ) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -37,7 +37,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class WorldSize:
-    """Size of the group from a time on, in unix seconds."""
+    """Size of the group from a time on, in Unix seconds."""
 
     at: float
     world_size: int
@@ -58,7 +58,7 @@ class EventRecovery:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that `everstep report` shows; times in unix seconds, durations in seconds."""
+    """Everything that `everstep report` shows; times in Unix seconds, durations in seconds."""
 
     version: int
     job: str
@@ -161,7 +161,7 @@ def recovery(run: RunRecord, event: MachineEvent) -> EventRecovery:
     """Return the cost of one event; docs/report.md has the definitions."""
     if event.kind in ARRIVALS:
         return _arrival(run, event)
-    next_step = _renewing_step(run, event)
+    next_step = _resuming_step(run, event)
     return EventRecovery(
         kind=event.kind,
         node=event.node,
@@ -171,31 +171,31 @@ def recovery(run: RunRecord, event: MachineEvent) -> EventRecovery:
     )
 
 
-def _renewing_step(run: RunRecord, event: MachineEvent) -> StepRecord | None:
-    """Return the step that renews the training after a loss; None if there is none yet."""
-    renewing_step = _first_of_higher_generation(run, event.at)
-    return (
-        renewing_step if _causes_new_group(run, event, renewing_step) else run.step_after(event.at)
-    )
+def _resuming_step(run: RunRecord, event: MachineEvent) -> StepRecord | None:
+    """Return the first step after a loss with which the training continues; None if there is none yet."""
+    new_group_step = _first_of_higher_generation(run, event.at)
+    if _causes_new_group(run, event, new_group_step):
+        return new_group_step
+    return run.step_after(event.at)
 
 
 def _first_of_higher_generation(run: RunRecord, time: float) -> StepRecord | None:
     """Return the first step after a time that has a higher generation than the group at that time."""
     if index := bisect_right(run.step_times, time):
-        return run.renewals[index - 1]
+        return run.next_generation_steps[index - 1]
     groups = [entry.number("generation") for entry in run.of_kind("generation") if entry.at <= time]
     newest = max(groups, default=-1)
     return next((step for step in run.steps if step.generation > newest), None)
 
 
 def _causes_new_group(
-    run: RunRecord, event: MachineEvent, renewing_step: StepRecord | None
+    run: RunRecord, event: MachineEvent, new_group_step: StepRecord | None
 ) -> bool:
     """Return True if the group had to form again because of this event."""
     if event.kind not in LOSSES or run.worker_on(event.node, event.at) is None:
         return False
     if event.kind in ("freeze", "cut"):  # may end before it is detected
-        return renewing_step is not None and renewing_step.at < _next_event(run, event)
+        return new_group_step is not None and new_group_step.at < _next_event(run, event)
     return True
 
 

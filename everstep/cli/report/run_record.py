@@ -1,12 +1,12 @@
 """The record of a training run, from its files: journals of workers, events of machines, the result.
 
-Everything that the command line shows about a training comes from these values. Nothing here reads a clock or
+Everything that the command line shows about a training run comes from these values. Nothing here reads a clock or
 the cluster, so reports of old and of current runs agree, and both can be tested with text.
 """
 
 import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -32,12 +32,24 @@ ENDS = {"freeze": frozenset({"thaw"}), "cut": frozenset({"mend", "reconnect"})}
 
 @dataclass(frozen=True)
 class JournalEntry:
-    """One entry of a worker's journal."""
+    """One entry of a worker's journal.
+
+    Attributes:
+        at: Unix time in seconds.
+        kind: kind of the entry, such as `step`.
+        worker: name of the worker.
+        values: all keys of the entry.
+    """
 
     at: float
     kind: str
     worker: str
     values: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def node(self) -> str:
+        """Name of the worker's node; empty if it was not recorded."""
+        return str(self.values.get("node") or "")
 
     def number(self, key: str, default: int = 0) -> int:
         """Return the integer of a key; the default if it is missing or not a number."""
@@ -56,6 +68,17 @@ class StepRecord:
 
     A block has the sums of `seconds` and `images` over `count` consecutive steps; its other values are
     the values of the last step.
+
+    Attributes:
+        at: Unix time in seconds at which the step was completed.
+        step: number of the step, from 1.
+        generation: generation of the group.
+        world_size: number of workers in the group.
+        seconds: duration of the step.
+        images: samples of the step, summed over all workers.
+        epoch: number of the epoch.
+        loss: mean loss; None if it was not recorded.
+        count: number of steps; 1 unless it is a block.
     """
 
     at: float
@@ -71,7 +94,13 @@ class StepRecord:
 
 @dataclass(frozen=True)
 class MachineEvent:
-    """An action on a machine."""
+    """An action on a machine.
+
+    Attributes:
+        at: Unix time in seconds.
+        kind: kind of the event, such as `vanish`.
+        node: name of the machine's node.
+    """
 
     at: float
     kind: str
@@ -83,8 +112,8 @@ class Move:
     """A move of the group from one zone to another, as the controller recorded it.
 
     Attributes:
-        began: unix time of the decision, in whole seconds.
-        ended: unix time at which no worker was left in the old zone; None before that.
+        began: Unix time of the decision, in whole seconds.
+        ended: Unix time at which no worker was left in the old zone; None before that.
         origin: zone of the group before.
         to: zone of the group after.
         reason: reason of the decision.
@@ -173,24 +202,22 @@ class RunRecord:
         return list(accumulate((step.step for step in self.steps), max))
 
     @cached_property
-    def renewals(self) -> Sequence[StepRecord | None]:
+    def next_generation_steps(self) -> Sequence[StepRecord | None]:
         """The first later step of a higher generation, for each step; None if there is none."""
-        renewing_steps: list[StepRecord | None] = [None] * len(self.steps)
+        next_steps: list[StepRecord | None] = [None] * len(self.steps)
         pending_positions: list[int] = []  # positions of steps whose generations do not rise
         for position, step in enumerate(self.steps):
             while (
                 pending_positions and self.steps[pending_positions[-1]].generation < step.generation
             ):
-                renewing_steps[pending_positions.pop()] = step
+                next_steps[pending_positions.pop()] = step
             pending_positions.append(position)
-        return renewing_steps
+        return next_steps
 
     @cached_property
     def nodes(self) -> tuple[str, ...]:
         """Names of all nodes with a worker or an event, sorted."""
-        worker_nodes = {
-            str(entry.values["node"]) for entry in self.starts if entry.values.get("node")
-        }
+        worker_nodes = {entry.node for entry in self.starts if entry.node}
         return tuple(sorted(worker_nodes | {event.node for event in self.training_events}))
 
     @cached_property
@@ -202,12 +229,10 @@ class RunRecord:
         if not self.starts:
             return ()
         end = self.finished.at if self.finished else float("inf")
-        noticed_nodes = {event.node for event in self.events if event.kind == "notice"}
         return tuple(
             event
-            for event in self.events
+            for event in without_noticed_reclaims(self.events)
             if self.starts[0].at <= event.at <= end
-            and not (event.kind == "reclaim" and event.node in noticed_nodes)
         )
 
     @cached_property
@@ -224,9 +249,7 @@ class RunRecord:
         """Start times and nodes of each worker; a replaced spot machine has another name."""
         starts: dict[str, list[tuple[float, str]]] = {}
         for entry in self.starts:
-            starts.setdefault(entry.worker, []).append(
-                (entry.at, str(entry.values.get("node", "")))
-            )
+            starts.setdefault(entry.worker, []).append((entry.at, entry.node))
         return {worker: tuple(worker_starts) for worker, worker_starts in starts.items()}
 
     def node_of(self, worker: str, time: float) -> str:
@@ -250,30 +273,30 @@ class RunRecord:
 
     def worker_on(self, node: str, time: float) -> str | None:
         """Return the worker on a node at a time: it started there and has not left."""
-        tenants = self._tenants.get(node, ())
-        index = bisect_right(tenants, time, key=lambda tenant: tenant[0])
-        return tenants[index - 1][1] if index else None
+        workers = self._workers_by_node.get(node, ())
+        index = bisect_right(workers, time, key=lambda item: item[0])
+        return workers[index - 1][1] if index else None
 
     @cached_property
-    def _tenants(self) -> Mapping[str, Sequence[tuple[float, str | None]]]:
+    def _workers_by_node(self) -> Mapping[str, Sequence[tuple[float, str | None]]]:
         """The worker on each node from a time on; None if there is none."""
         nodes: dict[str, str] = {}
-        workers: dict[str, dict[str, None]] = {}  # by node, in order of arrival
-        tenants: dict[str, list[tuple[float, str | None]]] = {}
+        present: dict[str, dict[str, None]] = {}  # workers by node, in order of arrival
+        workers_by_node: dict[str, list[tuple[float, str | None]]] = {}
         for entry in self.entries:
             if entry.kind not in ("start", "leave", "finish"):
                 continue
             changed_nodes = [nodes.pop(entry.worker)] if entry.worker in nodes else []
             for node in changed_nodes:
-                workers[node].pop(entry.worker, None)
+                present[node].pop(entry.worker, None)
             if entry.kind == "start":
-                node = nodes[entry.worker] = str(entry.values.get("node", ""))
-                workers.setdefault(node, {})[entry.worker] = None
+                node = nodes[entry.worker] = entry.node
+                present.setdefault(node, {})[entry.worker] = None
                 changed_nodes.append(node)
             for node in changed_nodes:
-                tenant = next(iter(workers[node]), None)
-                tenants.setdefault(node, []).append((entry.at, tenant))
-        return tenants
+                worker = next(iter(present[node]), None)
+                workers_by_node.setdefault(node, []).append((entry.at, worker))
+        return workers_by_node
 
     @cached_property
     def _events_by_node(self) -> Mapping[str, tuple[MachineEvent, ...]]:
@@ -290,7 +313,7 @@ class RunRecord:
     def _starts_by_node(self) -> Mapping[str, tuple[float, ...]]:
         nodes: dict[str, list[float]] = {}
         for entry in self.starts:
-            nodes.setdefault(str(entry.values.get("node")), []).append(entry.at)
+            nodes.setdefault(entry.node, []).append(entry.at)
         return {node: tuple(times) for node, times in nodes.items()}
 
     def starts_on(self, node: str) -> tuple[float, ...]:
@@ -303,6 +326,19 @@ def is_number(value: object) -> TypeGuard[float]:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     return -MAX_NUMBER < value < MAX_NUMBER
+
+
+def without_noticed_reclaims(events: Iterable[MachineEvent]) -> Iterator[MachineEvent]:
+    """Yield events in order, except for the reclaim of a machine after its notice."""
+    noticed_nodes: set[str] = set()
+    for event in events:
+        if event.kind == "reclaim" and event.node in noticed_nodes:
+            continue
+        if event.kind == "notice":
+            noticed_nodes.add(event.node)
+        elif event.kind in ARRIVALS:
+            noticed_nodes.discard(event.node)
+        yield event
 
 
 def step_record(entry: JournalEntry) -> StepRecord:
@@ -380,7 +416,7 @@ def parse_result(text: str) -> Mapping[str, Any]:
 
 
 def assemble(journals: Mapping[str, str], events: str = "", result: str = "") -> RunRecord:
-    """Return a run record from the texts of its files.
+    """Return a run record from the contents of its files.
 
     Args:
         journals: journals by worker name. Entries with the same time stay in their order.

@@ -19,7 +19,7 @@ class Scalar:
     """One value of one curve.
 
     Attributes:
-        at: unix time.
+        at: Unix time.
         step: step of the training.
         tag: name of the curve; the part before a slash groups curves.
         value: the value.

@@ -1,4 +1,4 @@
-"""Screens of a training: the live view and the printed report.
+"""Screens of a training run: the live view and the printed report.
 
 They are functions from values to rich renderables, so that pictures in the docs and tests come from the same code as
 the terminal. Every state has its own glyph, so it is readable without color.
@@ -243,12 +243,12 @@ def follow_screen(
     cost: str = "",
     state: Sequence[tuple[str, str]] = (),
 ) -> RenderableType:
-    """Return the live view of a training.
+    """Return the live view of a training run.
 
     Args:
         report: the report.
         run: its run.
-        now: unix time.
+        now: Unix time.
         width: characters per row.
         cost: the cost so far as text; empty if unknown.
         state: names and values of the controller's report on the job.

@@ -34,7 +34,7 @@ def sentences(cost: Money) -> Iterator[str]:
     if not cost.billed:
         yield f"Nothing was billed: {cost.reason}. The cloud would have billed these prices."
     if cost.spent_usd is None:
-        yield f"The sum is unknown: no price of {', '.join(cost.unknown)}."
+        yield f"The sum is unknown: no price is known for {', '.join(cost.unknown) or 'the machines'}."
         return
     yield (
         f"With all other resources of the stack: {usd(cost.spent_usd)}{_saved(cost)}, "

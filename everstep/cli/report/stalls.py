@@ -15,7 +15,7 @@ class SlowNode:
     """A wait of a group in one step. docs/report.md has the definitions.
 
     Attributes:
-        at: unix time at which the others began to wait.
+        at: Unix time at which the others began to wait.
         step: number of the step.
         nodes: nodes whose workers were late; empty if all had arrived, and the network was slow.
         seconds: duration of the wait; None while it continues.
@@ -76,7 +76,7 @@ def slow_nodes_table(waits: Sequence[SlowNode], training_start: float) -> Table:
 
     Args:
         waits: the waits.
-        training_start: unix time at which training started.
+        training_start: Unix time at which training started.
     """
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="bright_black", pad_edge=False)
     table.add_column("at", justify="right")

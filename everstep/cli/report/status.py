@@ -1,4 +1,4 @@
-"""State of a training as a whole, for the terminal and the page."""
+"""State of a training run as a whole, for the terminal and the page."""
 
 from enum import StrEnum
 
@@ -10,7 +10,7 @@ SILENT_SECONDS = 120.0
 
 
 class Status(StrEnum):
-    """State of the training as a whole."""
+    """State of a training run as a whole."""
 
     NOT_STARTED = "not started"
     TRAINING = "training"
@@ -20,7 +20,7 @@ class Status(StrEnum):
 
 
 def status_of(run: RunRecord, now: float) -> Status:
-    """Return the state of a run at a unix time."""
+    """Return the state of a run at a Unix time."""
     if run.finished or run.result:
         return Status.FINISHED
     if not run.starts:
@@ -31,5 +31,5 @@ def status_of(run: RunRecord, now: float) -> Status:
 
 
 def display_end(run: RunRecord, now: float) -> float:
-    """Return the unix time at which the timeline ends: a run that has stopped ends with its last entry."""
+    """Return the Unix time at which the timeline ends: a run that has stopped ends with its last entry."""
     return run.entries[-1].at if status_of(run, now) is Status.STOPPED else now

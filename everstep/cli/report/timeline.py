@@ -40,7 +40,7 @@ _BY_SEVERITY = (
 
 @dataclass(frozen=True)
 class Segment:
-    """A node's state from `start` to `end`, in unix seconds."""
+    """A node's state from `start` to `end`, in Unix seconds."""
 
     start: float
     end: float
@@ -91,13 +91,13 @@ def _segments(states: "_NodeStates", start: float, end: float) -> tuple[Segment,
 
 
 def _next_step_time(run: RunRecord, time: float) -> float:
-    """Return the time of the first step after a time, in unix seconds; infinity if there is none."""
+    """Return the time of the first step after a time, in Unix seconds; infinity if there is none."""
     step = run.step_after(time)
     return step.at if step else float("inf")
 
 
 def stalled_since(run: RunRecord) -> float | None:
-    """Return the unix time from which the survivors wait for a new group; None if they do not wait."""
+    """Return the Unix time from which the survivors wait for a new group; None if they do not wait."""
     if run.finished or not run.steps:
         return None
     last = run.steps[-1]

@@ -14,7 +14,7 @@ from everstep.optional_packages import OptionalPackages
 
 WANDB = OptionalPackages("trackers", "'everstep[wandb]'")
 TIME = "_timestamp"
-"""Key of a row's unix time in W&B."""
+"""Key of a row's Unix time in W&B."""
 
 
 def export(project: str, run: RunRecord) -> str:

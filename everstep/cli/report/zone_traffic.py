@@ -31,7 +31,7 @@ def zone_traffic(run: RunRecord, zones: Mapping[str, str]) -> ZoneTraffic:
 
     Args:
         run: the run.
-        zones: zone of each node; the zone of a node without an entry, or with an empty text, is unknown.
+        zones: zone of each node; the zone of a node without an entry, or with an empty string, is unknown.
     """
     steps = _steps_by_generation(run)
     groups = {generation: zones_by_rank(run, generation, zones) for generation in steps}

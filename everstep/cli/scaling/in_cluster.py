@@ -88,8 +88,8 @@ class ClusterStudy:
             EverstepError: the job does not start or fails.
         """
         template = self._template()
-        word = str(int(time.time()))
-        study_job = derived_job(template, replicas, self.settings, word)
+        fresh = str(int(time.time()))
+        study_job = derived_job(template, replicas, self.settings, fresh)
         name = str(study_job["metadata"]["name"])
         reader = self.open_reader(name)
         path = f"{JOBS}/{name}"
@@ -107,10 +107,10 @@ class ClusterStudy:
 
     def _wait_until_gone(self, name: str) -> None:
         """Wait until no pod of an earlier job of this name is left."""
-        deadline = time.monotonic() + self.wait_seconds
+        deadline = self.clock() + self.wait_seconds
         path = f"{CORE}/pods?labelSelector={JOB_NAME_LABEL}%3D{name}"
         while self.client.get(path)["items"]:
-            if time.monotonic() > deadline:
+            if self.clock() > deadline:
                 raise EverstepError(
                     f"pods of an earlier job {name} still exist after {self.wait_seconds} s",
                     "Their nodes may be gone: `everstep status` shows them.",
@@ -127,7 +127,7 @@ class ClusterStudy:
         return job
 
     def _follow(self, name: str, reader: RunReader, step: Step) -> None:
-        deadline = time.monotonic() + self.wait_seconds
+        deadline = self.clock() + self.wait_seconds
         while True:
             steps = len(self._ask(reader.read).steps)
             note_steps(step, steps)
@@ -139,7 +139,7 @@ class ClusterStudy:
                 )
             if "Succeeded" in messages:
                 return
-            if not steps and time.monotonic() > deadline:
+            if not steps and self.clock() > deadline:
                 raise EverstepError(
                     f"the job {name} took no step within {self.wait_seconds} s: {self._wait_reasons()}",
                     "For nodes that a cloud has yet to create, raise --wait.",
@@ -167,7 +167,7 @@ class ClusterStudy:
 
 
 def derived_job(
-    job: Mapping[str, Any], replicas: int, settings: TrainerSettings, word: str
+    job: Mapping[str, Any], replicas: int, settings: TrainerSettings, fresh: str
 ) -> Json:
     """Return the ElasticJob of one size: the stack's job with other replicas and settings.
 
@@ -175,7 +175,7 @@ def derived_job(
         job: ElasticJob of the stack.
         replicas: number of replicas, which stays fixed.
         settings: settings of the trainer.
-        word: word that distinguishes this run from earlier runs of the same name.
+        fresh: value of the trainer's `--fresh`, which distinguishes this run from earlier runs of its name.
 
     Raises:
         EverstepError: the job's program is not the trainer.
@@ -184,7 +184,7 @@ def derived_job(
     name = f"scale-{settings.model}-{replicas}".replace("_", "-")
     template = deepcopy(job["spec"]["replicaSpecs"]["Worker"]["template"])
     container = template["spec"]["containers"][0]
-    values = settings.values(processes, f"{MOUNT}/runs/{name}", word)
+    values = settings.values(processes, f"{MOUNT}/runs/{name}", fresh)
     container["args"] = with_options(container["args"], values)
     container["args"] = _with_keys_below(container["args"], str(job["metadata"]["name"]))
     if affinity := template["spec"].get("affinity"):

@@ -43,9 +43,15 @@ class TrainerSettings:
     loader_workers: int
 
     def values(
-        self, processes: int, run: Path | str, word: str
+        self, processes: int, run: Path | str, fresh: str
     ) -> dict[str, trainer_options.Value]:
-        """Return the trainer's options for a number of processes; `run` is the folder, here or in a pod."""
+        """Return the values of the trainer's options.
+
+        Args:
+            processes: number of processes.
+            run: folder of the run, here or in a pod.
+            fresh: value that distinguishes this run from earlier runs of its name; empty resumes an earlier run.
+        """
         return {
             "model": self.model,
             "run": run,
@@ -53,7 +59,7 @@ class TrainerSettings:
             "global_batch": self.batch * processes,
             "loader_workers": self.loader_workers,
             "max_steps": self.steps,
-            "fresh": word,
+            "fresh": fresh,
         }
 
 
@@ -140,6 +146,9 @@ def make_images(folder: Path, images: int, progress: Progress) -> Path:
     """Return a folder of prepared data with random images; make it if it does not exist.
 
     The pixels do not change the time of a step.
+
+    Raises:
+        EverstepError: the data could not be made.
     """
     output = folder / f"random-{images}"
     if (output / "manifest.json").exists():

@@ -14,7 +14,7 @@ from everstep.staging.content import (
     Content,
     FileError,
 )
-from everstep.staging.entry import MANIFEST, Entry, check_name
+from everstep.staging.entry import Entry, check_name, is_own_file
 
 CHUNK_BYTES = 4 << 20
 """Largest range for which Blob Storage computes an MD5."""
@@ -42,7 +42,7 @@ class BlobSource:
             endpoint: address of a server, without the account; empty for Azure's.
 
         Raises:
-            EverstepError: the package is not installed.
+            EverstepError: the package is not installed, or a connection string is for another account.
         """
         self._account, self._container, self._prefix = account, container, prefix
         self._client = new_client(account, container, endpoint)
@@ -72,7 +72,7 @@ class BlobSource:
             name = blob.name.removeprefix(folder)
             is_folder = (blob.metadata or {}).get("hdi_isfolder") == "true"
             is_marker = blob.name.endswith("/") and not blob.size
-            if name in ("", MANIFEST) or is_folder or is_marker:
+            if not name or is_own_file(name) or is_folder or is_marker:
                 continue
             if blob.blob_tier == "Archive":
                 raise EverstepError(
@@ -149,7 +149,9 @@ class BlobSource:
                 "Check its name (`az storage account list` lists yours), the network and --endpoint.",
             ) from None
         except AzureError as error:
-            raise EverstepError(f"{self.name} cannot be listed: {first_line(error)}") from None
+            raise EverstepError(
+                f"{self.name} cannot be listed: {first_line(error)}", "Try again later."
+            ) from None
 
 
 def new_client(account: str, container: str, endpoint: str) -> Any:  # noqa: ANN401  of the SDK
@@ -161,7 +163,7 @@ def new_client(account: str, container: str, endpoint: str) -> Any:  # noqa: ANN
         endpoint: address of a server, without the account; empty for Azure's.
 
     Raises:
-        EverstepError: the package is not installed.
+        EverstepError: the package is not installed, or a connection string is for another account.
     """
     try:
         from azure.storage.blob import ContainerClient
@@ -179,6 +181,7 @@ def new_client(account: str, container: str, endpoint: str) -> Any:  # noqa: ANN
     }
     connection = os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "")
     if connection and not endpoint:
+        _check_account(connection, account)
         return ContainerClient.from_connection_string(connection, container, **settings)
     address = f"{endpoint.rstrip('/')}/{account}" if endpoint else account_address(account)
     return ContainerClient(address, container, credential=_credential(account), **settings)
@@ -209,6 +212,17 @@ def error_code(error: Any) -> str:  # noqa: ANN401  of the SDK
 def account_address(account: str) -> str:
     """Return the address of an account in the public cloud."""
     return f"https://{account}.blob.core.windows.net"
+
+
+def _check_account(connection: str, account: str) -> None:
+    """Check that a connection string is not for another account, whose blobs would be read instead."""
+    for part in connection.split(";"):
+        name, _, value = part.partition("=")
+        if name.lower() == "accountname" and value != account:
+            raise EverstepError(
+                f"AZURE_STORAGE_CONNECTION_STRING is for the storage account {value!r}, not for {account!r}",
+                f"Set the connection string of {account}, or unset the variable.",
+            )
 
 
 def _credential(account: str) -> Any:  # noqa: ANN401  a string or an object of azure-identity

@@ -10,7 +10,7 @@ from typing import IO
 from everstep.errors import EverstepError
 from everstep.staging.content import ChangedError, Content, FileError
 from everstep.staging.copying import CHUNK_BYTES
-from everstep.staging.entry import MANIFEST, Entry, check_name
+from everstep.staging.entry import Entry, check_name, is_own_file
 
 
 class FolderSource:
@@ -41,7 +41,7 @@ class FolderSource:
             name = prefix + child.name
             if child.is_dir(follow_symlinks=False):
                 yield from self._entries_below(f"{name}/")
-            elif name != MANIFEST:
+            elif not is_own_file(name):
                 yield self._entry(name, child.stat(follow_symlinks=False))
 
     def _entry(self, name: str, status: os.stat_result) -> Entry:

@@ -15,7 +15,7 @@ from everstep.staging.content import (
     FileError,
 )
 from everstep.staging.copying import CHUNK_BYTES
-from everstep.staging.entry import MANIFEST, Entry, check_name
+from everstep.staging.entry import Entry, check_name, is_own_file
 
 MD5 = re.compile(r"[0-9a-f]{32}")
 PARTS = re.compile(r"[0-9a-f]{32}-[0-9]+")
@@ -80,7 +80,8 @@ class S3Source:
             for item in page.get("Contents", ()):
                 key: str = item["Key"]
                 name = key.removeprefix(prefix)
-                if name not in ("", MANIFEST) and (item["Size"] or not key.endswith("/")):
+                is_marker = key.endswith("/") and not item["Size"]
+                if name and not is_own_file(name) and not is_marker:
                     self._check_readable(item)
                     yield self._entry(name, key, item["Size"], item["ETag"])
 

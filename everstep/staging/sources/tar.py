@@ -14,7 +14,7 @@ from typing import IO
 from everstep.errors import EverstepError
 from everstep.staging.content import ChangedError, Content
 from everstep.staging.copying import CHUNK_BYTES
-from everstep.staging.entry import Entry, check_name
+from everstep.staging.entry import Entry, check_name, is_own_file
 from everstep.staging.sources.folder import check_unchanged, version_of
 
 SUFFIX = ".tar"
@@ -73,6 +73,8 @@ class TarSource:
             if member.isdir():
                 continue
             name = folder + check_name(member.name.removeprefix("./"), self.name)
+            if is_own_file(name):
+                continue
             if name.endswith(SUFFIX) and not folder:
                 file.seek(member.offset_data)
                 inner_end = member.offset_data + member.size

@@ -137,6 +137,7 @@ def test_a_trace_of_other_ticks_is_sampled_every_five_minutes() -> None:
 def test_generated_zones_take_turns_in_being_the_better_one() -> None:
     histories = list(generated_histories(3, 7, 50, 16, ("a", "b")))
 
+    assert len(histories) == 3
     for number, history in enumerate(histories):
         market = generate(fit(), seed=7 + number, hours=50, machines=16)
         expected = market.with_zones([number, (number + 1) % 3])

@@ -37,6 +37,7 @@ def test_the_size_of_shards_is_passed_in_exact_mode_only(size: int) -> None:
     ("name", "value", "message"),
     [
         ("learning_rate", 0, "--learning-rate must be above 0, got 0"),
+        ("learning_rate", float("nan"), "--learning-rate must be above 0, got nan"),
         ("warmup_fraction", 1, "--warmup-fraction must be below 1, got 1"),
         ("epochs", 0, "--epochs must be 1 or more, got 0"),
         ("epochs", 1, None),

@@ -133,8 +133,17 @@ def test_a_folder_at_the_place_of_a_file_is_an_error_of_that_file(
 ) -> None:
     (tmp_path / ENTRY.name).mkdir(parents=True)
 
-    with pytest.raises(FileError, match="is a folder"):
+    with pytest.raises(FileError, match=f"cannot be written: {tmp_path / ENTRY.name} is a folder"):
         copy(FaultySource(), ENTRY, tmp_path / ENTRY.name, partials, lambda _: None)
+
+
+def test_a_file_at_the_place_of_a_folder_is_an_error_of_the_files_below_it(
+    tmp_path: Path, partials: Path
+) -> None:
+    (tmp_path / "a").touch()
+
+    with pytest.raises(FileError, match=f"cannot be written: {tmp_path / 'a'} is not a folder"):
+        copy(FaultySource(), ENTRY, tmp_path / "a/b/c", partials, lambda _: None)
 
 
 def test_incomplete_files_of_other_versions_are_removed(partials: Path) -> None:

@@ -28,9 +28,9 @@ def test_ordinary_names_are_written(name: str) -> None:
     ("name", "problem"),
     [
         ("/etc/passwd", "absolute"),
-        ("../x", "leaves"),
-        ("a/../../x", "leaves"),
-        ("a/..", "leaves"),
+        ("../x", r"contains '\.\.'"),
+        ("a/../../x", r"contains '\.\.'"),
+        ("a/..", r"contains '\.\.'"),
         ("a//b", "empty component"),
         ("./a", "'.'"),
         ("", "empty component"),
@@ -39,7 +39,7 @@ def test_ordinary_names_are_written(name: str) -> None:
         ("a/" + "ä" * 128, "more than 255 bytes"),
     ],
 )
-def test_a_name_that_leaves_the_destination_or_cannot_be_written_is_refused(
+def test_a_name_that_may_leave_the_destination_or_cannot_be_written_is_refused(
     name: str, problem: str
 ) -> None:
     with pytest.raises(EverstepError, match=problem) as error:

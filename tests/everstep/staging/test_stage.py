@@ -10,9 +10,9 @@ import pytest
 
 from everstep.errors import EverstepError
 from everstep.staging import copier
-from everstep.staging.content import Content
+from everstep.staging.content import Content, FileError
 from everstep.staging.copier import CopyProgress
-from everstep.staging.entry import MANIFEST, Entry
+from everstep.staging.entry import MANIFEST, STATE_FOLDER, Entry
 from everstep.staging.sources.folder import FolderSource
 from everstep.staging.stage import Observer, Options, StagingPlan, plan, stage
 from tests.everstep.staging.kills import kill_repeatedly
@@ -179,6 +179,20 @@ def test_a_file_that_is_removed_after_it_was_listed_is_named(
         stage(RecordingSource(source, remove), destination, Options(workers=1), Observer())
 
 
+def test_a_run_with_many_files_that_cannot_be_copied_stops_and_states_it(
+    tmp_path: Path, destination: Path
+) -> None:
+    def fail(entry: Entry) -> None:
+        raise FileError(f"{entry.name} cannot be read", "Check its permissions.")
+
+    many_files = make_tree(tmp_path / "many", 2 * copier.MAX_FAILURES)
+
+    with pytest.raises(EverstepError, match="could not be copied; then the copy stopped") as error:
+        run(RecordingSource(many_files, fail), destination)
+
+    assert "complete" not in error.value.problem, "some of the others were not copied"
+
+
 def test_a_volume_that_is_too_small_is_reported_before_anything_is_copied(
     source: Path, destination: Path
 ) -> None:
@@ -228,6 +242,18 @@ def test_the_manifest_of_a_source_that_was_staged_itself_is_not_copied(
     staging_plan = run(FolderSource(destination), tmp_path / "second")
 
     assert staging_plan.listed.files == 60
+
+
+def test_the_state_in_a_source_that_was_staged_itself_is_not_copied(
+    source: Path, destination: Path
+) -> None:
+    (source / STATE_FOLDER).mkdir()
+    (source / STATE_FOLDER / "records").touch()
+
+    run(FolderSource(source), destination)
+
+    assert missing_files(source, destination) == set()
+    assert not (destination / STATE_FOLDER).exists(), "later runs would take it for their own"
 
 
 def test_a_destination_that_cannot_be_written_stops_the_run(

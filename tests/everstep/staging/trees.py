@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from everstep.staging.entry import MANIFEST
+from everstep.staging.entry import is_own_file
 
 SIZES = (0, 1, 700, 4096, 5000, 70_000)
 
@@ -21,11 +21,7 @@ def make_tree(folder: Path, files: int, seed: int = 0) -> Path:
 def files_of(folder: Path) -> dict[str, Path]:
     """Return the files of a folder by name, without the state and the manifest of a staging."""
     files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if not path.is_dir()}
-    return {
-        name: path
-        for name, path in files.items()
-        if name != MANIFEST and not name.startswith(".everstep-staging")
-    }
+    return {name: path for name, path in files.items() if not is_own_file(name)}
 
 
 def wrong_files(source: Path, destination: Path) -> list[str]:

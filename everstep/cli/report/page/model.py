@@ -24,7 +24,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class ReportPage:
-    """Everything that the page shows; times in unix seconds.
+    """Everything that the page shows; times in Unix seconds.
 
     Attributes:
         report: the figures of `everstep report`.
@@ -67,7 +67,7 @@ def build_page(run: RunRecord, now: float, billing: Billing | None = None) -> Re
 
     Args:
         run: the run, which may be empty, unfinished or have stopped.
-        now: unix time of the report.
+        now: Unix time of the report.
         billing: billing of the run; None if unknown.
     """
     report = reports.build(run)

@@ -44,7 +44,7 @@ def figures(page: ReportPage) -> Html:
         ("Goodput", percent(report.goodput.share) if report.goodput else UNKNOWN, comparison),
         ("Longest wait", seconds_text(max(waits, default=None)), _losses_text(len(loss_incidents))),
         ("Steps", f"{report.steps:,}", ", ".join(filter(None, (steps, f"{repeated:,} repeated")))),
-        ("Throughput", f"{rate or UNKNOWN}", "samples/s, undisturbed"),
+        ("Throughput", rate or UNKNOWN, "samples/s, undisturbed"),
         ("Accuracy", percent(report.accuracy), ""),
         _cost_figure(page.money),
     ]
@@ -297,7 +297,7 @@ def _usd(amount: float | None) -> str:
 def _saved_share(cost: Money) -> str:
     if not cost.saved_usd or not cost.on_demand_usd:
         return ""
-    return f"{cost.saved_usd / cost.on_demand_usd:.0%} of the price on demand"
+    return f"{cost.saved_usd / cost.on_demand_usd:.0%} of the on-demand price"
 
 
 def _unknown(cost: Money) -> str:

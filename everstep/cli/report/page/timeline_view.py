@@ -49,7 +49,7 @@ class Mark:
     """A mark on a lane: one event, or several that are close together.
 
     Attributes:
-        at: unix time.
+        at: Unix time.
         numbers: positions of the events in the table.
         tone: tone of the most severe event.
         label: text for readers who do not see the mark.

@@ -96,15 +96,16 @@ def test_wrong_results_are_counted() -> None:
     assert "4 results were wrong" in report(measured_results)
 
 
-def test_a_collective_that_the_backend_lacks_is_named() -> None:
-    unsupported_entry: dict[str, object] = {
-        "kind": "unsupported",
-        "collective": ALL_GATHER,
-        "reason": "gloo does not support it",
-    }
+UNSUPPORTED: dict[str, object] = {
+    "kind": "unsupported",
+    "collective": ALL_GATHER,
+    "reason": "gloo does not support it",
+}
 
+
+def test_a_collective_that_the_backend_lacks_is_named() -> None:
     assert "all_gather was not measured: gloo does not support it" in report(
-        results(*MEASUREMENTS, unsupported_entry)
+        results(*MEASUREMENTS, UNSUPPORTED)
     )
 
 
@@ -160,3 +161,8 @@ def test_the_chart_has_every_measurement_and_the_published_maxima(
         "no dot is outside of the picture"
     )
     assert len(references) == 3
+
+
+def test_without_a_measurement_there_is_no_chart_but_the_reason() -> None:
+    with pytest.raises(EverstepError, match="all_gather was not measured: gloo does not support"):
+        chart(results(UNSUPPORTED))

@@ -18,7 +18,7 @@ def test_a_deadline_and_a_budget_are_shown_where_the_job_has_them() -> None:
 
     assert job_state({"spending": spending}) == (
         ("deadline", "2026-11-24T12:00:00Z"),
-        ("on demand", "2 workers, beside spot machines"),
+        ("on demand", "2 workers, in addition to spot machines"),
     )
 
 

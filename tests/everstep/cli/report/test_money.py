@@ -17,6 +17,7 @@ from everstep.cli.report.money import (
     cost_of_run,
     cost_so_far,
     traffic_sentence,
+    usd,
 )
 from everstep.cli.report.run_record import RunRecord
 from tests.components.config.bad_stacks import AKS, EKS
@@ -45,6 +46,20 @@ BY_POOL = Rates(
     fixed=0.6,
     as_of="2026-11-01",
 )
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        (0.0, "$0.00"),
+        (0.25, "$0.250"),
+        (1234.5, "$1,234.50"),
+        (-12.5, "-$12.50"),
+        (-0.25, "-$0.250"),
+    ],
+)
+def test_an_amount_has_more_digits_if_it_is_small(amount: float, text: str) -> None:
+    assert usd(amount) == text
 
 
 def test_a_machine_costs_nothing_while_it_is_gone(recorded_run: RecordedRun) -> None:

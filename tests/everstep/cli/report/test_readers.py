@@ -10,10 +10,17 @@ import pytest
 
 from everstep.cli.kubernetes_client import PodCommandError
 from everstep.cli.report.fold import RunFold
-from everstep.cli.report.readers import FolderReader, PodReader, listing, split_listing
+from everstep.cli.report.readers import (
+    FolderReader,
+    PodReader,
+    copy_result,
+    listing,
+    split_listing,
+)
 from everstep.cli.report.run_record import MachineEvent
 from everstep.elastic.accounting.journal import Journal
 from everstep.elastic.accounting.journal import Reader as JournalFolderReader
+from everstep.errors import EverstepError
 
 
 def step_line(step: int, time: float) -> str:
@@ -135,6 +142,33 @@ def test_a_pod_sends_only_the_new_content_of_its_files(tmp_path: Path) -> None:
     assert len(reader.read().steps) == 101, "without a worker the last reading is shown"
 
 
+def test_a_journal_that_became_shorter_belongs_to_another_run(tmp_path: Path) -> None:
+    journal = tmp_path / "runs" / "job" / "journal" / "w0.jsonl"
+    journal.parent.mkdir(parents=True)
+    journal.write_text(step_line(1, 1.0) + step_line(2, 2.0))
+    cluster: Any = FakeClient(tmp_path)
+    reader = PodReader(cluster, "job", tmp_path / "events.jsonl")
+    reader.read()
+
+    journal.write_text(step_line(1, 9.0))
+
+    assert [(step.step, step.at) for step in reader.read().steps] == [(1, 9.0)]
+
+
+def test_the_result_of_a_run_that_replaced_another_is_not_read_as_a_journal(tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "job"
+    (run / "journal").mkdir(parents=True)
+    (run / "journal" / "w0.jsonl").write_text(step_line(1, 1.0))
+    cluster: Any = FakeClient(tmp_path)
+    reader = PodReader(cluster, "job", tmp_path / "events.jsonl")
+    reader.read()
+
+    (run / "journal" / "w0.jsonl").rename(run / "journal" / "w1.jsonl")
+    (run / "result.json").write_text('{"accuracy": 0.5}\n')
+
+    assert [reader.read().result for _ in range(2)] == [{"accuracy": 0.5}] * 2
+
+
 def test_a_worker_that_ends_before_the_command_counts_as_no_worker(tmp_path: Path) -> None:
     journals = tmp_path / "runs" / "job" / "journal"
     journals.mkdir(parents=True)
@@ -149,8 +183,18 @@ def test_a_worker_that_ends_before_the_command_counts_as_no_worker(tmp_path: Pat
 
 
 def test_the_listing_names_files_with_quotes_safely() -> None:
-    assert "'a'\"'\"'b.jsonl') from=6 ;;" in listing("/run", {"a'b.jsonl": 5})
+    assert "'a'\"'\"'b.jsonl') from=6;" in listing("/run", {"a'b.jsonl": 5})
     assert split_listing("\n\036w0.jsonl\n{}\n\n\036w1.jsonl\n{") == {
         "w0.jsonl": "{}\n",
         "w1.jsonl": "{",
     }
+
+
+def test_a_copy_that_fails_leaves_no_partial_copy(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "dangling").symlink_to(tmp_path / "gone")
+
+    with pytest.raises(EverstepError, match="cannot be copied to"):
+        copy_result(tmp_path / "run", tmp_path / "copy")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]

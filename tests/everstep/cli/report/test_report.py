@@ -100,6 +100,20 @@ def test_a_reclaimed_spot_machine_counts_once_from_its_notice(recorded_run: Reco
     assert notice.seconds_to_next_step == pytest.approx(1.5 + STEP_SECONDS)
 
 
+def test_a_reclaim_without_a_notice_counts_although_a_later_machine_of_the_name_has_a_notice(
+    recorded_run: RecordedRun,
+) -> None:
+    recorded_run.form(*ALL_NODES).train(10).event("reclaim", "gpu-1")
+    recorded_run.form("gpu-0", "gpu-2").train(5).event("return", "gpu-1")
+    recorded_run.form(*ALL_NODES).train(5).event("notice", "gpu-1").train(1)
+    recorded_run.event("reclaim", "gpu-1").form("gpu-0", "gpu-2").train(5)
+    recorded_run.event("return", "gpu-1").form(*ALL_NODES).train(5).event("reclaim", "gpu-1")
+
+    kinds = [event.kind for event in build(recorded_run.run()).events]
+
+    assert kinds == ["reclaim", "return", "notice", "return", "reclaim"]
+
+
 def test_the_replacement_of_a_reclaimed_machine_counts_as_its_return(
     recorded_run: RecordedRun,
 ) -> None:

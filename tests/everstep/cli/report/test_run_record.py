@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep.cli.report.run_record import JournalEntry, without_copies
+from everstep.cli.report.run_record import JournalEntry, assemble, without_copies
 
 
 def step(generation: int, number: int, *, is_copy: bool = False) -> JournalEntry:
@@ -36,3 +36,13 @@ def test_each_computation_counts_once_whichever_lines_are_lost_and_copied(
     shuffled = data.draw(st.permutations(lines))
 
     assert sorted(computations(without_copies(shuffled))) == sorted(computed)
+
+
+def test_a_worker_that_records_no_node_is_on_no_named_node() -> None:
+    journal = '{"at": 1.0, "kind": "start", "node": null}\n{"at": 2.0, "kind": "start"}\n'
+
+    run = assemble({"gpu-0": journal})
+
+    assert run.nodes == ()
+    assert run.starts_on("None") == ()
+    assert run.starts_on("") == (1.0, 2.0)

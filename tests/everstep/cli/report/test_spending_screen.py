@@ -18,7 +18,7 @@ MACHINES = {"gpu-0": ReportedMachine(T4_SPOT), "gpu-1": ReportedMachine(T4_ON_DE
 
 @pytest.fixture
 def two_pools(recorded_run: RecordedRun) -> RecordedRun:
-    """Return a training of one hour on a spot machine and an on-demand machine."""
+    """Return a run of one hour on a spot machine and an on-demand machine."""
     recorded_run.form("gpu-0", "gpu-1").train(10).wait(3600.0 - 10 * 0.5)
     return recorded_run
 
@@ -79,7 +79,7 @@ def test_a_machine_without_a_price_makes_the_sum_unknown(two_pools: RecordedRun)
     text = render(two_pools, Billing(billed=True, rates=rates, machines=MACHINES))
 
     assert row(text, "a, spot")[-3:] == ["1.00", "unknown", "$0.500"]
-    assert "The sum is unknown: no price of g4dn.xlarge." in text
+    assert "The sum is unknown: no price is known for g4dn.xlarge." in text
 
 
 def test_a_resource_without_a_price_is_named_as_not_included(two_pools: RecordedRun) -> None:

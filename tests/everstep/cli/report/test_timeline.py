@@ -97,7 +97,10 @@ def test_the_segments_of_every_node_cover_the_whole_span_without_gaps(
     run = drill_run.run()
     start, end = span(run, drill_run.now)
 
-    for strip in node_timelines(run, drill_run.now):
+    timelines = node_timelines(run, drill_run.now)
+
+    assert [strip.node for strip in timelines] == ["gpu-0", "gpu-1", "gpu-2"]
+    for strip in timelines:
         assert strip.segments[0].start == start
         assert strip.segments[-1].end == end
         assert all(left.end == right.start for left, right in pairwise(strip.segments))
@@ -152,7 +155,7 @@ def test_no_line_of_the_timeline_is_wider_than_the_terminal(
         assert all(len(line) <= width for line in text.splitlines())
 
 
-def test_the_live_view_can_be_rendered_at_every_point_of_a_training() -> None:
+def test_the_live_view_can_be_rendered_at_every_point_of_a_run() -> None:
     complete_run = drill().run()
     for count in range(0, len(complete_run.entries), 7):
         lines = complete_run.entries[:count]

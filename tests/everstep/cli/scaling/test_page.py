@@ -86,6 +86,7 @@ def test_a_command_of_the_page_is_refused_by_nothing_before_the_first_training(
         return
     assert isinstance(study, ClusterStudy)
     job = study.client.get(f"{JOBS}/{study.job}")
+    assert numbers
     for replicas in numbers:
         assert replicas <= job["spec"]["maxReplicas"], "the stack has no machines for more"
         assert derived_job(job, replicas, study.settings, "word")["spec"]["minReplicas"] == replicas

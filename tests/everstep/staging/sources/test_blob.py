@@ -166,6 +166,16 @@ def test_wrong_credentials_are_named(store: Store, monkeypatch: pytest.MonkeyPat
     assert "AZURE_STORAGE_KEY" in error.value.fix
 
 
+def test_a_connection_string_of_another_account_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = "AccountName=other;AccountKey=d3Jvbmc=;EndpointSuffix=core.windows.net"
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", connection)
+
+    with pytest.raises(EverstepError, match="account 'other', not for 'account'") as error:
+        open_source("az://account/data")
+
+    assert "d3Jvbmc=" not in str(error.value), "the key is a secret"
+
+
 def test_an_account_that_does_not_respond_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blob, "ATTEMPTS", 0)
     monkeypatch.setenv("AZURE_STORAGE_KEY", servers.AZURITE_KEY)

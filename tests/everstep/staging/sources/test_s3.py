@@ -199,7 +199,7 @@ def test_a_key_that_leaves_the_destination_is_refused(
     if [item["Key"] for item in store.client.list_objects_v2(Bucket="data")["Contents"]] != [key]:
         pytest.skip("the server changes this key")
 
-    with pytest.raises(EverstepError, match=r"is an absolute path|leaves|empty component"):
+    with pytest.raises(EverstepError, match=r"is an absolute path|contains '\.\.'|empty component"):
         stage(store.source(), tmp_path / "out", Options(), Observer())
 
 
