@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from cloudtwin.facade import TwinError
 
 from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack
 from everstep.cli.console import progress, results, say
@@ -149,7 +148,7 @@ def _stack_run(context: StackContext, recent_steps: int, *, wait: bool) -> _Sour
 
 def _record_cluster(context: StackContext) -> None:
     """Record machines and moves; skip this if the cluster is gone."""
-    with suppress(EverstepError, TwinError):
+    with suppress(EverstepError):
         view = context.connect().view(context.job)
         MachineLog(context.workspace.machines).add(view.nodes)
         MoveLog(moves_file(context.workspace.events)).add(view.status)

@@ -153,8 +153,9 @@ class StackContext:
             policy_packs: folders of policy packs to check the stack with.
 
         Raises:
-            EverstepError: it cannot be built, a policy pack does not exist, or this machine lacks a
-                program or package for the stack's cloud.
+            EverstepError: a policy pack does not exist, or this machine lacks a program or package for the
+                stack's cloud.
+            TwinError: Pulumi cannot be built.
         """
         packs = [policy_pack_folder(pack) for pack in policy_packs]
         if self.target is Target.CLOUD:

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudtwin.facade import TwinError
-
 from everstep.cli.console import say, warn
 from everstep.cli.engine import (
     cloud_twin,
@@ -49,6 +47,7 @@ def bring_up(context: StackContext, progress: Progress, policy_packs: Sequence[s
 
     Raises:
         EverstepError: a requirement of the stack is missing, the update failed, or nodes cannot pull an image.
+        TwinError: the twin cannot be built or started.
     """
     if context.platform is not None:
         shared_platform.require_platform(context)
@@ -197,7 +196,7 @@ def _destroy(context: StackContext, progress: Progress) -> bool:
             context.connect().version()
         counts = engine.destroy(progress)
         say(f"   {counts.describe()}", style="bright_black")
-    except (EverstepError, TwinError) as error:
+    except EverstepError as error:
         if not context.on_twin:
             raise
         warn(f"{error.problem}; its machines are removed anyway, so its state is removed instead")
