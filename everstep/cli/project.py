@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from everstep.errors import EverstepError
-from everstep.files import write_atomically
+from everstep.files import READABLE, write_atomically
 from everstep.resources import data_path
 from everstep.spelling import unknown_name
 
@@ -52,7 +52,7 @@ def write_project(folder: Path, stacks: Sequence[str], *, force: bool) -> list[P
             "Choose another folder, or overwrite them with --force.",
         )
     for path, text in files.items():
-        write_atomically(path, text, 0o644)
+        write_atomically(path, text, READABLE)
     return list(files)
 
 
