@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack
+from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack, write_output
 from everstep.cli.console import progress, results, say
 from everstep.cli.engine.context import StackContext, open_running_stack
 from everstep.cli.report import follow as job_follower
@@ -30,7 +30,6 @@ from everstep.cli.report.run_record import RunRecord
 from everstep.cli.report.screens import report_screen
 from everstep.cli.report.tensorboard import event_file
 from everstep.errors import EverstepError
-from everstep.files import READABLE, write_atomically
 
 ALL_STEPS = sys.maxsize
 """Number of steps to read one by one for curves of every step."""
@@ -196,7 +195,7 @@ def write_page(path: Path, run: RunRecord, billing: Billing | None) -> None:
         EverstepError: the file cannot be written.
     """
     text = render(build_page(run, time.time(), billing))
-    _write("--html", path, text.encode())
+    write_output("--html", path, text.encode())
     say(f"   wrote {path} ({len(text.encode()) / 1000:,.0f} kB): open it in a browser")
 
 
@@ -207,7 +206,7 @@ def write_event_file(folder: Path, run: RunRecord) -> None:
         EverstepError: the file cannot be written.
     """
     path = folder / f"events.out.tfevents.{run.entries[0].at:.0f}.everstep"
-    _write("--tensorboard", path, event_file(run))
+    write_output("--tensorboard", path, event_file(run))
     say(f"   wrote {path}: tensorboard --logdir {folder}")
 
 
@@ -230,13 +229,3 @@ def _write_curves(curves: _Curves, name: str, run: RunRecord) -> None:
     if curves.wandb:
         with progress().step("Adding the run to Weights & Biases") as step:
             step.note(wandb_export.export(curves.wandb, run))
-
-
-def _write(option: str, path: Path, content: bytes) -> None:
-    try:
-        write_atomically(path, content, READABLE)
-    except OSError as error:
-        raise EverstepError(
-            f"{option} {path} cannot be written: {error.strerror or error}",
-            "Name a path that you may write to.",
-        ) from None
