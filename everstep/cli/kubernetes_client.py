@@ -233,7 +233,7 @@ class KubernetesClient:
         """
         status, reason, data = self._send("GET", path)
         if status in REFUSALS:
-            raise _refusal(path, status, reason)
+            raise _failed_get(path, status, reason)
         return data.decode(errors="replace") if status == HTTPStatus.OK else ""
 
     def create(self, path: str, body: Mapping[str, Any]) -> None:
@@ -263,13 +263,15 @@ class KubernetesClient:
         """Return the JSON object at a path; `missing`, if given, where nothing is found.
 
         Raises:
-            EverstepError: the cluster does not respond, or the API server refuses the request.
+            ClusterUnreachableError: the cluster does not respond.
+            RequestRefusedError: the user may not read the path.
+            EverstepError: the API server returns another status.
         """
         status, reason, data = self._send("GET", path)
         if status == HTTPStatus.NOT_FOUND and missing is not None:
             return missing
         if status != HTTPStatus.OK:
-            raise _refusal(path, status, reason)
+            raise _failed_get(path, status, reason)
         value = json.loads(data)
         return value if isinstance(value, dict) else {}
 
@@ -300,7 +302,13 @@ class KubernetesClient:
         return int(response.status), str(response.reason), bytes(data or b"")
 
 
-def _refusal(path: str, status: int, reason: str) -> RequestRefusedError:
+def _failed_get(path: str, status: int, reason: str) -> EverstepError:
+    """Return the error for a failed GET."""
+    if status not in REFUSALS:
+        return EverstepError(
+            f"GET {path} failed: the API server returned {status} {reason}",
+            "Run the command again; if it repeats, check the API server: kubectl get --raw /readyz?verbose",
+        )
     return RequestRefusedError(
         f"the API server refused GET {path}: {status} {reason}",
         "Allow the kubeconfig's user to read this path.",

@@ -15,6 +15,7 @@ from everstep.cli.kubernetes_client import (
     ClusterUnreachableError,
     KubernetesClient,
     PodCommandError,
+    RequestRefusedError,
 )
 from everstep.errors import EverstepError
 
@@ -144,3 +145,19 @@ def test_a_text_that_the_api_server_does_not_have_is_empty(
 ) -> None:
     with api_server(status) as port:
         assert client_of(port).text("/log") == text
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "fix"),
+    [(403, RequestRefusedError, "Allow the kubeconfig's user"), (503, EverstepError, "/readyz")],
+)
+def test_only_a_missing_permission_suggests_to_grant_one(
+    client_of: Callable[[int], KubernetesClient],
+    status: int,
+    error: type[EverstepError],
+    fix: str,
+) -> None:
+    with api_server(status) as port, pytest.raises(error, match=f"GET /api.* {status} ") as raised:
+        client_of(port).get("/api")
+
+    assert fix in raised.value.fix
