@@ -138,6 +138,27 @@ def test_a_pipeline_without_a_token_names_the_missing_variable(doctor: Doctor) -
     assert "ACTIONS_ID_TOKEN_REQUEST_URL" in check.observed
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"ARM_OIDC_TOKEN_FILE_PATH": "/nowhere/token"},
+        {
+            "ACTIONS_ID_TOKEN_REQUEST_URL": "http://127.0.0.1:1/",
+            "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "not-a-secret",
+        },
+    ],
+    ids=["no file", "no response"],
+)
+def test_a_token_of_a_pipeline_that_cannot_be_read_is_a_result_and_no_traceback(
+    doctor: Doctor, source: Mapping[str, str]
+) -> None:
+    (check,) = doctor(login={"ARM_USE_OIDC": "true", **source})
+
+    assert check.name == "identity"
+    assert "no token of a CI pipeline" in check.observed
+    assert "not-a-secret" not in check.observed
+
+
 def test_no_subscription_ends_the_checks(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     checks = doctor(cluster={"subscription": None}, login={"ARM_SUBSCRIPTION_ID": None})
