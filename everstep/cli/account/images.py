@@ -32,6 +32,7 @@ def images_of(config: "StackConfig") -> Mapping[str, str]:
         else None,
         "platform.metrics.image": platform.metrics.image if platform.metrics.enabled else None,
         "cluster.autoscaling.image": _autoscaler(config),
+        "cluster.monitoring.image": _prometheus_agent(config),
     }
     return {key: image for key, image in images.items() if image}
 
@@ -42,6 +43,14 @@ def _autoscaler(config: "StackConfig") -> str | None:
     return (
         cluster.autoscaling.image if cluster.kind == "eks" and cluster.autoscaling.enabled else None
     )
+
+
+def _prometheus_agent(config: "StackConfig") -> str | None:
+    """Return the image of the Prometheus agent that the stack declares; AKS brings its own."""
+    cluster = config.cluster
+    if cluster.kind == "eks" and cluster.monitoring.managed_prometheus:
+        return cluster.monitoring.image
+    return None
 
 
 def registry_at(domain: str) -> "Registry":

@@ -49,6 +49,13 @@ def test_the_autoscaler_is_looked_up_if_the_stack_declares_it(enabled: bool) -> 
     assert ("cluster.autoscaling.image" in images_of(stack(cluster=cluster))) is enabled
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_prometheus_agent_is_looked_up_if_the_stack_declares_it(enabled: bool) -> None:
+    cluster = {**EKS, "monitoring": {"managedPrometheus": enabled}}
+
+    assert ("cluster.monitoring.image" in images_of(stack(cluster=cluster))) is enabled
+
+
 def test_images_that_exist_are_one_result(registries: PublicRegistries) -> None:
     config = stack()
     (check,) = checks(config)
