@@ -80,7 +80,12 @@ def project_files(folder: Path, stacks: Sequence[str]) -> Mapping[str, str]:
 
 def known_stacks() -> list[str]:
     """Return the names of the stacks that a project can include."""
-    files = data_path("stacks").glob("Pulumi.*.yaml")
+    return stack_names(data_path("stacks"))
+
+
+def stack_names(folder: Path) -> list[str]:
+    """Return the names of the stacks whose files are in a folder, sorted."""
+    files = folder.glob("Pulumi.*.yaml")
     return sorted(file.name.removeprefix("Pulumi.").removesuffix(".yaml") for file in files)
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from everstep.cli.engine.workspace import Workspace, stack_names
+from everstep.cli.engine.workspace import Workspace
+from everstep.cli.project import stack_names
 from everstep.errors import EverstepError
 from everstep.files import write_atomically
 from everstep.spelling import unknown_name
@@ -89,7 +90,7 @@ def read_config(workspace: Workspace) -> "StackConfig":
             breaks rules; all faults are reported together.
     """
     if not workspace.stack_file.is_file():
-        raise unknown_name("stack", workspace.stack, stack_names(workspace.project))
+        raise unknown_name("stack", workspace.stack, stack_names(workspace.stack_file.parent))
     _make_program_importable(workspace)
     from components.config import from_mapping
     from components.config.faults import ConfigurationError
