@@ -32,7 +32,7 @@ def down(
         problem = context.config_error.problem
         warn(f"{problem}; the resources of the stack on {context.target} are removed anyway")
     fix = "Press Ctrl-C there first, or wait for it."
-    with exclusive_lock(context.workspace.lock, "`everstep up`", fix):
+    with exclusive_lock(context.workspace.lock, "`everstep down`", fix):
         _keep_or_confirm(context, keep_run, yes=yes)
         take_down(context, progress())
     say(f"   nothing is left; {_check_of(context)}")
