@@ -1,4 +1,4 @@
-"""`everstep report`: figures, recovery times and timeline of a training, on the terminal or as a page."""
+"""`everstep report`: figures, recovery times and timeline of a training run, on the terminal or as a page."""
 
 import json
 import sys

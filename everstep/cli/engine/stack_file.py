@@ -42,7 +42,7 @@ class _UniqueKeyLoader(yaml.SafeLoader):
                 continue
             name, line = key.value, key.start_mark.line + 1
             if name in lines:
-                problem = f"the key {name!r} occurs already in line {lines[name]}"
+                problem = f"the key {name!r} already occurs in line {lines[name]}"
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
             lines[name] = line
         return super().construct_mapping(node, deep=deep)
