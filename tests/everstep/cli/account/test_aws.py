@@ -397,7 +397,7 @@ def use_resources(state: Path, token: str, count: int, **inputs: Any) -> None:
     ],
     ids=["VPCs", "addresses", "file systems"],
 )  # fmt: skip
-def test_what_the_account_uses_already_counts_against_its_quotas(
+def test_the_current_use_of_an_account_counts_against_its_quotas(
     doctor: Doctor,
     state: Path,
     token: str,

@@ -92,7 +92,6 @@ def test_a_login_is_for_the_program_that_is_installed(
     ],
 )
 def test_every_refusal_of_a_registry_has_a_fix(status: int, code: str, fix: str) -> None:
-
     assert fix in fix_of(RegistryError("refused", status, code), "x.azurecr.io")
 
 
