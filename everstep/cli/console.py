@@ -1,7 +1,7 @@
 """The two consoles, and progress on one of them.
 
 Standard output has results only, so that it can be piped; messages go to standard error. rich honors
-NO_COLOR and detects whether a stream is a terminal. It would replace `:a:` in a text, such as an IPv6 address, by an emoji.
+NO_COLOR and detects whether a stream is a terminal. Emoji codes are off: an IPv6 address may contain `:a:`.
 """
 
 import time

@@ -3,8 +3,10 @@
 Every phase starts from the existing state, so the next command completes an interrupted one.
 """
 
+import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -224,5 +226,14 @@ def describe_run(folder: Path) -> str | None:
     if not folder.is_dir():
         return None
     checkpoints = len(list(folder.glob("checkpoints/step-*")))
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 2**20
-    return f"{checkpoints} checkpoints and the journal, {size:.0f} MiB"
+    return f"{checkpoints} checkpoints and the journal, {_bytes_in(folder) / 2**20:.0f} MiB"
+
+
+def _bytes_in(folder: Path) -> int:
+    """Return the size of the files in a folder, from which a running worker may remove files and folders."""
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += Path(parent, name).stat().st_size
+    return total
