@@ -102,7 +102,7 @@ def test_an_account_that_has_everything_passes_all_checks(doctor: Doctor) -> Non
 def test_a_profile_that_does_not_exist_is_a_result_and_no_traceback(
     doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    monkeypatch.setenv("AWS_PROFILE", "absent")
 
     (check,) = doctor()
 
