@@ -67,6 +67,11 @@ class StackContext:
         return self.config.job.name
 
     @property
+    def platform_stack(self) -> str:
+        """Name of the stack that declares the platform: another one if only the job is this stack's."""
+        return (self.platform or self).workspace.stack
+
+    @property
     def on_twin(self) -> bool:
         """True if everything that the stack creates is on this machine."""
         return self.target.is_on_twin
@@ -270,8 +275,8 @@ def _override_for_twin(context: StackContext) -> StackContext:
 def open_running_stack(stack: str, *, twin: bool = False) -> StackContext:
     """Return the context of a stack to inspect; a stack that is up on the twin's cloud needs no `twin`."""
     context = open_stack(stack, twin=twin)
-    owner = context.platform.workspace.stack if context.platform else stack
-    if context.target is Target.CLOUD and exists_on_twin_cloud(open_workspace(owner)):
+    platform = open_workspace(context.platform_stack)
+    if context.target is Target.CLOUD and exists_on_twin_cloud(platform):
         return open_stack(stack, twin=True)
     return context
 
