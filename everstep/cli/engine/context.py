@@ -39,9 +39,6 @@ if TYPE_CHECKING:
 
     from components.config import AksConfig, EksConfig, StackConfig
 
-SHARED_SECTIONS = ("cluster", "storage", "etcd", "controller", "platform")
-"""Sections of a platform's stack that commands on its other jobs read."""
-
 
 @dataclass(frozen=True)
 class StackContext:
@@ -251,13 +248,15 @@ def _open_job_stack(stack: str, config: "StackConfig", platform: StackContext) -
     Raises:
         EverstepError: the other stack declares only a job as well.
     """
+    from components.config.platform_stack_rules import PLATFORM_SECTIONS
+
     if platform.config.platform_stack is not None:
         raise EverstepError(
             f"stack {stack}: platformStack.name is {platform.workspace.stack}, which declares only a job",
             f"Name the stack of the platform: {platform.config.platform_stack.name}.",
         )
     workspace = replace(platform.workspace, stack=stack, overrides=())
-    shared = {section: getattr(platform.config, section) for section in SHARED_SECTIONS}
+    shared = {section: getattr(platform.config, section) for section in PLATFORM_SECTIONS}
     config = config.model_copy(update=shared)
     return StackContext(workspace, config, platform.target, platform=platform)
 
