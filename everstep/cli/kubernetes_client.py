@@ -119,6 +119,7 @@ class KubernetesClient:
         Raises:
             EverstepError: there is no kubeconfig, or it cannot be used.
         """
+        import yaml
         from kubernetes import client, config
 
         settings = client.Configuration()
@@ -129,12 +130,10 @@ class KubernetesClient:
                 client_configuration=settings,
                 persist_config=False,
             )
-        except (config.ConfigException, OSError) as error:
-            raise EverstepError(
-                f"the kubeconfig {kubeconfig or '($KUBECONFIG)'} cannot be used: {error}",
-                "`everstep up` starts a local cluster; for a cluster of your own, set its kubeconfig in "
-                "the stack file, under everstep:cluster.",
-            ) from None
+        except (config.ConfigException, OSError, yaml.YAMLError) as error:
+            raise _unusable(kubeconfig, str(error)) from None
+        except (AttributeError, LookupError, TypeError, ValueError):  # the package checks no types
+            raise _unusable(kubeconfig, "it is not a valid kubeconfig") from None
         settings.retries = False
         return cls(client.ApiClient(settings))
 
@@ -300,6 +299,15 @@ class KubernetesClient:
         except (HTTPError, OSError) as error:
             raise unreachable(self._client.configuration.host, error) from None
         return int(response.status), str(response.reason), bytes(data or b"")
+
+
+def _unusable(kubeconfig: Path | None, reason: str) -> EverstepError:
+    """Return the error for a kubeconfig that cannot be loaded."""
+    return EverstepError(
+        f"the kubeconfig {kubeconfig or '($KUBECONFIG)'} cannot be used: {reason}",
+        "`everstep up` starts a local cluster; for a cluster of your own, set its kubeconfig in "
+        "the stack file, under everstep:cluster.",
+    )
 
 
 def _failed_get(path: str, status: int, reason: str) -> EverstepError:

@@ -48,6 +48,18 @@ def test_a_cluster_that_does_not_respond_gets_one_request(
             server.accept()
 
 
+@pytest.mark.parametrize(
+    "content", [b"contexts: [", b"- a list", b"a text", b"\xff"], ids=["YAML", "list", "text", "bytes"]
+)
+def test_a_file_that_is_not_a_kubeconfig_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "kubeconfig").write_bytes(content)
+
+    with pytest.raises(EverstepError, match=f"{tmp_path}/kubeconfig cannot be used: ") as error:
+        KubernetesClient.connect(tmp_path / "kubeconfig")
+
+    assert "everstep:cluster" in error.value.fix
+
+
 @pytest.fixture
 def client_of(tmp_path: Path) -> Callable[[int], KubernetesClient]:
     """Return a function that makes a client of a port of this machine."""
