@@ -264,14 +264,20 @@ class KubernetesClient:
         Raises:
             ClusterUnreachableError: the cluster does not respond.
             RequestRefusedError: the user may not read the path.
-            EverstepError: the API server returns another status.
+            EverstepError: the API server returns another status, or no JSON.
         """
         status, reason, data = self._send("GET", path)
         if status == HTTPStatus.NOT_FOUND and missing is not None:
             return missing
         if status != HTTPStatus.OK:
             raise _failed_get(path, status, reason)
-        value = json.loads(data)
+        try:
+            value = json.loads(data)
+        except ValueError:
+            raise EverstepError(
+                f"GET {path} failed: the response is not JSON",
+                "Check that the kubeconfig's server is an API server, and no proxy or login page.",
+            ) from None
         return value if isinstance(value, dict) else {}
 
     def _send(

@@ -173,3 +173,12 @@ def test_only_a_missing_permission_suggests_to_grant_one(
         client_of(port).get("/api")
 
     assert fix in raised.value.fix
+
+
+def test_a_server_that_is_not_an_api_server_is_an_error(
+    client_of: Callable[[int], KubernetesClient],
+) -> None:
+    with api_server(200) as port, pytest.raises(EverstepError, match="is not JSON") as error:
+        client_of(port).get("/version")
+
+    assert "kubeconfig" in error.value.fix
