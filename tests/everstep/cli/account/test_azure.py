@@ -132,6 +132,13 @@ def test_no_login_is_a_result_and_no_traceback(
     assert "az login" in check.fix
 
 
+def test_an_invalid_tenant_is_a_result_and_no_traceback(doctor: Doctor) -> None:
+    (check,) = doctor(login={"ARM_TENANT_ID": "my tenant"})
+
+    assert "nvalid tenant" in check.observed
+    assert "ARM_*" in check.fix
+
+
 def test_a_pipeline_without_a_token_names_the_missing_variable(doctor: Doctor) -> None:
     (check,) = doctor(login={"ARM_USE_OIDC": "true"})
 
