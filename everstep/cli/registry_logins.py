@@ -1,4 +1,4 @@
-"""Logins of registries, where `docker login`, `podman login` and `buildah login` store them."""
+"""Clients of registries, with the logins that `docker login`, `podman login` and `buildah login` store."""
 
 import base64
 import binascii
@@ -13,9 +13,22 @@ from everstep.catalog.image_reference import DEFAULT_DOMAIN, DEFAULT_DOMAIN_LOGI
 from everstep.errors import EverstepError
 
 if TYPE_CHECKING:
-    from cloudtwin.facade import Login
+    from cloudtwin.facade import Login, Registry
 
 HELPER_SECONDS = 30
+HUB_ENDPOINT = "https://registry-1.docker.io/v2"  # docker.io itself is a web site
+
+
+def registry_at(domain: str) -> "Registry":
+    """Return a client of a registry, with the login that docker or podman stored for it.
+
+    Raises:
+        EverstepError: a file of logins cannot be read.
+    """
+    from cloudtwin.facade import Registry
+
+    endpoint = HUB_ENDPOINT if domain == DEFAULT_DOMAIN else ""
+    return Registry(domain, find_login(domain), endpoint)
 
 
 def find_login(host: str, environment: Mapping[str, str] = os.environ) -> "Login | None":

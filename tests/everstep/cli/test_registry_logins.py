@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from everstep.cli.registry_logins import find_login
+from everstep.cli import image_push
+from everstep.cli.registry_logins import HUB_ENDPOINT, find_login, registry_at
 from everstep.errors import EverstepError
 
 HOST = "111122223333.dkr.ecr.us-east-1.amazonaws.com"
@@ -75,3 +76,13 @@ def test_a_broken_file_of_logins_is_reported_with_its_path(tmp_path: Path) -> No
 
     with pytest.raises(EverstepError, match=str(file)):
         find_login(HOST, {"HOME": str(tmp_path)})
+
+
+def test_docker_hub_is_reached_at_the_address_of_its_registry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    assert registry_at("docker.io").endpoint == HUB_ENDPOINT
+    assert registry_at("quay.io").endpoint == "https://quay.io/v2"
+    assert image_push.registry_at is registry_at, "a push asks the same address"

@@ -5,13 +5,11 @@ from typing import Any
 import pytest
 
 from components.config import StackConfig, from_mapping
-from everstep.cli.account import images
 from everstep.cli.account.checks import AccountCheck
-from everstep.cli.account.images import HUB_ENDPOINT, check_published, images_of
+from everstep.cli.account.images import check_published, images_of
 from tests.everstep.cli.account.cases import failed_checks, only_failed_check
 from tests.everstep.cli.account.conftest import PublicRegistries
 
-REAL_REGISTRY_AT = images.registry_at  # before the fixture replaces it
 TAGS = {"owner": "vision", "costCenter": "4711", "environment": "dev"}
 EKS = {"kind": "eks", "gpuPool": {"maxNodes": 4}}
 ECR = {"kind": "ecr", "name": "everstep"}
@@ -109,8 +107,3 @@ def test_a_registry_that_does_not_respond_is_one_warning(
 def test_an_image_that_the_account_is_asked_about_is_left_out(registries: PublicRegistries) -> None:
     assert list(check_published(stack(), lambda _image: True)) == []
     assert registries.requests == []
-
-
-def test_docker_hub_is_asked_at_the_address_of_its_registry() -> None:
-    assert REAL_REGISTRY_AT("docker.io").endpoint == HUB_ENDPOINT
-    assert REAL_REGISTRY_AT("quay.io").endpoint == "https://quay.io/v2"
