@@ -18,7 +18,7 @@ from everstep.catalog import names
 from everstep.catalog.image_reference import parse
 from everstep.cli.image_builders import BUILDERS, PLATFORM, ImageBuilder
 from everstep.cli.images import RECIPES, write_context
-from everstep.cli.registry_logins import registry_at
+from everstep.cli.registry_logins import ACR_USER, registry_at
 from everstep.errors import EverstepError
 from everstep.progress import Progress
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 PUBLISHED_IMAGES = names.IMAGES
 """Images that clusters pull; etcd itself is published by its project."""
-
-ACR_USER = "00000000-0000-0000-0000-000000000000"
-"""User name of a login to ACR by token. Source: Azure Container Registry, "Authenticate with a container registry"."""
 
 
 @dataclass(frozen=True)

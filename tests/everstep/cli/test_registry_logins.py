@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from everstep.cli import image_push
-from everstep.cli.registry_logins import HUB_ENDPOINT, find_login, registry_at
+from everstep.cli.registry_logins import ACR_USER, HUB_ENDPOINT, find_login, registry_at
 from everstep.errors import EverstepError
 
 HOST = "111122223333.dkr.ecr.us-east-1.amazonaws.com"
@@ -57,6 +57,25 @@ def test_a_credential_helper_is_called_with_its_registry(tmp_path: Path) -> None
     assert login is not None
     assert login.password == HOST
     assert find_login("ghcr.io", environment) is None
+
+
+@pytest.mark.parametrize("with_helper", [False, True], ids=["file", "helper"])
+def test_a_login_of_docker_to_acr_has_its_token_as_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_helper: bool
+) -> None:
+    host = "everstepprod.azurecr.io"
+    entry = {"auth": encode_login(ACR_USER, ""), "identitytoken": "a-token"}
+    helper = tmp_path / "docker-credential-store"
+    helper.write_text('#!/bin/sh\necho "{\\"Username\\": \\"<token>\\", \\"Secret\\": \\"a-token\\"}"\n')
+    helper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    content = {"credsStore": "store"} if with_helper else {"auths": {host: entry}}
+    write_json(tmp_path / ".docker" / "config.json", content)
+
+    login = find_login(host, {"HOME": str(tmp_path), "PATH": f"{tmp_path}:/usr/bin:/bin"})
+
+    assert login is not None
+    assert (login.user, login.password) == (ACR_USER, "a-token")
 
 
 def test_docker_hub_has_its_own_key(tmp_path: Path) -> None:
