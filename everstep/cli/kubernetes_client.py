@@ -99,7 +99,7 @@ class ClusterUnreachableError(EverstepError):
 
 
 class PodCommandError(EverstepError):
-    """A pod ran no command; it may have ended."""
+    """A command could not run in a pod, which may have ended."""
 
 
 class RequestRefusedError(EverstepError):
@@ -189,7 +189,7 @@ class KubernetesClient:
 
         Raises:
             ClusterUnreachableError: the cluster does not respond.
-            PodCommandError: the pod ran no command, for example because it has ended.
+            PodCommandError: the command could not run, for example because the pod has ended.
             EverstepError: the kubeconfig's user may not run commands in pods.
         """
         from kubernetes.client import ApiException
@@ -345,7 +345,7 @@ def _command_error(host: str, pod: str, error: "ApiException") -> BaseException:
             f"the API server refused to run a command in the pod {pod}: {reason}",
             "Allow the kubeconfig's user to create pods/exec.",
         )
-    return PodCommandError(f"the pod {pod} ran no command: {reason}")
+    return PodCommandError(f"the command could not run in the pod {pod}: {reason}")
 
 
 def _message(data: bytes) -> str:

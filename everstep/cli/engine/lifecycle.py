@@ -176,7 +176,7 @@ def _without_resources(engine: Engine) -> EverstepError:
     return EverstepError(
         f"stack {stack} has no resources in the backend {engine.backend()}; nothing was destroyed",
         "If it is up with another backend, log in there first: `pulumi login URL`. "
-        f"`everstep doctor --stack {stack}` names what exists in the account.",
+        f"`everstep doctor --stack {stack}` names the resources that exist in the account.",
     )
 
 

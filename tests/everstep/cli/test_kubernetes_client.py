@@ -106,7 +106,7 @@ def test_a_pod_that_ended_runs_no_command(
     with api_server(status) as port, pytest.raises(PodCommandError) as raised:
         client_of(port).shell("w0", "true")
 
-    start = f"the pod w0 ran no command: Handshake status {status} "
+    start = f"the command could not run in the pod w0: Handshake status {status} "
     assert raised.value.problem.startswith(start)
     assert "-+-+-" not in raised.value.problem, "the headers of the response are not shown"
 
