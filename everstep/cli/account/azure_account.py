@@ -19,7 +19,7 @@ from everstep.optional_packages import AZURE_SDK
 
 ARM, GRAPH = "https://management.azure.com", "https://graph.microsoft.com"
 PERMISSIONS_VERSION = "2022-04-01"
-TOKEN_ACTION = "a token of Entra"
+LOGIN_ACTION = "a token of Entra"
 T = TypeVar("T")
 
 
@@ -125,7 +125,7 @@ class AzureAccount:
         try:
             self._credential = credential()
         except ValueError as error:
-            raise RequestError(TOKEN_ACTION, type(error).__name__, str(error)) from None
+            raise RequestError(LOGIN_ACTION, type(error).__name__, str(error)) from None
 
     def close(self) -> None:
         """Close all connections."""
@@ -195,7 +195,9 @@ class AzureAccount:
     @cached_property
     def login(self) -> Login:
         """The identity of the credentials, from the token that Resource Manager gets."""
-        token = self._call(TOKEN_ACTION, lambda: self._credential.get_token(f"{ARM}/.default").token)
+        token = self._call(
+            LOGIN_ACTION, lambda: self._credential.get_token(f"{ARM}/.default").token
+        )
         claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
         names = (claims.get(key) for key in ("upn", "unique_name", "app_displayname", "appid"))
         name = next((str(name) for name in names if name), str(claims["oid"]))

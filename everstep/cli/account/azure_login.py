@@ -45,7 +45,8 @@ def _assertion() -> str:
 
     try:
         return _pipeline_token()
-    except (OSError, LookupError, TypeError, ValueError) as error:  # errors of requests are OSErrors
+    # Errors of requests are OSErrors.
+    except (OSError, LookupError, TypeError, ValueError) as error:
         problem = f"ARM_USE_OIDC is set, but there is no token of a CI pipeline: {error}"
         raise CredentialUnavailableError(problem) from None
 

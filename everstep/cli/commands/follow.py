@@ -39,7 +39,9 @@ def follow_to_end(context: StackContext, *, drill: bool = False) -> None:
     billing = billing_of(context.config, context.target.unbilled_reason, machines.observed)
     monitor.refresh()
     if monitor.outcome() is not None:
-        say("This training run has already ended. To train again: `everstep down`, then `everstep up`.")
+        say(
+            "This training run has already ended. To train again: `everstep down`, then `everstep up`."
+        )
     try:
         if drill:
             with DrillRunner(context.twin()) as runner:

@@ -49,7 +49,9 @@ def test_a_cluster_that_does_not_respond_gets_one_request(
 
 
 @pytest.mark.parametrize(
-    "content", [b"contexts: [", b"- a list", b"a text", b"\xff"], ids=["YAML", "list", "text", "bytes"]
+    "content",
+    [b"contexts: [", b"- a list", b"a text", b"\xff"],
+    ids=["YAML", "list", "text", "bytes"],
 )
 def test_a_file_that_is_not_a_kubeconfig_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "kubeconfig").write_bytes(content)

@@ -10,9 +10,7 @@ BEGIN, END = "<!-- begin -->", "<!-- end -->"
 def test_only_the_section_between_the_marks_is_replaced() -> None:
     page = f"before\n{BEGIN}\nold\n{END}\nafter\n"
 
-    assert (
-        replace_section(page, BEGIN, END, "\nnew\n") == f"before\n{BEGIN}\nnew\n{END}\nafter\n"
-    )
+    assert replace_section(page, BEGIN, END, "\nnew\n") == f"before\n{BEGIN}\nnew\n{END}\nafter\n"
 
 
 @pytest.mark.parametrize(

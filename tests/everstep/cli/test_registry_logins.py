@@ -66,7 +66,9 @@ def test_a_login_of_docker_to_acr_has_its_token_as_password(
     host = "everstepprod.azurecr.io"
     entry = {"auth": encode_login(ACR_USER, ""), "identitytoken": "a-token"}
     helper = tmp_path / "docker-credential-store"
-    helper.write_text('#!/bin/sh\necho "{\\"Username\\": \\"<token>\\", \\"Secret\\": \\"a-token\\"}"\n')
+    helper.write_text(
+        '#!/bin/sh\necho "{\\"Username\\": \\"<token>\\", \\"Secret\\": \\"a-token\\"}"\n'
+    )
     helper.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     content = {"credsStore": "store"} if with_helper else {"auths": {host: entry}}

@@ -108,9 +108,10 @@ def test_a_tag_depends_on_the_sources_and_the_base_only() -> None:
 @pytest.fixture
 def job_on_a_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StackContext:
     """Enter a project with a stack that has a platform; return a stack with only a job on it."""
-    tags = "{owner: me, costCenter: \"1\", environment: dev}"
+    tags = '{owner: me, costCenter: "1", environment: dev}'
+    cluster = "{kind: eks, publicAccess: [192.0.2.0/24]}"
     texts = {
-        "eks-dev": f"config:\n  everstep:tags: {tags}\n  everstep:cluster: {{kind: eks, publicAccess: [192.0.2.0/24]}}\n",
+        "eks-dev": f"config:\n  everstep:tags: {tags}\n  everstep:cluster: {cluster}\n",
         "second": "config:\n  everstep:platformStack: {name: eks-dev}\n  everstep:job: {name: second}\n",
     }
     (tmp_path / "stacks").mkdir()
