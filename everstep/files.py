@@ -10,16 +10,22 @@ READABLE = 0o644
 def write_atomically(path: Path, content: str | bytes, mode: int = 0o600) -> None:
     """Write a file under a temporary name, sync it, and rename it; create its folder if needed.
 
+    A failure leaves neither the temporary file nor a changed file.
+
     Args:
         path: file to write or replace.
         content: its content; text is written as UTF-8.
-        mode: permissions of a new file.
+        mode: permissions of the file, before the umask.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

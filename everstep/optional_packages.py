@@ -22,6 +22,10 @@ class OptionalPackages:
     def require(self, module: str, problem: str) -> None:
         """Check that a module is installed, without importing it.
 
+        Args:
+            module: name of a top-level module.
+            problem: feature and missing package, for the message.
+
         Raises:
             EverstepError: the module is not installed.
         """

@@ -38,11 +38,13 @@ def run_in_session(
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    if process.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(GRACE_SECONDS)
-    with suppress(ProcessLookupError):  # processes that outlived the first one
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    try:
+        if process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE_SECONDS)
+    finally:  # also after another Ctrl-C
+        with suppress(ProcessLookupError):  # processes that outlived the first one
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

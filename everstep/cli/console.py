@@ -1,7 +1,7 @@
 """The two consoles, and progress on one of them.
 
 Standard output has results only, so that it can be piped; messages go to standard error. rich honors
-NO_COLOR and detects whether a stream is a terminal.
+NO_COLOR and detects whether a stream is a terminal. Emoji codes are off: an IPv6 address may contain `:a:`.
 """
 
 import time
@@ -19,10 +19,10 @@ from everstep.progress import Lines, Progress, Step
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAMES_PER_SECOND = 8
 
-results = Console(highlight=False, soft_wrap=True)
+results = Console(highlight=False, soft_wrap=True, emoji=False)
 """Standard output, for results."""
 
-messages = Console(stderr=True, highlight=False, soft_wrap=True)
+messages = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 """Standard error, for messages, progress and errors."""
 
 

@@ -142,7 +142,7 @@ class DrillRunner:
         """Decide on the next action, start it, and return the current action of the drill.
 
         Raises:
-            EverstepError: the previous action failed.
+            TwinError: the previous action failed.
         """
         if self._running is not None:
             if not self._running.done():

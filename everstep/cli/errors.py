@@ -27,11 +27,11 @@ from everstep.errors import EverstepError
 FAILED = 1
 BUG = 70  # EX_SOFTWARE of sysexits.h
 FIXES = {
-    errno.ENOSPC: "Free some space there and run the same command again: it continues where it stopped.",
-    errno.EDQUOT: "Your quota there is exhausted: free some space and run the same command again.",
-    errno.EACCES: "Permission denied: run it as root, or set EVERSTEP_STATE to a folder of yours.",
-    errno.EPERM: "Permission denied: run it as root, or set EVERSTEP_STATE to a folder of yours.",
-    errno.EROFS: "It is mounted read-only: set EVERSTEP_STATE to a writable folder.",
+    errno.ENOSPC: "Free some disk space and run the same command again: it continues where it stopped.",
+    errno.EDQUOT: "Delete files of yours, or raise your quota, and run the same command again.",
+    errno.EACCES: "Run it as root, or set EVERSTEP_STATE to a folder of yours.",
+    errno.EPERM: "Run it as root, or set EVERSTEP_STATE to a folder of yours.",
+    errno.EROFS: "Set EVERSTEP_STATE to a writable folder.",
 }
 """Fixes for errors of the operating system that only the user can correct."""
 
@@ -60,7 +60,8 @@ def run_guarded(action: Callable[[], None], *, debug: bool) -> int:
         if error.errno not in FIXES:
             show_bug(error)
             return BUG
-        show_error(EverstepError(f"{error.filename or ''}: {error.strerror}", FIXES[error.errno]))
+        location = f"{error.filename}: " if error.filename else ""  # a full disk names no file
+        show_error(EverstepError(f"{location}{error.strerror}", FIXES[error.errno]))
         return FAILED
     except Exception as error:  # the outermost frame: any other error is a bug
         if debug:

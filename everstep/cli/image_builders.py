@@ -137,8 +137,14 @@ def _failure(program: str, action: str, lines: Sequence[str]) -> EverstepError:
     text = "\n".join(lines).lower()
     if "no space left" in text:
         fix = "Free some space on the disk of the builder's storage (a CUDA base needs 15 GB)."
-    elif "unauthorized" in text or "denied" in text or "no basic auth" in text:
+    elif _lacks_login(text):
         fix = f"Log in to that registry with `{program} login`, and run the same command again."
     else:
         fix = "Correct the cause and run the same command again: finished images are kept."
     return EverstepError(f"{program} could not {action}:\n{tail}", fix)
+
+
+def _lacks_login(text: str) -> bool:
+    """Return True if a registry refused access; "permission denied" is about a file or a socket."""
+    text = text.replace("permission denied", "")
+    return any(word in text for word in ("unauthorized", "denied", "no basic auth"))

@@ -18,7 +18,7 @@ from everstep.catalog import names
 from everstep.catalog.image_reference import parse
 from everstep.cli.image_builders import BUILDERS, PLATFORM, ImageBuilder
 from everstep.cli.images import RECIPES, write_context
-from everstep.cli.registry_logins import find_login
+from everstep.cli.registry_logins import ACR_USER, registry_at
 from everstep.errors import EverstepError
 from everstep.progress import Progress
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 PUBLISHED_IMAGES = names.IMAGES
 """Images that clusters pull; etcd itself is published by its project."""
-
-ACR_USER = "00000000-0000-0000-0000-000000000000"
-"""User name of a login to ACR by token. Source: Azure Container Registry, "Authenticate with a container registry"."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +153,7 @@ def push(
         EverstepError: the registry cannot be reached or refuses, or a build fails.
     """
     host, _, path = registry.partition("/")
-    client = _connect(host)
+    client = registry_at(host)
     prefix = f"{path}/" if path else ""
     for name in images:
         recipe, base = recipe_named(name), bases.get(name, "")
@@ -266,12 +263,6 @@ def login_command(host: str, program: str = "") -> str:
         f"{login} --expose-token --query accessToken --output tsv | "
         f"{program} login --username {ACR_USER} --password-stdin {host}"
     )
-
-
-def _connect(host: str) -> "Registry":
-    from cloudtwin.facade import Registry
-
-    return Registry(host, find_login(host))
 
 
 def digest_of(client: "Registry", repository: str, tag: str) -> str | None:

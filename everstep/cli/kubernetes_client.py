@@ -99,7 +99,7 @@ class ClusterUnreachableError(EverstepError):
 
 
 class PodCommandError(EverstepError):
-    """A pod ran no command; it may have ended."""
+    """A command could not run in a pod, which may have ended."""
 
 
 class RequestRefusedError(EverstepError):
@@ -119,6 +119,7 @@ class KubernetesClient:
         Raises:
             EverstepError: there is no kubeconfig, or it cannot be used.
         """
+        import yaml
         from kubernetes import client, config
 
         settings = client.Configuration()
@@ -129,12 +130,10 @@ class KubernetesClient:
                 client_configuration=settings,
                 persist_config=False,
             )
-        except (config.ConfigException, OSError) as error:
-            raise EverstepError(
-                f"the kubeconfig {kubeconfig or '($KUBECONFIG)'} cannot be used: {error}",
-                "`everstep up` starts a local cluster; for a cluster of your own, set its kubeconfig in "
-                "the stack file, under everstep:cluster.",
-            ) from None
+        except (config.ConfigException, OSError, yaml.YAMLError) as error:
+            raise _unusable(kubeconfig, str(error)) from None
+        except (AttributeError, LookupError, TypeError, ValueError):  # the package checks no types
+            raise _unusable(kubeconfig, "it is not a valid kubeconfig") from None
         settings.retries = False
         return cls(client.ApiClient(settings))
 
@@ -190,7 +189,7 @@ class KubernetesClient:
 
         Raises:
             ClusterUnreachableError: the cluster does not respond.
-            PodCommandError: the pod ran no command, for example because it has ended.
+            PodCommandError: the command could not run, for example because the pod has ended.
             EverstepError: the kubeconfig's user may not run commands in pods.
         """
         from kubernetes.client import ApiException
@@ -233,7 +232,7 @@ class KubernetesClient:
         """
         status, reason, data = self._send("GET", path)
         if status in REFUSALS:
-            raise _refusal(path, status, reason)
+            raise _failed_get(path, status, reason)
         return data.decode(errors="replace") if status == HTTPStatus.OK else ""
 
     def create(self, path: str, body: Mapping[str, Any]) -> None:
@@ -263,14 +262,22 @@ class KubernetesClient:
         """Return the JSON object at a path; `missing`, if given, where nothing is found.
 
         Raises:
-            EverstepError: the cluster does not respond, or the API server refuses the request.
+            ClusterUnreachableError: the cluster does not respond.
+            RequestRefusedError: the user may not read the path.
+            EverstepError: the API server returns another status, or no JSON.
         """
         status, reason, data = self._send("GET", path)
         if status == HTTPStatus.NOT_FOUND and missing is not None:
             return missing
         if status != HTTPStatus.OK:
-            raise _refusal(path, status, reason)
-        value = json.loads(data)
+            raise _failed_get(path, status, reason)
+        try:
+            value = json.loads(data)
+        except ValueError:
+            raise EverstepError(
+                f"GET {path} failed: the response is not JSON",
+                "Check that the kubeconfig's server is an API server, and no proxy or login page.",
+            ) from None
         return value if isinstance(value, dict) else {}
 
     def _send(
@@ -300,7 +307,22 @@ class KubernetesClient:
         return int(response.status), str(response.reason), bytes(data or b"")
 
 
-def _refusal(path: str, status: int, reason: str) -> RequestRefusedError:
+def _unusable(kubeconfig: Path | None, reason: str) -> EverstepError:
+    """Return the error for a kubeconfig that cannot be loaded."""
+    return EverstepError(
+        f"the kubeconfig {kubeconfig or '($KUBECONFIG)'} cannot be used: {reason}",
+        "`everstep up` starts a local cluster; for a cluster of your own, set its kubeconfig in "
+        "the stack file, under everstep:cluster.",
+    )
+
+
+def _failed_get(path: str, status: int, reason: str) -> EverstepError:
+    """Return the error for a failed GET."""
+    if status not in REFUSALS:
+        return EverstepError(
+            f"GET {path} failed: the API server returned {status} {reason}",
+            "Run the command again; if it repeats, check the API server: kubectl get --raw /readyz?verbose",
+        )
     return RequestRefusedError(
         f"the API server refused GET {path}: {status} {reason}",
         "Allow the kubeconfig's user to read this path.",
@@ -323,7 +345,7 @@ def _command_error(host: str, pod: str, error: "ApiException") -> BaseException:
             f"the API server refused to run a command in the pod {pod}: {reason}",
             "Allow the kubeconfig's user to create pods/exec.",
         )
-    return PodCommandError(f"the pod {pod} ran no command: {reason}")
+    return PodCommandError(f"the command could not run in the pod {pod}: {reason}")
 
 
 def _message(data: bytes) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from cloudfacts import prices as table
 
@@ -51,7 +52,7 @@ class LivePrices:
         """Return a configuration with these prices: the prices of one zone, or the highest of all zones.
 
         Raises:
-            EverstepError: a machine type has no known price on demand.
+            EverstepError: no on-demand price of a machine type is known.
         """
         from components.config import PriceConfig
 
@@ -63,7 +64,7 @@ class LivePrices:
             on_demand = on_demand or table.machine(machine, self.region).on_demand
             if on_demand is None:
                 raise EverstepError(
-                    f"no price on demand is known for {machine} in {self.region}",
+                    f"no on-demand price is known for {machine} in {self.region}",
                     "Set everstep:cost.prices in the stack file: onDemand of this machine type.",
                 )
             prices[machine] = PriceConfig.model_validate(
@@ -237,6 +238,9 @@ def _next_page(page: Mapping[str, Any]) -> str | None:
         ValueError: the link is not an address of the price list.
     """
     address = page.get("NextPageLink")
-    if address and not str(address).startswith(AZURE_PRICES.rpartition("/api/")[0]):
+    if not address:
+        return None
+    link, price_list = urlsplit(str(address)), urlsplit(AZURE_PRICES)
+    if (link.scheme, link.hostname) != (price_list.scheme, price_list.hostname):
         raise ValueError(f"the next page is at {address}")
-    return address
+    return str(address)

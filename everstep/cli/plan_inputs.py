@@ -204,7 +204,8 @@ def work_of(
         samples: training samples of an epoch; None for the size of the data set, if that is known.
 
     Raises:
-        EverstepError: the arguments exclude each other, or the number of samples or epochs is not known.
+        EverstepError: the arguments are mutually exclusive, the number of samples or epochs is not known, or the rate
+            gives work that is out of range.
     """
     if work_hours is not None and images_per_second is not None:
         raise EverstepError(
@@ -242,6 +243,12 @@ def _measured_work(config: "StackConfig", images_per_second: float, samples: int
             "Use the measured rate of one machine, more than 0.",
         )
     hours = job.epochs * count / images_per_second / HOUR_SECONDS
+    if not 0 < hours < MAX_WORK_HOURS:
+        raise EverstepError(
+            f"--images-per-second {images_per_second:g} gives {hours:g} machine-hours, which is outside of the range "
+            "that can be planned",
+            f"Use the measured rate of one machine, so that the work is less than {MAX_WORK_HOURS:,} machine-hours.",
+        )
     return Work(
         hours,
         f"{job.epochs} epochs of {count:,} samples at {images_per_second:g} a second and machine",

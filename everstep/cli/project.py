@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from everstep.errors import EverstepError
-from everstep.files import write_atomically
+from everstep.files import READABLE, write_atomically
 from everstep.resources import data_path
 from everstep.spelling import unknown_name
 
@@ -52,7 +52,7 @@ def write_project(folder: Path, stacks: Sequence[str], *, force: bool) -> list[P
             "Choose another folder, or overwrite them with --force.",
         )
     for path, text in files.items():
-        write_atomically(path, text, 0o644)
+        write_atomically(path, text, READABLE)
     return list(files)
 
 
@@ -80,7 +80,12 @@ def project_files(folder: Path, stacks: Sequence[str]) -> Mapping[str, str]:
 
 def known_stacks() -> list[str]:
     """Return the names of the stacks that a project can include."""
-    files = data_path("stacks").glob("Pulumi.*.yaml")
+    return stack_names(data_path("stacks"))
+
+
+def stack_names(folder: Path) -> list[str]:
+    """Return the names of the stacks whose files are in a folder, sorted."""
+    files = folder.glob("Pulumi.*.yaml")
     return sorted(file.name.removeprefix("Pulumi.").removesuffix(".yaml") for file in files)
 
 

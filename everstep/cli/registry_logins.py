@@ -1,4 +1,4 @@
-"""Logins of registries, where `docker login`, `podman login` and `buildah login` store them."""
+"""Clients of registries, with the logins that `docker login`, `podman login` and `buildah login` store."""
 
 import base64
 import binascii
@@ -13,9 +13,28 @@ from everstep.catalog.image_reference import DEFAULT_DOMAIN, DEFAULT_DOMAIN_LOGI
 from everstep.errors import EverstepError
 
 if TYPE_CHECKING:
-    from cloudtwin.facade import Login
+    from cloudtwin.facade import Login, Registry
 
 HELPER_SECONDS = 30
+HUB_ENDPOINT = "https://registry-1.docker.io/v2"  # docker.io itself is a web site
+
+ACR_USER = "00000000-0000-0000-0000-000000000000"
+"""User name of a login to ACR by token. Source: Azure Container Registry, "Authenticate with a container registry"."""
+
+IDENTITY_USER = "<token>"
+"""User name under which docker gives a credential helper the token of a login to ACR."""
+
+
+def registry_at(domain: str) -> "Registry":
+    """Return a client of a registry, with the login that docker or podman stored for it.
+
+    Raises:
+        EverstepError: a file of logins cannot be read.
+    """
+    from cloudtwin.facade import Registry
+
+    endpoint = HUB_ENDPOINT if domain == DEFAULT_DOMAIN else ""
+    return Registry(domain, find_login(domain), endpoint)
 
 
 def find_login(host: str, environment: Mapping[str, str] = os.environ) -> "Login | None":
@@ -63,14 +82,15 @@ def _from_file(content: Mapping[str, Any], host: str) -> "Login | None":
 
     entries = content.get("auths") or {}
     for key in _keys(host):
-        credentials = (entries.get(key) or {}).get("auth")
+        entry = entries.get(key) or {}
+        credentials = entry.get("auth")
         if not credentials:
             continue
         try:
             user, _, password = base64.b64decode(credentials).decode().partition(":")
         except (binascii.Error, UnicodeDecodeError):
             continue
-        return Login(user, password)
+        return Login(user, password or entry.get("identitytoken") or "")
     return None
 
 
@@ -99,7 +119,8 @@ def _from_helper(
         except (OSError, ValueError, subprocess.TimeoutExpired):
             continue
         if login.get("Username") and login.get("Secret"):
-            return Login(login["Username"], login["Secret"])
+            user = ACR_USER if login["Username"] == IDENTITY_USER else login["Username"]
+            return Login(user, login["Secret"])
     return None
 
 

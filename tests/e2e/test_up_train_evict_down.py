@@ -107,8 +107,8 @@ def test_following_an_ended_training_says_so_and_repeats_the_report(
     results: CommandResults,
 ) -> None:
     assert results.follow.returncode == 0, results.follow.stderr
-    assert "This training has ended already." in results.follow.stderr
-    assert "This training has ended already." not in results.up.stderr
+    assert "This training run has already ended." in results.follow.stderr
+    assert "This training run has already ended." not in results.up.stderr
     assert "finished" in results.follow.stdout
 
 

@@ -6,6 +6,8 @@
 import difflib
 from pathlib import Path
 
+from everstep.cli.marked_section import replace_section
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = REPOSITORY / "docs" / "elastic-script.md"
 SCRIPTS = REPOSITORY / "examples" / "mnist"
@@ -23,9 +25,8 @@ def difference() -> str:
 
 def page() -> str:
     """Return the page with the current difference."""
-    head, _, after_mark = PAGE.read_text(encoding="utf-8").partition(BEGIN_MARK)
-    tail = after_mark.partition(END_MARK)[2]
-    return f"{head}{BEGIN_MARK}\n```diff\n{difference()}\n```\n\n{END_MARK}{tail}"
+    text = PAGE.read_text(encoding="utf-8")
+    return replace_section(text, BEGIN_MARK, END_MARK, f"\n```diff\n{difference()}\n```\n\n")
 
 
 if __name__ == "__main__":

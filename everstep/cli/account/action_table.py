@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+from everstep.cli.marked_section import replace_section
+
 BEGIN, END = "<!-- actions: begin -->", "<!-- actions: end -->"
 
 
@@ -12,7 +14,9 @@ def as_table(rows: Iterable[tuple[str, Sequence[str]]]) -> str:
 
 
 def with_table(page: str, table: str) -> str:
-    """Return a page with a table between its two marks."""
-    before, _, remainder = page.partition(BEGIN)
-    _, _, after = remainder.partition(END)
-    return f"{before}{BEGIN}\n{table}\n{END}{after}"
+    """Return a page with a table between its two marks.
+
+    Raises:
+        ValueError: the page lacks a mark.
+    """
+    return replace_section(page, BEGIN, END, f"\n{table}\n")

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from cloudfacts.aws_actions import UNSCOPED
@@ -69,7 +69,7 @@ class AwsAccount:
     """An account in one region."""
 
     def __init__(self, region: str) -> None:
-        """Open a session with the credentials of the environment; this sends no request.
+        """Prepare the requests; this reads no credentials and sends no request.
 
         Args:
             region: AWS region.
@@ -87,8 +87,13 @@ class AwsAccount:
         self._config = Config(
             connect_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS, retries=retries
         )
-        self._session = boto3.Session(region_name=region)
+        self._open_session = partial(boto3.Session, region_name=region)
         self._clients: dict[str, Any] = {}
+
+    @cached_property
+    def _session(self) -> Any:  # noqa: ANN401  boto3 has no types
+        """The session, which the first request opens: a profile that does not exist is that request's error."""
+        return self._open_session()
 
     def _call(self, service: str, operation: str, **arguments: object) -> Response:
         """Return the response to a request.

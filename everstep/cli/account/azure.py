@@ -48,7 +48,11 @@ def checks(config: "StackConfig", stack: str, secrets_provider: str = "") -> Ite
     from components.config import AksConfig, as_kind
 
     cluster = as_kind(config.cluster, AksConfig)
-    account = AzureAccount(cluster.location, cluster.subscription)
+    try:
+        account = AzureAccount(cluster.location, cluster.subscription)
+    except RequestError as error:
+        yield _failed_login(error)
+        return
     try:
         yield from _all_checks(account, config, cluster, stack, secrets_provider)
     finally:
@@ -66,8 +70,7 @@ def _all_checks(
     try:
         yield success("identity", f"{account.login.name} in tenant {account.login.tenant}")
     except RequestError as error:
-        fix = "Log in: `az login`, or set the variables ARM_* of a service principal; then `az account show`."
-        yield fault("identity", str(error), "", fix)
+        yield _failed_login(error)
         return
     try:
         yield from check_subscription(account, cluster)
@@ -88,6 +91,12 @@ def _all_checks(
     }
     for name, check in parts.items():
         yield from run(name, check)
+
+
+def _failed_login(error: RequestError) -> AccountCheck:
+    """Return the result of a login that failed."""
+    fix = "Log in: `az login`, or set the variables ARM_* of a service principal; then `az account show`."
+    return fault("identity", str(error), "", fix)
 
 
 def check_subscription(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCheck]:

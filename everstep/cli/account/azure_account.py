@@ -19,6 +19,7 @@ from everstep.optional_packages import AZURE_SDK
 
 ARM, GRAPH = "https://management.azure.com", "https://graph.microsoft.com"
 PERMISSIONS_VERSION = "2022-04-01"
+LOGIN_ACTION = "a token of Entra"
 T = TypeVar("T")
 
 
@@ -108,6 +109,7 @@ class AzureAccount:
 
         Raises:
             EverstepError: Azure's SDK is not installed.
+            RequestError: a variable ARM_* is invalid, such as the id of the tenant.
         """
         try:
             import azure.identity
@@ -120,7 +122,10 @@ class AzureAccount:
         self._configured_subscription = subscription
         self._open = ExitStack()
         self._clients: dict[type[Any], Any] = {}
-        self._credential = credential()
+        try:
+            self._credential = credential()
+        except ValueError as error:
+            raise RequestError(LOGIN_ACTION, type(error).__name__, str(error)) from None
 
     def close(self) -> None:
         """Close all connections."""
@@ -190,8 +195,9 @@ class AzureAccount:
     @cached_property
     def login(self) -> Login:
         """The identity of the credentials, from the token that Resource Manager gets."""
-        action = "a token of Entra"
-        token = self._call(action, lambda: self._credential.get_token(f"{ARM}/.default").token)
+        token = self._call(
+            LOGIN_ACTION, lambda: self._credential.get_token(f"{ARM}/.default").token
+        )
         claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
         names = (claims.get(key) for key in ("upn", "unique_name", "app_displayname", "appid"))
         name = next((str(name) for name in names if name), str(claims["oid"]))

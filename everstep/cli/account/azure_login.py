@@ -36,17 +36,29 @@ def _is_set(variable: str) -> bool:
 
 
 def _assertion() -> str:
-    """Return the OIDC token of a CI pipeline, which Entra exchanges for a token of Azure."""
+    """Return the OIDC token of a CI pipeline, which Entra exchanges for a token of Azure.
+
+    Raises:
+        CredentialUnavailableError: there is no token, or it cannot be read.
+    """
+    from azure.identity import CredentialUnavailableError
+
+    try:
+        return _pipeline_token()
+    # Errors of requests are OSErrors.
+    except (OSError, LookupError, TypeError, ValueError) as error:
+        problem = f"ARM_USE_OIDC is set, but there is no token of a CI pipeline: {error}"
+        raise CredentialUnavailableError(problem) from None
+
+
+def _pipeline_token() -> str:
     if token := os.environ.get("ARM_OIDC_TOKEN"):
         return token
     if path := os.environ.get("ARM_OIDC_TOKEN_FILE_PATH"):
         return Path(path).read_text().strip()
     url, token = os.environ.get(REQUEST_URL), os.environ.get(REQUEST_TOKEN)
     if not url or not token:
-        from azure.identity import CredentialUnavailableError
-
-        problem = f"ARM_USE_OIDC is set, but neither ARM_OIDC_TOKEN nor {REQUEST_URL} is"
-        raise CredentialUnavailableError(problem)
+        raise ValueError(f"neither ARM_OIDC_TOKEN nor {REQUEST_URL} is set")
     import requests
 
     response = requests.get(

@@ -41,7 +41,7 @@ def run(stack: str, *, as_json: bool) -> None:
         read_stack_file(context.workspace.stack_file).get("secretsprovider") or ""
     )
     checks = [
-        *stack_checks(context, stack, secrets_provider),
+        *stack_checks(context, context.platform_stack, secrets_provider),
         *limit_checks(context.config, stack),
     ]
     if as_json:
@@ -72,7 +72,7 @@ def account_checks(
 
     Args:
         config: the configuration of the stack.
-        stack: name of the stack.
+        stack: name of the stack that declares the cluster.
         secrets_provider: URL of the stack's secrets provider; empty if it has none.
 
     Raises:

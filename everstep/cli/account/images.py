@@ -3,17 +3,14 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from everstep.catalog.image_reference import DEFAULT_DOMAIN, ImageReference, parse
+from everstep.catalog.image_reference import ImageReference, parse
 from everstep.cli.account.checks import AccountCheck, fault, success
-from everstep.cli.registry_logins import find_login
+from everstep.cli.registry_logins import registry_at
 from everstep.cli.stack_images import KEYS
 
 if TYPE_CHECKING:
-    from cloudtwin.facade import Registry
-
     from components.config import StackConfig
 
-HUB_ENDPOINT = "https://registry-1.docker.io/v2"  # docker.io itself is a web site
 PUSH = "Build and push it: `everstep images push`; docs/eks.md and docs/aks.md have the commands."
 
 
@@ -32,6 +29,7 @@ def images_of(config: "StackConfig") -> Mapping[str, str]:
         else None,
         "platform.metrics.image": platform.metrics.image if platform.metrics.enabled else None,
         "cluster.autoscaling.image": _autoscaler(config),
+        "cluster.monitoring.image": _prometheus_agent(config),
     }
     return {key: image for key, image in images.items() if image}
 
@@ -44,12 +42,12 @@ def _autoscaler(config: "StackConfig") -> str | None:
     )
 
 
-def registry_at(domain: str) -> "Registry":
-    """Return a client of a registry, with the login that docker or podman stored for it."""
-    from cloudtwin.facade import Registry
-
-    endpoint = HUB_ENDPOINT if domain == DEFAULT_DOMAIN else ""
-    return Registry(domain, find_login(domain), endpoint)
+def _prometheus_agent(config: "StackConfig") -> str | None:
+    """Return the image of the Prometheus agent that the stack declares; AKS brings its own."""
+    cluster = config.cluster
+    if cluster.kind == "eks" and cluster.monitoring.managed_prometheus:
+        return cluster.monitoring.image
+    return None
 
 
 def check_published(

@@ -32,7 +32,7 @@ def down(
         problem = context.config_error.problem
         warn(f"{problem}; the resources of the stack on {context.target} are removed anyway")
     fix = "Press Ctrl-C there first, or wait for it."
-    with exclusive_lock(context.workspace.lock, "`everstep up`", fix):
+    with exclusive_lock(context.workspace.lock, "`everstep down`", fix):
         _keep_or_confirm(context, keep_run, yes=yes)
         take_down(context, progress())
     say(f"   nothing is left; {_check_of(context)}")
@@ -47,7 +47,7 @@ def _check_of(context: StackContext) -> str:
 
 
 def _keep_or_confirm(context: StackContext, keep_run: Path | None, *, yes: bool) -> None:
-    """Copy the run if requested; ask for confirmation before an unfinished training is removed."""
+    """Copy the run if requested; ask for confirmation before the run of an unfinished job is removed."""
     if not context.on_twin:
         if keep_run:
             raise EverstepError(
@@ -65,7 +65,7 @@ def _keep_or_confirm(context: StackContext, keep_run: Path | None, *, yes: bool)
         return
     unfinished = not (folder / "result.json").exists()
     if unfinished and not yes and messages.is_terminal and sys.stdin.isatty():
-        question = f"The training {context.job} has not finished. Remove it?"
+        question = f"The job {context.job} has not finished. Remove its run?"
         typer.confirm(question, abort=True, err=True)
     say(
         f"   removed with the volume: {description} (--keep-run DIR keeps them)",

@@ -1,4 +1,4 @@
-"""`everstep follow`, and the end of `everstep up`: shows a training until its job ends."""
+"""`everstep follow`, and the end of `everstep up`: shows a training run until its job ends."""
 
 import time
 
@@ -39,7 +39,9 @@ def follow_to_end(context: StackContext, *, drill: bool = False) -> None:
     billing = billing_of(context.config, context.target.unbilled_reason, machines.observed)
     monitor.refresh()
     if monitor.outcome() is not None:
-        say("This training has ended already. To train again: `everstep down`, then `everstep up`.")
+        say(
+            "This training run has already ended. To train again: `everstep down`, then `everstep up`."
+        )
     try:
         if drill:
             with DrillRunner(context.twin()) as runner:

@@ -111,31 +111,32 @@ def _twin_state(context: StackContext) -> Path:
 
 
 def _names(context: StackContext, only: list[str]) -> list[str]:
-    replaced_sections = {section for section, _ in context.workspace.overrides}
-    names_used = [  # the twin uses its own sections in place of the replaced ones
+    foreign_sections = _foreign_sections(context)
+    names_used = [
         name
         for name in stack_images.images_of_stack(context.config)
-        if stack_images.KEYS[name].partition(".")[0] not in replaced_sections
+        if _section_of(name) not in foreign_sections
     ]
     return [image_push.recipe_named(name).name for name in only] or names_used
 
 
 def _registry_of(context: StackContext) -> str:
-    """Return the registry that the stack created.
+    """Return the registry that the stack, or the stack of its platform, created.
 
     Raises:
         EverstepError: the stack has no registry, or its registry does not exist yet.
     """
-    registry, stack = context.config.registry, context.workspace.stack
+    owner = context.platform or context
+    registry, stack = owner.config.registry, owner.workspace.stack
     if registry.kind == "acr":
         return f"{registry.name}.azurecr.io"
     if registry.kind == "none":
         raise EverstepError(
             f"stack {stack} has no registry of its own",
-            f"Name one: everstep images push --stack {stack} --registry ghcr.io/my-team; or set "
-            f"everstep:registry.kind in {context.workspace.stack_file} to ecr or acr.",
+            f"Name one: everstep images push --stack {context.workspace.stack} --registry ghcr.io/my-team; or "
+            f"set everstep:registry.kind in {owner.workspace.stack_file} to ecr or acr.",
         )
-    address = context.engine(progress()).outputs().get("registry")
+    address = owner.engine(progress()).outputs().get("registry")
     if address:
         return str(address)
     raise EverstepError(
@@ -147,10 +148,22 @@ def _registry_of(context: StackContext) -> str:
 
 def _write(context: StackContext, image: PushedImage) -> list[str]:
     """Write an image into the stack file immediately, so that an interrupted push keeps its finished part."""
-    replaced_sections = {section for section, _ in context.workspace.overrides}
-    if stack_images.KEYS[image.name].partition(".")[0] in replaced_sections:
-        return []  # the twin runs Everstep's controller in place of the stack's
+    if _section_of(image.name) in _foreign_sections(context):
+        return []
     return stack_images.write_images(context.workspace.stack_file, {image.name: image.reference})
+
+
+def _foreign_sections(context: StackContext) -> set[str]:
+    """Return the sections that the twin overrides, or that the stack file of the platform sets in place of this one."""
+    from components.config.platform_stack_rules import PLATFORM_SECTIONS
+
+    overridden_sections = {section for section, _ in context.workspace.overrides}
+    return overridden_sections | set(PLATFORM_SECTIONS if context.platform else ())
+
+
+def _section_of(image: str) -> str:
+    """Return the section of a stack file that names an image."""
+    return stack_images.KEYS[image].partition(".")[0]
 
 
 def _report(

@@ -42,7 +42,7 @@ def add(
 
     twin = open_running_stack(stack).twin()
     if node in machine_names(twin):
-        raise EverstepError(f"a node named {node} exists already", "Choose another name.")
+        raise EverstepError(f"a node named {node} already exists", "Choose another name.")
     if role not in set(Role):
         raise EverstepError(f"{role!r} is not a valid role", f"Valid roles: {', '.join(Role)}.")
     spec = gpu_machine(node, gpus) if role == Role.GPU else system_machine(node)

@@ -75,7 +75,7 @@ def check_output(option: str, path: Path | None) -> None:
         raise _output_error(option, path, f"{path.parent} is not writable")
 
 
-def write_output(option: str, path: Path, content: str) -> None:
+def write_output(option: str, path: Path, content: str | bytes) -> None:
     """Write the file that an option names; other users may read it.
 
     Raises:
@@ -84,7 +84,7 @@ def write_output(option: str, path: Path, content: str) -> None:
     try:
         write_atomically(path, content, READABLE)
     except OSError as error:
-        raise _output_error(option, path, str(error.strerror)) from None
+        raise _output_error(option, path, str(error.strerror or error)) from None
 
 
 def _output_error(option: str, path: Path, reason: str) -> EverstepError:

@@ -1,4 +1,4 @@
-"""`everstep report`: figures, recovery times and timeline of a training, on the terminal or as a page."""
+"""`everstep report`: figures, recovery times and timeline of a training run, on the terminal or as a page."""
 
 import json
 import sys
@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from cloudtwin.facade import TwinError
 
-from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack
+from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack, write_output
 from everstep.cli.console import progress, results, say
 from everstep.cli.engine.context import StackContext, open_running_stack
 from everstep.cli.report import follow as job_follower
@@ -31,7 +30,6 @@ from everstep.cli.report.run_record import RunRecord
 from everstep.cli.report.screens import report_screen
 from everstep.cli.report.tensorboard import event_file
 from everstep.errors import EverstepError
-from everstep.files import READABLE, write_atomically
 
 ALL_STEPS = sys.maxsize
 """Number of steps to read one by one for curves of every step."""
@@ -149,7 +147,7 @@ def _stack_run(context: StackContext, recent_steps: int, *, wait: bool) -> _Sour
 
 def _record_cluster(context: StackContext) -> None:
     """Record machines and moves; skip this if the cluster is gone."""
-    with suppress(EverstepError, TwinError):
+    with suppress(EverstepError):
         view = context.connect().view(context.job)
         MachineLog(context.workspace.machines).add(view.nodes)
         MoveLog(moves_file(context.workspace.events)).add(view.status)
@@ -197,7 +195,7 @@ def write_page(path: Path, run: RunRecord, billing: Billing | None) -> None:
         EverstepError: the file cannot be written.
     """
     text = render(build_page(run, time.time(), billing))
-    _write("--html", path, text.encode())
+    write_output("--html", path, text.encode())
     say(f"   wrote {path} ({len(text.encode()) / 1000:,.0f} kB): open it in a browser")
 
 
@@ -208,7 +206,7 @@ def write_event_file(folder: Path, run: RunRecord) -> None:
         EverstepError: the file cannot be written.
     """
     path = folder / f"events.out.tfevents.{run.entries[0].at:.0f}.everstep"
-    _write("--tensorboard", path, event_file(run))
+    write_output("--tensorboard", path, event_file(run))
     say(f"   wrote {path}: tensorboard --logdir {folder}")
 
 
@@ -231,13 +229,3 @@ def _write_curves(curves: _Curves, name: str, run: RunRecord) -> None:
     if curves.wandb:
         with progress().step("Adding the run to Weights & Biases") as step:
             step.note(wandb_export.export(curves.wandb, run))
-
-
-def _write(option: str, path: Path, content: bytes) -> None:
-    try:
-        write_atomically(path, content, READABLE)
-    except OSError as error:
-        raise EverstepError(
-            f"{option} {path} cannot be written: {error.strerror or error}",
-            "Name a path that you may write to.",
-        ) from None

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from everstep.catalog.trainer_options import DATASETS, MODELS
-from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack
+from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack, write_output
 from everstep.cli.console import progress, results, say
 from everstep.cli.engine.context import StackContext, open_running_stack
 from everstep.cli.engine.target import Target
@@ -23,7 +23,6 @@ from everstep.cli.scaling.measure import Study, measure
 from everstep.cli.scaling.store import Store
 from everstep.cli.scaling.study import DEFAULT_BATCH, DEFAULT_LOADER_WORKERS, PRESETS
 from everstep.errors import EverstepError
-from everstep.files import READABLE, write_atomically
 from everstep.spelling import unknown_name
 
 MAX_REPLICAS = 1024
@@ -105,7 +104,7 @@ def _write_pictures(path: Path, chart: LineChart) -> None:
 
 
 def _write_picture(path: Path, content: str | bytes) -> None:
-    write_atomically(path, content, READABLE)
+    write_output("--out", path, content)
     say(f"   wrote {path}")
 
 

@@ -130,7 +130,7 @@ def _waiting_lines(view: ClusterView) -> list[Text]:
     """Return a line for each reason why pods have no node, with the number of pods."""
     reasons = Counter(pod.waiting for pod in view.pods if pod.waiting)
     lines = [
-        Text.assemble((f"{count} pods wait: ", "yellow"), reason)
+        Text.assemble((f"{count} pod{' waits' if count == 1 else 's wait'}: ", "yellow"), reason)
         for reason, count in reasons.items()
     ]
     return [Text(), *lines] if lines else []

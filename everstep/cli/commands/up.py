@@ -57,7 +57,7 @@ def up(
             results.print(registry, markup=False)
             return
         bring_up(context, progress(), policy_pack)
-        say(f"   stack {stack} is up; the training {context.job} is starting\n")
+        say(f"   stack {stack} is up; the job {context.job} is starting\n")
         if detach:
             options = _options(context)
             say(

@@ -33,6 +33,7 @@ def prepare(context: StackContext, progress: Progress) -> None:
 
     Raises:
         EverstepError: the stack names an image that does not exist, or disks.
+        TwinError: a program or image cannot be built here.
     """
     if context.config.etcd.persistence == "disk":
         raise EverstepError(

@@ -39,9 +39,6 @@ if TYPE_CHECKING:
 
     from components.config import AksConfig, EksConfig, StackConfig
 
-SHARED_SECTIONS = ("cluster", "storage", "etcd", "controller", "platform")
-"""Sections of a platform's stack that commands on its other jobs read."""
-
 
 @dataclass(frozen=True)
 class StackContext:
@@ -65,6 +62,11 @@ class StackContext:
     def job(self) -> str:
         """Name of the training job."""
         return self.config.job.name
+
+    @property
+    def platform_stack(self) -> str:
+        """Name of the stack that declares the platform: another one if only the job is this stack's."""
+        return (self.platform or self).workspace.stack
 
     @property
     def on_twin(self) -> bool:
@@ -153,8 +155,9 @@ class StackContext:
             policy_packs: folders of policy packs to check the stack with.
 
         Raises:
-            EverstepError: it cannot be built, a policy pack does not exist, or this machine lacks a
-                program or package for the stack's cloud.
+            EverstepError: a policy pack does not exist, or this machine lacks a program or package for the
+                stack's cloud.
+            TwinError: Pulumi cannot be built.
         """
         packs = [policy_pack_folder(pack) for pack in policy_packs]
         if self.target is Target.CLOUD:
@@ -245,13 +248,15 @@ def _open_job_stack(stack: str, config: "StackConfig", platform: StackContext) -
     Raises:
         EverstepError: the other stack declares only a job as well.
     """
+    from components.config.platform_stack_rules import PLATFORM_SECTIONS
+
     if platform.config.platform_stack is not None:
         raise EverstepError(
             f"stack {stack}: platformStack.name is {platform.workspace.stack}, which declares only a job",
             f"Name the stack of the platform: {platform.config.platform_stack.name}.",
         )
     workspace = replace(platform.workspace, stack=stack, overrides=())
-    shared = {section: getattr(platform.config, section) for section in SHARED_SECTIONS}
+    shared = {section: getattr(platform.config, section) for section in PLATFORM_SECTIONS}
     config = config.model_copy(update=shared)
     return StackContext(workspace, config, platform.target, platform=platform)
 
@@ -269,8 +274,8 @@ def _override_for_twin(context: StackContext) -> StackContext:
 def open_running_stack(stack: str, *, twin: bool = False) -> StackContext:
     """Return the context of a stack to inspect; a stack that is up on the twin's cloud needs no `twin`."""
     context = open_stack(stack, twin=twin)
-    owner = context.platform.workspace.stack if context.platform else stack
-    if context.target is Target.CLOUD and exists_on_twin_cloud(open_workspace(owner)):
+    platform = open_workspace(context.platform_stack)
+    if context.target is Target.CLOUD and exists_on_twin_cloud(platform):
         return open_stack(stack, twin=True)
     return context
 

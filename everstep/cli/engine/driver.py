@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cloudtwin.facade import TwinError, engine_backend_url
+from cloudtwin.facade import engine_backend_url
 
 from everstep.cli import bytecode
 from everstep.cli.engine.events import EventLog, ResourceCounts
@@ -355,6 +355,6 @@ def _create_stack(engine: Engine) -> None:
         return
     try:
         engine.run_on_state("stack", "init", engine.workspace.stack)
-    except (EverstepError, TwinError):
+    except EverstepError:
         if not state_file(engine.workspace).exists():  # else another command created it first
             raise

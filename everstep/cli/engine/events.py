@@ -22,12 +22,14 @@ CHANGES = {
     "create": "created",
     "update": "updated",
     "delete": "deleted",
-    "replace": "replaced",
     "create-replacement": "replaced",
     "delete-replaced": "old one deleted",
     "import": "imported",
 }
-"""Operations that are shown, and their past participles."""
+"""Operations that are shown, and their past participles.
+
+A replacement also has the operation `replace`, which only groups the other two: it would be counted twice.
+"""
 
 LONG_SECONDS = 15
 """Duration after which a resource is named if there is no terminal."""

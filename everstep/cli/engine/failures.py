@@ -4,10 +4,11 @@ import re
 from pathlib import Path
 
 from everstep.cli.engine.events import EventLog
+from everstep.cli.engine.image_check import NOT_PULLED
 from everstep.cli.engine.workspace import Workspace
 from everstep.errors import EverstepError
 
-_NOT_PULLED = re.compile(r"ErrImagePull|ImagePullBackOff|ErrImageNeverPull|InvalidImageName")
+_NOT_PULLED = re.compile("|".join(sorted(NOT_PULLED)))
 _EXISTS = re.compile(r"already ?exists", re.IGNORECASE)  # also EntityAlreadyExists and the like
 _IMAGE = re.compile(r"""image \\?"([^"\\]+)\\?\"""")
 

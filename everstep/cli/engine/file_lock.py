@@ -1,7 +1,7 @@
 """A lock for one process at a time, which a killed process releases.
 
 It is a kernel lock on an open file, not the existence of the file, so it ends with the process that holds it.
-The file names the holder for the next process.
+The file has the error message for the next process.
 """
 
 import fcntl
@@ -20,11 +20,12 @@ def exclusive_lock(path: Path, command: str, fix: str) -> Iterator[None]:
 
     Args:
         path: lock file.
-        command: command that the holder runs, for the error.
+        command: command of this process, for the error of another one.
         fix: advice for the user while another process holds the lock.
 
     Raises:
-        EverstepError: another process holds the lock; the error has its process ID and the time at which it began.
+        EverstepError: another process holds the lock; the error has its command, its process ID
+            and the time at which it began.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
@@ -33,10 +34,10 @@ def exclusive_lock(path: Path, command: str, fix: str) -> Iterator[None]:
         except BlockingIOError:
             file.seek(0)
             raise EverstepError(
-                f"{command} is already running: {file.read().strip()}", fix
+                file.read().strip() or "another command of this stack is already running", fix
             ) from None
         file.truncate(0)
         now = datetime.now().astimezone().strftime("%H:%M:%S")
-        file.write(f"process {os.getpid()} since {now}\n")
+        file.write(f"{command} is already running: process {os.getpid()} since {now}\n")
         file.flush()
         yield

@@ -15,6 +15,8 @@ from everstep.progress import Progress
 NOT_PULLED = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
 )
+"""Reasons of the kubelet for a container whose image cannot be pulled."""
+
 STARTING = frozenset({"ContainerCreating", "PodInitializing"})
 WAIT_SECONDS = 30.0  # time for pods that a node is starting
 POLL_SECONDS = 1.0

@@ -3,12 +3,12 @@
 Every phase starts from the existing state, so the next command completes an interrupted one.
 """
 
+import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from cloudtwin.facade import TwinError
 
 from everstep.cli.console import say, warn
 from everstep.cli.engine import (
@@ -49,6 +49,7 @@ def bring_up(context: StackContext, progress: Progress, policy_packs: Sequence[s
 
     Raises:
         EverstepError: a requirement of the stack is missing, the update failed, or nodes cannot pull an image.
+        TwinError: the twin cannot be built or started.
     """
     if context.platform is not None:
         shared_platform.require_platform(context)
@@ -175,7 +176,7 @@ def _without_resources(engine: Engine) -> EverstepError:
     return EverstepError(
         f"stack {stack} has no resources in the backend {engine.backend()}; nothing was destroyed",
         "If it is up with another backend, log in there first: `pulumi login URL`. "
-        f"`everstep doctor --stack {stack}` names what exists in the account.",
+        f"`everstep doctor --stack {stack}` names the resources that exist in the account.",
     )
 
 
@@ -197,7 +198,7 @@ def _destroy(context: StackContext, progress: Progress) -> bool:
             context.connect().version()
         counts = engine.destroy(progress)
         say(f"   {counts.describe()}", style="bright_black")
-    except (EverstepError, TwinError) as error:
+    except EverstepError as error:
         if not context.on_twin:
             raise
         warn(f"{error.problem}; its machines are removed anyway, so its state is removed instead")
@@ -225,5 +226,14 @@ def describe_run(folder: Path) -> str | None:
     if not folder.is_dir():
         return None
     checkpoints = len(list(folder.glob("checkpoints/step-*")))
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 2**20
-    return f"{checkpoints} checkpoints and the journal, {size:.0f} MiB"
+    return f"{checkpoints} checkpoints and the journal, {_bytes_in(folder) / 2**20:.0f} MiB"
+
+
+def _bytes_in(folder: Path) -> int:
+    """Return the size of the files in a folder, from which a running worker may remove files and folders."""
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += Path(parent, name).stat().st_size
+    return total

@@ -26,7 +26,7 @@ def build(progress: Progress) -> tuple[str, ...]:
     """Build or install missing packages, programs and images; return the references of the images.
 
     Raises:
-        EverstepError: a package, program or image cannot be built or installed here.
+        TwinError: a package, program or image cannot be built or installed here.
     """
     from cloudtwin.facade import ensure_images, ensure_packages, ensure_tools
 

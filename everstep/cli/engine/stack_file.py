@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from everstep.cli.engine.workspace import Workspace, stack_names
+from everstep.cli.engine.workspace import Workspace
+from everstep.cli.project import stack_names
 from everstep.errors import EverstepError
 from everstep.files import write_atomically
 from everstep.spelling import unknown_name
@@ -41,7 +42,7 @@ class _UniqueKeyLoader(yaml.SafeLoader):
                 continue
             name, line = key.value, key.start_mark.line + 1
             if name in lines:
-                problem = f"the key {name!r} occurs already in line {lines[name]}"
+                problem = f"the key {name!r} already occurs in line {lines[name]}"
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
             lines[name] = line
         return super().construct_mapping(node, deep=deep)
@@ -89,7 +90,7 @@ def read_config(workspace: Workspace) -> "StackConfig":
             breaks rules; all faults are reported together.
     """
     if not workspace.stack_file.is_file():
-        raise unknown_name("stack", workspace.stack, stack_names(workspace.project))
+        raise unknown_name("stack", workspace.stack, stack_names(workspace.stack_file.parent))
     _make_program_importable(workspace)
     from components.config import from_mapping
     from components.config.faults import ConfigurationError

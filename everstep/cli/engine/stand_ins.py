@@ -97,7 +97,7 @@ def user_images() -> frozenset[str]:
     """Return the images in the archives that EVERSTEP_TWIN_IMAGES names.
 
     Raises:
-        EverstepError: the variable does not name a folder of archives.
+        TwinError: the variable does not name a folder of archives.
     """
     from cloudtwin.facade import user_images as images
 

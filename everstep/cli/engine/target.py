@@ -6,14 +6,13 @@ its twin for one command at a time, so that no command reaches or avoids an acco
 """
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from everstep.cli.engine.driver import PASSPHRASE_VARIABLES, state_file
+from everstep.cli.engine.driver import PASSPHRASE_VARIABLES, read_deployment, state_file
 from everstep.cli.engine.workspace import DEFAULT_STACK, Workspace, state_outside_twins
 from everstep.errors import EverstepError
 
@@ -130,10 +129,6 @@ def targets_with_state(workspace: Workspace) -> Iterator[tuple[Target, Workspace
 
 def clouds_in_state(workspace: Workspace) -> list[str]:
     """Return the cloud providers that the state contains."""
-    try:
-        state = json.loads(state_file(workspace).read_text())
-    except (OSError, ValueError):
-        return []
-    resources = ((state.get("checkpoint") or {}).get("latest") or {}).get("resources") or ()
+    resources = (read_deployment(workspace) or {}).get("resources") or ()
     types = {str(resource.get("type")) for resource in resources}
     return [cloud for cloud in PROVIDERS.values() if f"pulumi:providers:{cloud}" in types]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import yaml
 
-import everstep
 from everstep.errors import EverstepError
 from everstep.files import write_atomically
+from everstep.resources import PACKAGES
 
 DEFAULT_STACK = "local"
 PROJECT_FILE = "Pulumi.yaml"
@@ -96,8 +96,7 @@ def find_project(start: Path) -> Path:
     Raises:
         EverstepError: there is no project.
     """
-    clone = Path(everstep.__file__).resolve().parent.parent
-    for folder in (start, *start.parents, clone):
+    for folder in (start, *start.parents, PACKAGES):
         if _is_project(folder / PROJECT_FILE):
             return folder
     raise EverstepError(
@@ -112,12 +111,6 @@ def _is_project(path: Path) -> bool:
     except (OSError, yaml.YAMLError, UnicodeDecodeError):
         return False
     return isinstance(content, dict) and content.get("name") == "everstep"
-
-
-def stack_names(project: Path) -> list[str]:
-    """Return the names of the project's stacks."""
-    files = (project / "stacks").glob("Pulumi.*.yaml")
-    return sorted(file.name.removeprefix("Pulumi.").removesuffix(".yaml") for file in files)
 
 
 def passphrase_file(workspace: Workspace) -> Path:

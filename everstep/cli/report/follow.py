@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from cloudtwin.facade import TwinError
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
@@ -81,7 +80,7 @@ class JobMonitor:
         """Request conditions and pods again once the interval has passed.
 
         Raises:
-            EverstepError: the cluster has not responded for a minute.
+            EverstepError: the cluster has not responded for UNREACHABLE_SECONDS.
         """
         now = time.monotonic()
         if now - self._requested_at < REQUEST_SECONDS:
@@ -90,7 +89,7 @@ class JobMonitor:
         try:
             view = self.cluster.view(self.job)
             self.preparation = self._progress_of_preparation(view.pods)
-        except (EverstepError, TwinError):
+        except EverstepError:
             if now - self._responded_at > UNREACHABLE_SECONDS:
                 raise
             return
@@ -113,7 +112,7 @@ class JobMonitor:
         return next((outcome for outcome in JobOutcome if outcome in kinds), None)
 
     def waiting_for(self) -> str:
-        """Return the reason why the first step is waiting."""
+        """Return what the first step is waiting for."""
         if self.preparation:
             return f"the data set, {self.preparation}"
         pending = [
@@ -230,7 +229,7 @@ class _Lines:
         self._note = note
         if run.steps and run.steps[-1].world_size != self._workers:
             self._workers = run.steps[-1].world_size
-            say(f"{clock(report.duration_seconds)}  {self._workers} workers train")
+            say(f"{clock(report.duration_seconds)}  training with {self._workers} workers")
         if time.monotonic() - self._printed_at >= LINE_SECONDS:
             self._printed_at = time.monotonic()
             cost = _cost(run, time.time(), self._billing)

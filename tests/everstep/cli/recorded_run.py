@@ -1,4 +1,4 @@
-"""The record of a training, built step by step for tests of the screens and reports."""
+"""The record of a training run, built step by step for tests of the screens and reports."""
 
 import json
 from dataclasses import dataclass, field, replace

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from everstep.cli.console import DistinctLines, Terminal
+from everstep.cli.console import DistinctLines, Terminal, results, warn
 
 
 def test_without_a_terminal_only_new_details_are_printed() -> None:
@@ -46,3 +46,14 @@ def test_inner_steps_are_indented() -> None:
 
     assert "   ✓ inner" in output.getvalue()
     assert " ✓ outer" in output.getvalue()
+
+
+def test_an_ipv6_address_is_printed_unchanged(capfd: pytest.CaptureFixture[str]) -> None:
+    address = "https://[fd00:a:b:100::1]:6443"
+
+    results.print(address, markup=False)
+    warn(address)
+
+    streams = capfd.readouterr()
+    assert streams.out == f"{address}\n"
+    assert streams.err == f"warning: {address}\n"

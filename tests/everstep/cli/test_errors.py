@@ -1,5 +1,6 @@
 """Each kind of exit has one code and a readable message; tracebacks only with --debug."""
 
+import errno
 import subprocess
 import sys
 from collections.abc import Callable
@@ -45,6 +46,22 @@ def test_a_bug_is_reported_with_the_path_of_its_log(
     assert str(log) in message
     assert "Traceback" not in message
     assert "Traceback" in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
+        (PermissionError(errno.EACCES, "Permission denied", "/x"), "/x: Permission denied"),
+    ],
+    ids=["without a file", "with a file"],
+)
+def test_an_error_of_the_operating_system_is_shown_with_its_file_if_it_has_one(
+    capfd: pytest.CaptureFixture[str], error: OSError, message: str
+) -> None:
+    assert run_guarded(failing_action(error), debug=False) == FAILED
+
+    assert capfd.readouterr().err.startswith(f"error: {message}\n  ")
 
 
 def test_debug_shows_the_traceback(capfd: pytest.CaptureFixture[str]) -> None:

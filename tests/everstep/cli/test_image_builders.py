@@ -70,6 +70,8 @@ def test_an_unknown_builder_is_reported_with_the_known_ones(programs: Path) -> N
         ("write /layer: no space left on device", "Free some space"),
         ("denied: requested access to the resource is denied", "`buildah login`"),
         ("unauthorized: authentication required", "`buildah login`"),
+        ("denied: permission denied for this repository", "`buildah login`"),
+        ("open /var/lib/x: permission denied", "Correct the cause"),
         ("exit status 7", "run the same command again"),
     ],
 )

@@ -15,6 +15,7 @@ from everstep.cli.kubernetes_client import (
     ClusterUnreachableError,
     KubernetesClient,
     PodCommandError,
+    RequestRefusedError,
 )
 from everstep.errors import EverstepError
 
@@ -45,6 +46,20 @@ def test_a_cluster_that_does_not_respond_gets_one_request(
         server.setblocking(False)
         with pytest.raises(BlockingIOError):  # a second attempt would double the wait of a user
             server.accept()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"contexts: [", b"- a list", b"a text", b"\xff"],
+    ids=["YAML", "list", "text", "bytes"],
+)
+def test_a_file_that_is_not_a_kubeconfig_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "kubeconfig").write_bytes(content)
+
+    with pytest.raises(EverstepError, match=f"{tmp_path}/kubeconfig cannot be used: ") as error:
+        KubernetesClient.connect(tmp_path / "kubeconfig")
+
+    assert "everstep:cluster" in error.value.fix
 
 
 @pytest.fixture
@@ -93,7 +108,7 @@ def test_a_pod_that_ended_runs_no_command(
     with api_server(status) as port, pytest.raises(PodCommandError) as raised:
         client_of(port).shell("w0", "true")
 
-    start = f"the pod w0 ran no command: Handshake status {status} "
+    start = f"the command could not run in the pod w0: Handshake status {status} "
     assert raised.value.problem.startswith(start)
     assert "-+-+-" not in raised.value.problem, "the headers of the response are not shown"
 
@@ -144,3 +159,28 @@ def test_a_text_that_the_api_server_does_not_have_is_empty(
 ) -> None:
     with api_server(status) as port:
         assert client_of(port).text("/log") == text
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "fix"),
+    [(403, RequestRefusedError, "Allow the kubeconfig's user"), (503, EverstepError, "/readyz")],
+)
+def test_only_a_missing_permission_suggests_to_grant_one(
+    client_of: Callable[[int], KubernetesClient],
+    status: int,
+    error: type[EverstepError],
+    fix: str,
+) -> None:
+    with api_server(status) as port, pytest.raises(error, match=f"GET /api.* {status} ") as raised:
+        client_of(port).get("/api")
+
+    assert fix in raised.value.fix
+
+
+def test_a_server_that_is_not_an_api_server_is_an_error(
+    client_of: Callable[[int], KubernetesClient],
+) -> None:
+    with api_server(200) as port, pytest.raises(EverstepError, match="is not JSON") as error:
+        client_of(port).get("/version")
+
+    assert "kubeconfig" in error.value.fix

@@ -231,6 +231,16 @@ def test_a_page_of_another_server_is_not_requested(monkeypatch: pytest.MonkeyPat
             live_prices.live_prices(aks())
 
 
+def test_the_next_page_is_at_the_host_of_the_price_list() -> None:
+    same_host = "https://prices.azure.com:443/api/retail/prices?$skip=100"
+    other_host = "https://prices.azure.com.example/api/retail/prices?$skip=100"
+
+    assert live_prices._next_page({"NextPageLink": same_host}) == same_host
+    assert live_prices._next_page({"NextPageLink": None}) is None
+    with pytest.raises(ValueError, match="the next page is at"):
+        live_prices._next_page({"NextPageLink": other_host})
+
+
 @pytest.mark.parametrize("items", [[], [{"type": "Consumption", "unitOfMeasure": "1 Hour"}]])
 def test_a_price_list_without_the_machine_or_in_another_format_is_an_error(
     monkeypatch: pytest.MonkeyPatch, items: list[dict[str, object]]

@@ -293,6 +293,7 @@ def test_the_work_follows_from_epochs_samples_and_a_measured_rate(config: StackC
     [
         ({}, {"work_hours": 1.0, "images_per_second": 1.0}, "both set the work"),
         ({}, {"images_per_second": 0.0}, "is not a rate"),
+        ({}, {"images_per_second": 1e-9}, "--images-per-second 1e-09 gives"),
         ({"dataset": "imagefolder"}, {"images_per_second": 1.0}, "samples of data.dataset"),
         ({"command": ("python3",)}, {"images_per_second": 1.0}, "is not Everstep's trainer"),
     ],

@@ -45,9 +45,9 @@ def test_an_unknown_stack_is_refused_with_similar_names(tmp_path: Path) -> None:
     assert "Did you mean eks-dev" in error.value.fix
 
 
-def test_the_next_steps_of_every_stack_include_up(tmp_path: Path) -> None:
-    for stack in known_stacks():
-        assert "everstep up" in next_steps(tmp_path, [stack])
+@pytest.mark.parametrize("stack", known_stacks())
+def test_the_next_steps_of_every_stack_include_up(tmp_path: Path, stack: str) -> None:
+    assert "everstep up" in next_steps(tmp_path, [stack])
 
 
 @pytest.mark.parametrize("stack", ["eks-dev", "aks-prod"])

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from everstep.cli.registry_logins import find_login
+from everstep.cli import image_push
+from everstep.cli.registry_logins import ACR_USER, HUB_ENDPOINT, find_login, registry_at
 from everstep.errors import EverstepError
 
 HOST = "111122223333.dkr.ecr.us-east-1.amazonaws.com"
@@ -58,6 +59,27 @@ def test_a_credential_helper_is_called_with_its_registry(tmp_path: Path) -> None
     assert find_login("ghcr.io", environment) is None
 
 
+@pytest.mark.parametrize("with_helper", [False, True], ids=["file", "helper"])
+def test_a_login_of_docker_to_acr_has_its_token_as_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_helper: bool
+) -> None:
+    host = "everstepprod.azurecr.io"
+    entry = {"auth": encode_login(ACR_USER, ""), "identitytoken": "a-token"}
+    helper = tmp_path / "docker-credential-store"
+    helper.write_text(
+        '#!/bin/sh\necho "{\\"Username\\": \\"<token>\\", \\"Secret\\": \\"a-token\\"}"\n'
+    )
+    helper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    content = {"credsStore": "store"} if with_helper else {"auths": {host: entry}}
+    write_json(tmp_path / ".docker" / "config.json", content)
+
+    login = find_login(host, {"HOME": str(tmp_path), "PATH": f"{tmp_path}:/usr/bin:/bin"})
+
+    assert login is not None
+    assert (login.user, login.password) == (ACR_USER, "a-token")
+
+
 def test_docker_hub_has_its_own_key(tmp_path: Path) -> None:
     auths = {"https://index.docker.io/v1/": {"auth": encode_login("me", "token")}}
     write_json(tmp_path / ".docker" / "config.json", {"auths": auths})
@@ -75,3 +97,13 @@ def test_a_broken_file_of_logins_is_reported_with_its_path(tmp_path: Path) -> No
 
     with pytest.raises(EverstepError, match=str(file)):
         find_login(HOST, {"HOME": str(tmp_path)})
+
+
+def test_docker_hub_is_reached_at_the_address_of_its_registry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    assert registry_at("docker.io").endpoint == HUB_ENDPOINT
+    assert registry_at("quay.io").endpoint == "https://quay.io/v2"
+    assert image_push.registry_at is registry_at, "a push asks the same address"

@@ -99,6 +99,18 @@ def test_an_account_that_has_everything_passes_all_checks(doctor: Doctor) -> Non
     }
 
 
+def test_a_profile_that_does_not_exist_is_a_result_and_no_traceback(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "absent")
+
+    (check,) = doctor()
+
+    assert check.name == "identity"
+    assert "ProfileNotFound" in check.observed
+    assert "AWS_PROFILE" in check.fix
+
+
 def test_actions_of_options_that_a_stack_does_not_set_are_not_checked(doctor: Doctor) -> None:
     checks = doctor(denied=frozenset({"aps:CreateWorkspace", "budgets:ModifyBudget"}))
 
@@ -385,7 +397,7 @@ def use_resources(state: Path, token: str, count: int, **inputs: Any) -> None:
     ],
     ids=["VPCs", "addresses", "file systems"],
 )  # fmt: skip
-def test_what_the_account_uses_already_counts_against_its_quotas(
+def test_the_current_use_of_an_account_counts_against_its_quotas(
     doctor: Doctor,
     state: Path,
     token: str,

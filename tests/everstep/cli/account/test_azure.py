@@ -132,10 +132,38 @@ def test_no_login_is_a_result_and_no_traceback(
     assert "az login" in check.fix
 
 
+def test_an_invalid_tenant_is_a_result_and_no_traceback(doctor: Doctor) -> None:
+    (check,) = doctor(login={"ARM_TENANT_ID": "my tenant"})
+
+    assert "nvalid tenant" in check.observed
+    assert "ARM_*" in check.fix
+
+
 def test_a_pipeline_without_a_token_names_the_missing_variable(doctor: Doctor) -> None:
     (check,) = doctor(login={"ARM_USE_OIDC": "true"})
 
     assert "ACTIONS_ID_TOKEN_REQUEST_URL" in check.observed
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"ARM_OIDC_TOKEN_FILE_PATH": "/nowhere/token"},
+        {
+            "ACTIONS_ID_TOKEN_REQUEST_URL": "http://127.0.0.1:1/",
+            "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "not-a-secret",
+        },
+    ],
+    ids=["no file", "no response"],
+)
+def test_a_token_of_a_pipeline_that_cannot_be_read_is_a_result_and_no_traceback(
+    doctor: Doctor, source: Mapping[str, str]
+) -> None:
+    (check,) = doctor(login={"ARM_USE_OIDC": "true", **source})
+
+    assert check.name == "identity"
+    assert "no token of a CI pipeline" in check.observed
+    assert "not-a-secret" not in check.observed
 
 
 def test_no_subscription_ends_the_checks(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:

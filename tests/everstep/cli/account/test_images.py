@@ -5,13 +5,11 @@ from typing import Any
 import pytest
 
 from components.config import StackConfig, from_mapping
-from everstep.cli.account import images
 from everstep.cli.account.checks import AccountCheck
-from everstep.cli.account.images import HUB_ENDPOINT, check_published, images_of
+from everstep.cli.account.images import check_published, images_of
 from tests.everstep.cli.account.cases import failed_checks, only_failed_check
 from tests.everstep.cli.account.conftest import PublicRegistries
 
-REAL_REGISTRY_AT = images.registry_at  # before the fixture replaces it
 TAGS = {"owner": "vision", "costCenter": "4711", "environment": "dev"}
 EKS = {"kind": "eks", "gpuPool": {"maxNodes": 4}}
 ECR = {"kind": "ecr", "name": "everstep"}
@@ -47,6 +45,13 @@ def test_the_autoscaler_is_looked_up_if_the_stack_declares_it(enabled: bool) -> 
     cluster = {**EKS, "gpuPool": pool, "autoscaling": {"enabled": enabled}}
 
     assert ("cluster.autoscaling.image" in images_of(stack(cluster=cluster))) is enabled
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_prometheus_agent_is_looked_up_if_the_stack_declares_it(enabled: bool) -> None:
+    cluster = {**EKS, "monitoring": {"managedPrometheus": enabled}}
+
+    assert ("cluster.monitoring.image" in images_of(stack(cluster=cluster))) is enabled
 
 
 def test_images_that_exist_are_one_result(registries: PublicRegistries) -> None:
@@ -102,8 +107,3 @@ def test_a_registry_that_does_not_respond_is_one_warning(
 def test_an_image_that_the_account_is_asked_about_is_left_out(registries: PublicRegistries) -> None:
     assert list(check_published(stack(), lambda _image: True)) == []
     assert registries.requests == []
-
-
-def test_docker_hub_is_asked_at_the_address_of_its_registry() -> None:
-    assert REAL_REGISTRY_AT("docker.io").endpoint == HUB_ENDPOINT
-    assert REAL_REGISTRY_AT("quay.io").endpoint == "https://quay.io/v2"

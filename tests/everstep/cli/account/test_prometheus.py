@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+import typer
 import yaml
 
 from components.platform.operator_objects import KINDS
 from everstep.cli.account import doctor
+from everstep.cli.errors import FAILED
 from everstep.errors import EverstepError
 from tests.components.existing.test_operator import api_server
 
@@ -44,8 +46,9 @@ def test_a_missing_operator_would_stop_up(
 ) -> None:
     with api_server(404) as (kubeconfig, _):
         write(project, kubeconfig)
-        with pytest.raises(BaseException, match="1"):
+        with pytest.raises(typer.Exit) as end:
             doctor.run("own", as_json=True)
+    assert end.value.exit_code == FAILED
 
     result = check(capsys)
     assert (result["passed"], result["fatal"]) == (False, True)

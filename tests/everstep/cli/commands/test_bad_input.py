@@ -146,9 +146,15 @@ def test_a_missing_kubeconfig_is_reported_with_its_path(project: Path) -> None:
     check_failure(everstep(project, "status"), "nowhere")
 
 
-def test_without_a_local_cluster_inspection_commands_suggest_up(project: Path) -> None:
-    for command in (("status",), ("report",), ("follow",), ("drain", "gpu-1")):
-        check_failure(everstep(project, *command), "up")
+@pytest.mark.parametrize("command", ["status", "follow", "drain gpu-1"])
+def test_commands_that_need_a_local_cluster_suggest_up(project: Path, command: str) -> None:
+    result = everstep(project, *command.split())
+
+    check_failure(result, "there is no local cluster", "`everstep up` starts one")
+
+
+def test_a_report_before_any_worker_has_started_suggests_up(project: Path) -> None:
+    check_failure(everstep(project, "report"), "has not begun", "`everstep up` starts it")
 
 
 def test_a_concurrent_command_is_refused_with_the_process_that_runs(project: Path) -> None:

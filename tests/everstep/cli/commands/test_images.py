@@ -8,7 +8,9 @@ from typer.testing import CliRunner
 
 from everstep.cli import image_push
 from everstep.cli.app import build_app
-from everstep.cli.image_push import fix_of, login_command
+from everstep.cli.commands import images
+from everstep.cli.engine.context import StackContext, open_stack
+from everstep.cli.image_push import PushedImage, fix_of, login_command
 from everstep.errors import EverstepError
 
 ECR = "111122223333.dkr.ecr.eu-west-1.amazonaws.com"
@@ -92,7 +94,6 @@ def test_a_login_is_for_the_program_that_is_installed(
     ],
 )
 def test_every_refusal_of_a_registry_has_a_fix(status: int, code: str, fix: str) -> None:
-
     assert fix in fix_of(RegistryError("refused", status, code), "x.azurecr.io")
 
 
@@ -102,3 +103,42 @@ def test_a_tag_depends_on_the_sources_and_the_base_only() -> None:
     assert image_push.image_tag(spot) == image_push.image_tag(spot)
     assert image_push.image_tag(spot) != image_push.image_tag(spot, "python:3.14")
     assert image_push.image_tag(spot) != image_push.image_tag(image_push.recipe_named("trainer"))
+
+
+@pytest.fixture
+def job_on_a_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StackContext:
+    """Enter a project with a stack that has a platform; return a stack with only a job on it."""
+    tags = '{owner: me, costCenter: "1", environment: dev}'
+    cluster = "{kind: eks, publicAccess: [192.0.2.0/24]}"
+    texts = {
+        "eks-dev": f"config:\n  everstep:tags: {tags}\n  everstep:cluster: {cluster}\n",
+        "second": "config:\n  everstep:platformStack: {name: eks-dev}\n  everstep:job: {name: second}\n",
+    }
+    (tmp_path / "stacks").mkdir()
+    (tmp_path / "Pulumi.yaml").write_text("name: everstep\n")
+    for name, text in texts.items():
+        (tmp_path / "stacks" / f"Pulumi.{name}.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    return open_stack("second")
+
+
+def test_a_job_on_another_platform_pushes_its_own_image_only(
+    job_on_a_platform: StackContext,
+) -> None:
+    file = job_on_a_platform.workspace.stack_file
+    text = file.read_text()
+
+    assert images._names(job_on_a_platform, []) == ["trainer"]
+    image = PushedImage("controller", "ghcr.io/x/controller:1", "sha256:" + "0" * 64, existed=False)
+    assert images._write(job_on_a_platform, image) == []
+    assert file.read_text() == text, "its stack file must not set the sections of the platform"
+
+
+def test_a_job_on_another_platform_uses_the_registry_of_that_platform(
+    job_on_a_platform: StackContext,
+) -> None:
+    with pytest.raises(EverstepError, match="stack eks-dev has no registry") as error:
+        images._registry_of(job_on_a_platform)
+
+    assert "everstep images push --stack second" in error.value.fix
+    assert "Pulumi.eks-dev.yaml" in error.value.fix

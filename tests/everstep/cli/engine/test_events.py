@@ -36,6 +36,28 @@ def test_finished_resources_are_counted_and_components_are_not(tmp_path: Path) -
     assert log.counts().describe() == "1 created, 1 unchanged"
 
 
+@pytest.mark.parametrize(
+    "operations",
+    [
+        ("create-replacement", "replace", "delete-replaced"),
+        ("delete-replaced", "replace", "create-replacement"),
+    ],
+)
+def test_a_replaced_resource_is_counted_once(tmp_path: Path, operations: tuple[str, ...]) -> None:
+    path = tmp_path / "log"
+    path.write_text(
+        "".join(
+            event(kind, op=operation)
+            for operation in operations
+            for kind in ("resourcePreEvent", "resOutputsEvent")
+        )
+    )
+    log = EventLog(path, Silent())
+    log.advance()
+
+    assert log.counts().changed == {"replaced": 1, "old one deleted": 1}
+
+
 def test_an_incomplete_event_is_read_when_it_is_complete(tmp_path: Path) -> None:
     path, events = tmp_path / "log", event("resourcePreEvent") + event("resOutputsEvent")
     log = EventLog(path, Silent())

@@ -9,11 +9,12 @@ from everstep.cli.engine.file_lock import exclusive_lock
 from everstep.errors import EverstepError
 
 
-def test_a_held_lock_is_refused_with_the_process_that_holds_it(tmp_path: Path) -> None:
+def test_a_held_lock_is_refused_with_the_command_that_holds_it(tmp_path: Path) -> None:
     path = tmp_path / "up.lock"
+    message = f"`everstep down` is already running: process {os.getpid()} since"
     second_lock = exclusive_lock(path, "`everstep up`", "Wait for it.")
-    with exclusive_lock(path, "`everstep up`", "Wait for it."):
-        with pytest.raises(EverstepError, match=f"process {os.getpid()} since") as error:
+    with exclusive_lock(path, "`everstep down`", ""):
+        with pytest.raises(EverstepError, match=message) as error:
             second_lock.__enter__()
         assert error.value.fix == "Wait for it."
     with exclusive_lock(path, "`everstep up`", "Wait for it."):

@@ -74,6 +74,18 @@ def test_commands_on_the_job_know_the_platform_and_the_job() -> None:
     )
 
 
+def test_commands_on_the_job_use_the_prices_and_the_registry_of_the_platform(project: Path) -> None:
+    (project / "stacks" / "Pulumi.eks-dev.yaml").write_text(
+        f"{EKS}  everstep:cost: {{prices: {{g5.xlarge: {{onDemand: 2.0, spot: 1.0}}}}}}\n"
+        "  everstep:registry: {kind: ecr, name: everstep}\n"
+    )
+
+    config = open_stack("second").config
+
+    assert config.cost.prices["g5.xlarge"].on_demand == 2.0
+    assert config.registry.kind == "ecr"
+
+
 def test_a_job_on_a_platform_on_the_twin_is_found_without_the_option() -> None:
     declare(open_stack("eks-dev", twin=True))
 

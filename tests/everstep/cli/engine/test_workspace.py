@@ -46,7 +46,7 @@ def test_a_stack_file_that_is_not_yaml_is_reported_with_line_and_column(
 def test_a_duplicate_key_is_refused(local_stack: Workspace, text: str, key: str, line: int) -> None:
     local_stack.stack_file.write_text(text)
 
-    with pytest.raises(EverstepError, match=f"'{key}' occurs already in line {line}"):
+    with pytest.raises(EverstepError, match=f"'{key}' already occurs in line {line}"):
         read_config(local_stack)
 
 

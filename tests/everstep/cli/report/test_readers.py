@@ -114,7 +114,7 @@ class FakeClient:
 
     def shell(self, pod: str, script: str) -> str:
         if not self.runs_commands:
-            raise PodCommandError(f"the pod {pod} ran no command: not found")
+            raise PodCommandError(f"the command could not run in the pod {pod}: not found")
         script = script.replace("/everstep/", f"{self.root}/")
         result = subprocess.run(["sh", "-c", script], check=True, capture_output=True, text=True)
         self.bytes_sent += len(result.stdout)

@@ -1,0 +1,45 @@
+"""The stack whose account `everstep doctor --stack` checks."""
+
+from pathlib import Path
+
+import pytest
+
+from components.config import StackConfig
+from everstep.cli.account import doctor
+from everstep.cli.account.checks import AccountCheck
+
+PLATFORM = """config:
+  everstep:tags: {owner: me, costCenter: "1", environment: dev}
+  everstep:cluster: {kind: eks, publicAccess: [192.0.2.0/24]}
+"""
+JOB = """config:
+  everstep:platformStack: {name: eks-dev}
+  everstep:job: {name: second}
+"""
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enter a project with a stack that has a platform, and a stack with only a job on it."""
+    (tmp_path / "stacks").mkdir()
+    (tmp_path / "Pulumi.yaml").write_text("name: everstep\n")
+    for name, text in (("eks-dev", PLATFORM), ("second", JOB)):
+        (tmp_path / "stacks" / f"Pulumi.{name}.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("stack", ["eks-dev", "second"])
+def test_the_cluster_of_a_job_is_expected_to_be_the_platforms(
+    stack: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[tuple[str, str]] = []
+
+    def record(config: StackConfig, stack: str, _secrets_provider: str) -> list[AccountCheck]:
+        checked.append((config.cluster.kind, stack))
+        return []
+
+    monkeypatch.setattr(doctor, "account_checks", record)
+
+    doctor.run(stack, as_json=True)
+
+    assert checked == [("eks", "eks-dev")], "the names of its resources are not another stack's"
