@@ -22,7 +22,7 @@ from cloudtwin.nodes import (
 from cloudtwin.nodes.control_plane import components
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux import processes
-from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 from cloudtwin.nodes.machine import image_aliases, image_copies
 from cloudtwin.nodes.machine.machine import Machine
 from cloudtwin.nodes.metadata import notices
@@ -91,7 +91,9 @@ class Twin:
         with self._exclusive("up", progress):
             if self.options:
                 self.options.save(self.layout)
-            bring_up.bring_up(self.layout, Tree.here(), machines, self.images, progress)
+            bring_up.bring_up(
+                self.layout, CgroupHierarchies.here(), machines, self.images, progress
+            )
 
     def images(self, progress: Progress) -> ImageStore:
         """Return the twin's images, built from their current sources."""
@@ -103,7 +105,7 @@ class Twin:
         if daemon := processes.load(self.layout.process(components.CAPACITY)):
             daemon.kill()  # first, otherwise it starts machines while they are removed
         with self._exclusive("down", progress):
-            take_down.take_down(self.layout, Tree.here(), progress)
+            take_down.take_down(self.layout, CgroupHierarchies.here(), progress)
 
     def status(self) -> TwinStatus:
         """Return the state of the twin; works in any state.
@@ -121,7 +123,7 @@ class Twin:
             components=components.running_components(self.layout),
             machines=tuple(
                 machine.status(nodes.get(machine.name))
-                for machine in _machines(self.layout, Tree.here())
+                for machine in _machines(self.layout, CgroupHierarchies.here())
             ),
         )
 
@@ -136,7 +138,11 @@ class Twin:
                 self._note("add", spec.name)
             images = image_copies.newest_copy(self.layout)
             bring_up.bring_up(
-                self.layout, Tree.here(), [spec], lambda p: images or self.images(p), progress
+                self.layout,
+                CgroupHierarchies.here(),
+                [spec],
+                lambda p: images or self.images(p),
+                progress,
             )
 
     def launch(self, specs: Sequence[MachineSpec], progress: Progress) -> None:
@@ -148,7 +154,7 @@ class Twin:
         with self._held("launch", LAUNCH_SECONDS):
             for spec in specs:
                 self._note("add", spec.name)
-            launch.launch(self.layout, Tree.here(), specs, self.images, progress)
+            launch.launch(self.layout, CgroupHierarchies.here(), specs, self.images, progress)
 
     def remove(self, name: str) -> None:
         """Remove a machine and its Node; call `drain` first to let its pods end in order."""
@@ -255,7 +261,7 @@ class Twin:
         with self._held("alias images"):
             pids = {
                 machine.name: machine.process.pid
-                for machine in _machines(self.layout, Tree.here())
+                for machine in _machines(self.layout, CgroupHierarchies.here())
                 if machine.power is Power.RUNNING and machine.process
             }
             image_aliases.add(self.layout, aliases, pids)
@@ -271,7 +277,7 @@ class Twin:
                 return
             self._note("return", name)
             bring_up.start_machines(
-                self.layout, machine.tree, [machine.record], progress or Silent()
+                self.layout, machine.cgroups, [machine.record], progress or Silent()
             )
             node_objects.set_schedulable(self._client, name, schedulable=True)
 
@@ -341,7 +347,9 @@ class Twin:
                 yield machine
 
     def _find(self, name: str) -> Machine:
-        machines = {machine.name: machine for machine in _machines(self.layout, Tree.here())}
+        machines = {
+            machine.name: machine for machine in _machines(self.layout, CgroupHierarchies.here())
+        }
         if name in machines:
             return machines[name]
         suggestions = difflib.get_close_matches(name, machines, n=3, cutoff=0.4) or list(machines)
@@ -371,8 +379,8 @@ def api_errors() -> Iterator[None]:
         ) from error
 
 
-def _machines(layout: Layout, tree: Tree) -> list[Machine]:
-    return [Machine(layout, tree, record) for record in records.all_of(layout)]
+def _machines(layout: Layout, cgroups: CgroupHierarchies) -> list[Machine]:
+    return [Machine(layout, cgroups, record) for record in records.all_of(layout)]
 
 
 def _require(machine: Machine, powers: frozenset[Power] | set[Power], participle: str) -> None:

@@ -16,7 +16,7 @@ from cloudtwin.nodes.control_plane.components import holder
 from cloudtwin.nodes.control_plane.startup import start_component
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux import processes
-from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 from cloudtwin.nodes.network import addressing, links
 from cloudtwin.progress import Progress, Step
 from cloudtwin.toolchain import ensure_tools
@@ -27,7 +27,7 @@ MIN_SHARED_BYTES = 1 << 20
 REGISTRY_START_SECONDS = 90.0  # limit on a busy host; typically 0.1
 
 
-def ensure(layout: Layout, tree: Tree, progress: Progress) -> None:
+def ensure(layout: Layout, cgroups: CgroupHierarchies, progress: Progress) -> None:
     """Start the registry unless it runs. The control plane must be running.
 
     Raises:
@@ -54,7 +54,7 @@ def ensure(layout: Layout, tree: Tree, progress: Progress) -> None:
         f"-data={layout.registry / 'images'}",
         f"-rules={rules}",
     ]
-    process = start_component(layout, NAME, command, tree)
+    process = start_component(layout, NAME, command, cgroups)
     if not processes.wait_until(
         lambda: _responds(layout) or not process.alive, REGISTRY_START_SECONDS
     ):
