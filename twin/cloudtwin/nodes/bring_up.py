@@ -147,7 +147,7 @@ def wait_nodes_ready(client: KubernetesClient, machines: Sequence[Machine], step
     """Wait until each Node is Ready and offers its GPUs.
 
     Raises:
-        TwinError: a Node is not Ready in time; the message names the logs.
+        TwinError: a machine ended, or a Node is not Ready in time; the message names the logs.
     """
     deadline, waiting_machines, names = time.monotonic() + NODE_SECONDS, list(machines), ""
     while True:
@@ -159,6 +159,8 @@ def wait_nodes_ready(client: KubernetesClient, machines: Sequence[Machine], step
         ]
         if not waiting_machines:
             return
+        if ended := [machine for machine in waiting_machines if machine.process is None]:
+            raise _ended_error(ended[0])
         previous_names, names = names, ", ".join(machine.name for machine in waiting_machines)
         if names != previous_names:
             step.note(f"waiting for {names}")
@@ -168,6 +170,13 @@ def wait_nodes_ready(client: KubernetesClient, machines: Sequence[Machine], step
                 f"Not Ready after {NODE_SECONDS:.0f} s: {names}.", f"Their logs are in:\n{logs}"
             )
         time.sleep(READY_POLL_SECONDS)
+
+
+def _ended_error(machine: Machine) -> TwinError:
+    return TwinError(
+        f"The machine {machine.name!r} ended while starting. Last lines of its log:\n{_tail(machine.folder.log)}",
+        f"The whole log is {machine.folder.log}. Run `up` again to boot it.",
+    )
 
 
 def prepare_folder(layout: Layout) -> None:
@@ -196,7 +205,9 @@ def start_control_plane(
 
 def _end_strays(layout: Layout, cgroups: CgroupHierarchies) -> None:
     """End processes of the control plane without a record: their `up` was killed before it wrote the record."""
-    recorded_processes = (processes.load(layout.process(name)) for name in components.COMPONENTS)
+    # The registry has a record too; it is of no use when no component holds the network that it is in.
+    paths = layout.control_plane.glob("*.json") if components.holder(layout) else ()
+    recorded_processes = (processes.load(path) for path in paths)
     recorded_pids = {process.pid for process in recorded_processes if process and process.alive}
     for pid in cgroups.processes(layout.control_plane_cgroup) - recorded_pids:
         if stray := Process.of(pid):
@@ -248,9 +259,9 @@ def _start_keeper(layout: Layout, cgroups: CgroupHierarchies) -> None:
         current = processes.load(layout.process(KEEPER))
         return current is not None and current != previous
 
-    if not processes.wait_until(lambda: has_reported() or not process.alive, KEEPER_SECONDS):
+    in_time = processes.wait_until(lambda: has_reported() or not process.alive, KEEPER_SECONDS)
+    if not in_time or not process.alive:
         process.kill()
-    if not process.alive:
         raise _not_ready_error(layout, [KEEPER])
 
 
@@ -258,13 +269,13 @@ def _settings(layout: Layout) -> dict[str, int]:
     return files.read_json(layout.settings) or {}
 
 
-def _not_ready_error(layout: Layout, dead_components: Sequence[str]) -> TwinError:
-    if not dead_components:
+def _not_ready_error(layout: Layout, failed_components: Sequence[str]) -> TwinError:
+    if not failed_components:
         problem = f"The API server was not ready after {READY_SECONDS:.0f} s."
         return TwinError(problem, f"Its log: {layout.log(components.API_SERVER)}")
-    logs = "\n".join(_tail(layout.log(name)) for name in dead_components)
+    logs = "\n".join(_tail(layout.log(name)) for name in failed_components)
     return TwinError(
-        f"The control plane's {', '.join(dead_components)} ended while starting. Last lines of the log:\n{logs}",
+        f"The control plane's {', '.join(failed_components)} did not start. Last lines of the log:\n{logs}",
         f"The whole log is in {layout.control_plane}. Run `up` again to start it.",
     )
 

@@ -31,7 +31,7 @@ def ensure(layout: Layout, cgroups: CgroupHierarchies, progress: Progress) -> No
     """Start the registry unless it runs. The control plane must be running.
 
     Raises:
-        TwinError: it cannot be built, or does not respond in time.
+        TwinError: it cannot be built, ends, or does not respond in time.
     """
     running = processes.load(layout.process(NAME))
     if running and running.alive:
@@ -55,9 +55,12 @@ def ensure(layout: Layout, cgroups: CgroupHierarchies, progress: Progress) -> No
         f"-rules={rules}",
     ]
     process = start_component(layout, NAME, command, cgroups)
-    if not processes.wait_until(
+    processes.wait_until(
         lambda: _responds(layout) or not process.alive, REGISTRY_START_SECONDS
-    ):
+    )
+    # If another command starts the registry at the same time, this process ends and the other one responds.
+    if not _responds(layout):
+        process.kill()  # otherwise the next command would consider it running
         raise TwinError("The twin's registry does not respond.", f"Its log: {layout.log(NAME)}")
 
 
