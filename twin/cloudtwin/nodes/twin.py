@@ -308,10 +308,16 @@ class Twin:
         return notice
 
     def _remove(self, machine: Machine, kind: str) -> None:
-        self._note(kind, machine.name)
-        machine.remove()
+        """Remove a machine and its Node; the record is last, so that a removal can be repeated if it fails."""
+        was_gone = machine.power is Power.GONE
+        if not was_gone:
+            self._note(kind, machine.name)
+        machine.halt()
         with api_errors():
             node_objects.delete(self._client, machine.name)
+        if was_gone:  # only now: the capacity daemon repeats the deletion until it succeeds
+            self._note(kind, machine.name)
+        machine.remove()
 
     @contextlib.contextmanager
     def _exclusive(self, command: str, progress: Progress) -> Iterator[None]:

@@ -55,9 +55,7 @@ def ensure(layout: Layout, cgroups: CgroupHierarchies, progress: Progress) -> No
         f"-rules={rules}",
     ]
     process = start_component(layout, NAME, command, cgroups)
-    processes.wait_until(
-        lambda: _responds(layout) or not process.alive, REGISTRY_START_SECONDS
-    )
+    processes.wait_until(lambda: _responds(layout) or not process.alive, REGISTRY_START_SECONDS)
     # If another command starts the registry at the same time, this process ends and the other one responds.
     if not _responds(layout):
         process.kill()  # otherwise the next command would consider it running
