@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,7 +89,7 @@ class Twin:
             TwinError: the host lacks a requirement, a machine is invalid, or a component does not start.
         """
         bring_up.check(self.layout, machines)
-        with self._exclusive("up", progress):
+        with self._exclusive("up", progress), api_errors():
             if self.options:
                 self.options.save(self.layout)
             bring_up.bring_up(
@@ -133,7 +134,7 @@ class Twin:
         It gets the images of the other machines. Only `up` builds newer images.
         """
         bring_up.check(self._running_layout, [spec])
-        with self._exclusive(f"add {spec.name}", progress):
+        with self._exclusive(f"add {spec.name}", progress), api_errors():
             if all(spec.name != record.spec.name for record in records.all_of(self.layout)):
                 self._note("add", spec.name)
             images = image_copies.newest_copy(self.layout)
@@ -151,7 +152,7 @@ class Twin:
         Raises:
             TwinError: another command holds the twin's lock for too long, or a machine does not start.
         """
-        with self._held("launch", LAUNCH_SECONDS):
+        with self._held("launch", LAUNCH_SECONDS), api_errors():
             for spec in specs:
                 self._note("add", spec.name)
             launch.launch(self.layout, CgroupHierarchies.here(), specs, self.images, progress)
@@ -370,7 +371,7 @@ class Twin:
 
 @contextlib.contextmanager
 def api_errors() -> Iterator[None]:
-    """Convert errors of the API server into errors for users.
+    """Convert errors of the API server into errors for users; others, such as a full disk, propagate.
 
     Raises:
         TwinError: the server refused a request or does not respond.
@@ -379,7 +380,7 @@ def api_errors() -> Iterator[None]:
         yield
     except ApiError as error:
         raise TwinError(f"The API server refused: {error.message}") from error
-    except OSError as error:
+    except (ConnectionError, TimeoutError, ssl.SSLError) as error:
         raise TwinError(
             f"The API server does not respond: {error}", "`up` repairs the twin."
         ) from error
