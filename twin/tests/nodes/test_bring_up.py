@@ -97,7 +97,7 @@ def test_a_machine_that_ends_while_starting_is_reported_immediately_with_its_log
     machine.folder.log.write_text("no cgroup\n")
     client = EmptyCluster(layout.pki, "admin", "127.0.0.1", 1)
 
-    with pytest.raises(TwinError, match="'gpu-0' ended while starting(?s:.*)no cgroup") as error:
+    with pytest.raises(TwinError, match=r"'gpu-0' ended while starting(?s:.*)no cgroup") as error:
         bring_up.wait_nodes_ready(client, [machine], Silent())
 
     assert str(machine.folder.log) in error.value.fix
