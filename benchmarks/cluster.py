@@ -17,7 +17,7 @@ from cloudtwin.images import ensure_images
 from cloudtwin.nodes import MachineSpec, Twin
 from cloudtwin.nodes.bring_up import machine_tools
 from cloudtwin.nodes.control_plane.components import PROGRAMS
-from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 from cloudtwin.toolchain import ensure_tools
 
 from everstep.cli.images import OPTIONS
@@ -109,7 +109,7 @@ def memory(twin: Twin) -> dict[str, object]:
 def programs(twin: Twin) -> dict[int, str]:
     """Return the twin's processes and the program of each."""
     names = {}
-    for pid in Tree.here().processes(twin.layout.identity):
+    for pid in CgroupHierarchies.here().processes(twin.layout.identity):
         try:
             words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
         except OSError:

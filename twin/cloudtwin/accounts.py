@@ -14,7 +14,7 @@ def node_resource_group(group: str, cluster: str, location: str) -> str:
 
 
 def cluster_label(group: str) -> str:
-    """Return the value of an AKS node's label `kubernetes.azure.com/cluster`: its resource group, as a label may be.
+    """Return the value of an AKS node's label `kubernetes.azure.com/cluster`: its resource group as a valid label.
 
     Source: normalizeResourceGroupNameForLabel in github.com/Azure/AgentBaker, 2026-11-27.
     """

@@ -433,26 +433,12 @@ class ProgramStatus:
 def program_status(name: str) -> ProgramStatus:
     """Return the version and location of a program of the twin, without building it."""
     from cloudtwin.toolchain.binaries import PROGRAMS
-    from cloudtwin.toolchain.tools import on_path
+    from cloudtwin.toolchain.tools import built, on_path
 
     path = on_path(name)
     return ProgramStatus(
-        version=PROGRAMS[name].version, on_path=path, built=None if path else _built(name)
+        version=PROGRAMS[name].version, on_path=path, built=None if path else built(name)
     )
-
-
-def _built(name: str) -> Path | None:
-    from cloudtwin.toolchain.binaries import PROGRAMS
-    from cloudtwin.toolchain.gobuild import find_go
-    from cloudtwin.toolchain.tools import module_key
-
-    module = PROGRAMS[name]
-    try:
-        key = module_key(module, find_go().version)
-    except TwinError:
-        return None
-    path = cache_directory().absolute() / "toolchain" / f"{module.name}-{key}" / name
-    return path if path.exists() else None
 
 
 def go_version() -> str:

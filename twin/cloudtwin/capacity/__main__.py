@@ -27,7 +27,7 @@ from cloudtwin.kubernetes_api import ApiError
 from cloudtwin.nodes import Twin, node_objects, records
 from cloudtwin.nodes.bring_up import admin_client
 from cloudtwin.nodes.layout import Layout
-from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 from cloudtwin.nodes.linux.processes import Process
 from cloudtwin.nodes.machine.machine import Machine
 from cloudtwin.nodes.metadata import notices
@@ -181,8 +181,8 @@ class Daemon:
 
     def machines(self) -> list[tuple[Machine, Notice | None]]:
         """Return the machines of all pools with their notices, oldest first."""
-        tree, layout = Tree.here(), self.twin.layout
-        machines = [Machine(layout, tree, record) for record in records.all_of(layout)]
+        cgroups, layout = CgroupHierarchies.here(), self.twin.layout
+        machines = [Machine(layout, cgroups, record) for record in records.all_of(layout)]
         # Records are sorted by address.
         machines.sort(key=lambda machine: fleet.machine_number(machine.name))
         return [(m, Notice.load(m.folder.notice)) for m in machines if m.record.spec.pool]

@@ -17,7 +17,7 @@ from cloudtwin.nodes.bring_up import admin_client
 from cloudtwin.nodes.control_plane import registry
 from cloudtwin.nodes.kubelet import csi_drivers
 from cloudtwin.nodes.layout import Layout
-from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 from cloudtwin.nodes.machine.machine import Machine
 from cloudtwin.nodes.options import TwinOptions
 from cloudtwin.nodes.records import MachineRecord
@@ -58,7 +58,7 @@ def ensure_control_plane(
     twin = Twin(Layout(state), options)
     if not twin.status().api_ready:
         twin.up([], progress or Silent())
-    registry.ensure(twin.layout, Tree.here(), progress or Silent())
+    registry.ensure(twin.layout, CgroupHierarchies.here(), progress or Silent())
     daemon.start(state)
     settings = files.read_json(twin.layout.settings) or {}
     ca = (twin.layout.pki / "ca.crt").read_bytes()
@@ -102,9 +102,9 @@ def _machines(twin: Twin, pool: str) -> tuple[list[MachineRecord], list[str]]:
 
     It is cheaper than `Twin.status`, because `wait` calls it several times per second.
     """
-    layout, tree = twin.layout, Tree.here()
+    layout, cgroups = twin.layout, CgroupHierarchies.here()
     pool_machines = [
-        Machine(layout, tree, r) for r in records.all_of(layout) if r.spec.pool == pool
+        Machine(layout, cgroups, r) for r in records.all_of(layout) if r.spec.pool == pool
     ]
     nodes: dict[str, dict[str, Any]] = {}
     with contextlib.suppress(ApiError, OSError):

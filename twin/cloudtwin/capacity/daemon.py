@@ -11,7 +11,7 @@ from cloudtwin import files
 from cloudtwin.nodes.control_plane import components
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux import processes
-from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 from cloudtwin.nodes.linux.processes import Process
 
 NAME = components.CAPACITY
@@ -31,10 +31,10 @@ def start(state: Path) -> None:
     layout = Layout(state)
     if find(layout):
         return
-    tree = Tree.here()
-    tree.create(layout.capacity_cgroup)
+    cgroups = CgroupHierarchies.here()
+    cgroups.create(layout.capacity_cgroup)
     command = [sys.executable, "-P", "-m", "cloudtwin.capacity", "--state", str(state)]
-    command_in_cgroup = [*tree.command_prefix(layout.capacity_cgroup), *command]
+    command_in_cgroup = [*cgroups.command_prefix(layout.capacity_cgroup), *command]
     # Only the variables that the toolchain needs: no credentials in a process that runs for days.
     inherited = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
     python_path = {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}

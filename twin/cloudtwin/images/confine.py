@@ -1,4 +1,4 @@
-"""Execution of a program such that none of its mounts and processes outlives it, or this process.
+"""Execution of programs whose mounts and processes end with them, and with this process.
 
 A debootstrap or a buildah that is killed leaves /proc and /dev of the host mounted in a folder that is removed
 later. The program therefore runs in new mount and PID namespaces. When this process ends, the kernel kills the

@@ -138,6 +138,7 @@ def _import(process: subprocess.Popen[bytes], source: ImportSource) -> None:
             raise AssertionError("Popen was called with pipes")
         with suppress(BrokenPipeError):  # ctr has ended; its message is read below
             oci_layout.write_archive(source.path, source.reference, ctr.stdin, blob_names)
+        with suppress(BrokenPipeError):  # closing flushes the rest, which also fails
             ctr.stdin.close()
         message = ctr.stderr.read().decode(errors="replace")
     if ctr.returncode:

@@ -107,7 +107,7 @@ def read(source: Path) -> list[Image]:
     try:
         index = json.loads(_read_index(source))
         return [_image_of(descriptor, source) for descriptor in index["manifests"]]
-    except (OSError, KeyError, ValueError, tarfile.TarError) as error:
+    except (OSError, KeyError, ValueError, TypeError, AttributeError, tarfile.TarError) as error:
         raise TwinError(
             f"{source} is not an OCI archive: {error}",
             "Save it as one: podman save --format oci-archive, skopeo copy ... oci-archive:FILE, "

@@ -12,9 +12,10 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from http.client import HTTPException
 from pathlib import Path
 from typing import IO, Any
 
@@ -88,7 +89,10 @@ class Registry:
             RegistryError: the registry cannot be reached or refuses.
         """
         try:
-            with self._request("GET", repository, f"manifests/{reference}", PULL) as response:
+            with (
+                self._request("GET", repository, f"manifests/{reference}", PULL) as response,
+                self._connection_errors(),
+            ):
                 return f"sha256:{hashlib.sha256(response.read()).hexdigest()}"
         except RegistryError as error:
             if error.status == HTTPStatus.NOT_FOUND and error.code != "NAME_UNKNOWN":
@@ -210,11 +214,15 @@ class Registry:
             "scope": parameters.get("scope") or scope,
         }
         address = f"{parameters.get('realm', '')}?{urllib.parse.urlencode(query)}"
-        with self._send(
-            "GET", address, {}, None, self.login.basic if self.login else ""
-        ) as response:
-            token_response = json.loads(response.read())
-        return f"Bearer {token_response.get('token') or token_response.get('access_token') or ''}"
+        basic = self.login.basic if self.login else ""
+        with self._send("GET", address, {}, None, basic) as response, self._connection_errors():
+            content = response.read()
+        try:
+            document = json.loads(content)
+            token = document.get("token") or document["access_token"]
+        except (AttributeError, KeyError, ValueError):
+            raise RegistryError(f"the token service of {self.host} returned no token") from None
+        return f"Bearer {token}"
 
     def _send(
         self,
@@ -232,13 +240,24 @@ class Registry:
         data = body if isinstance(body, bytes) or body is None else _chunks(body)
         request = urllib.request.Request(address, data, all_headers, method=method)  # noqa: S310  checked above
         proxy_handlers = [urllib.request.ProxyHandler({})] if local else []
-        try:
+        with self._connection_errors():
             return urllib.request.build_opener(*proxy_handlers).open(
                 request, timeout=TIMEOUT_SECONDS
             )
+
+    @contextmanager
+    def _connection_errors(self) -> Iterator[None]:
+        """Convert the errors of a connection into a RegistryError; a response with an error status is not one.
+
+        Raises:
+            RegistryError: the registry cannot be reached, or the connection breaks.
+            urllib.error.HTTPError: the registry refuses the request.
+        """
+        try:
+            yield
         except urllib.error.HTTPError:
             raise
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException) as error:
             reason = getattr(error, "reason", None) or error
             raise RegistryError(f"the registry {self.host} cannot be reached: {reason}") from None
 

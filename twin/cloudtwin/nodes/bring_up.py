@@ -22,7 +22,7 @@ from cloudtwin.nodes.control_plane import (
 from cloudtwin.nodes.control_plane.components import KEEPER
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux import processes
-from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 from cloudtwin.nodes.linux.processes import Process
 from cloudtwin.nodes.linux.requirements import require_abilities
 from cloudtwin.nodes.machine import image_copies
@@ -63,7 +63,7 @@ def machine_tools(progress: Progress) -> dict[str, Path]:
 
 def bring_up(
     layout: Layout,
-    tree: Tree,
+    cgroups: CgroupHierarchies,
     machines: Sequence[MachineSpec],
     images: Callable[[Progress], ImageStore],
     progress: Progress,
@@ -81,13 +81,13 @@ def bring_up(
     prepare_folder(layout)
     certificates.write(layout)
     with progress.step("Starting the control plane") as step:
-        start_control_plane(layout, tree, programs)
+        start_control_plane(layout, cgroups, programs)
         wait_ready(layout, step)
         kubelet_certificates.allow(admin_client(layout))
     if machines or records.all_of(layout):
         image_copies.keep(store, layout)
         assigned = records.assign_slots(layout, machines, programs, store.key)
-        start_machines(layout, tree, assigned, progress)
+        start_machines(layout, cgroups, assigned, progress)
         _report_older_images(layout, store.key, progress)
 
 
@@ -102,7 +102,7 @@ def _report_older_images(layout: Layout, key: str, progress: Progress) -> None:
 
 def start_machines(
     layout: Layout,
-    tree: Tree,
+    cgroups: CgroupHierarchies,
     requested: Sequence[MachineRecord],
     progress: Progress,
 ) -> None:
@@ -111,7 +111,7 @@ def start_machines(
     Raises:
         TwinError: a machine did not start, or its Node is not Ready in time.
     """
-    machines = [Machine(layout, tree, record) for record in requested]
+    machines = [Machine(layout, cgroups, record) for record in requested]
     names = ", ".join(machine.name for machine in machines)
     with progress.step(f"Starting the machines {names}") as step:
         step.note("booting")
@@ -147,7 +147,7 @@ def wait_nodes_ready(client: KubernetesClient, machines: Sequence[Machine], step
     """Wait until each Node is Ready and offers its GPUs.
 
     Raises:
-        TwinError: a Node is not Ready in time; the message names the logs.
+        TwinError: a machine ended, or a Node is not Ready in time; the message names the logs.
     """
     deadline, waiting_machines, names = time.monotonic() + NODE_SECONDS, list(machines), ""
     while True:
@@ -159,6 +159,8 @@ def wait_nodes_ready(client: KubernetesClient, machines: Sequence[Machine], step
         ]
         if not waiting_machines:
             return
+        if ended := [machine for machine in waiting_machines if machine.process is None]:
+            raise _ended_error(ended[0])
         previous_names, names = names, ", ".join(machine.name for machine in waiting_machines)
         if names != previous_names:
             step.note(f"waiting for {names}")
@@ -168,6 +170,13 @@ def wait_nodes_ready(client: KubernetesClient, machines: Sequence[Machine], step
                 f"Not Ready after {NODE_SECONDS:.0f} s: {names}.", f"Their logs are in:\n{logs}"
             )
         time.sleep(READY_POLL_SECONDS)
+
+
+def _ended_error(machine: Machine) -> TwinError:
+    return TwinError(
+        f"The machine {machine.name!r} ended while starting. Last lines of its log:\n{_tail(machine.folder.log)}",
+        f"The whole log is {machine.folder.log}. Run `up` again to boot it.",
+    )
 
 
 def prepare_folder(layout: Layout) -> None:
@@ -180,23 +189,27 @@ def prepare_folder(layout: Layout) -> None:
     layout.machines.mkdir(exist_ok=True)
 
 
-def start_control_plane(layout: Layout, tree: Tree, programs: dict[str, Path]) -> None:
+def start_control_plane(
+    layout: Layout, cgroups: CgroupHierarchies, programs: dict[str, Path]
+) -> None:
     """Start the keeper and each of the four programs that does not run."""
-    tree.create(layout.control_plane_cgroup)
-    _end_strays(layout, tree)
+    cgroups.create(layout.control_plane_cgroup)
+    _end_strays(layout, cgroups)
     if not components.running_components(layout)[KEEPER]:
-        _start_keeper(layout, tree)
+        _start_keeper(layout, cgroups)
     server = f"https://127.0.0.1:{_settings(layout)['port']}"
     admin = certificates.load(layout, "admin")
     certificates.write_kubeconfig(layout, layout.kubeconfig, admin, server)
-    startup.start_missing(layout, programs, tree)
+    startup.start_missing(layout, programs, cgroups)
 
 
-def _end_strays(layout: Layout, tree: Tree) -> None:
+def _end_strays(layout: Layout, cgroups: CgroupHierarchies) -> None:
     """End processes of the control plane without a record: their `up` was killed before it wrote the record."""
-    recorded_processes = (processes.load(layout.process(name)) for name in components.COMPONENTS)
+    # The registry has a record too; it is of no use when no component holds the network that it is in.
+    paths = layout.control_plane.glob("*.json") if components.holder(layout) else ()
+    recorded_processes = (processes.load(path) for path in paths)
     recorded_pids = {process.pid for process in recorded_processes if process and process.alive}
-    for pid in tree.processes(layout.control_plane_cgroup) - recorded_pids:
+    for pid in cgroups.processes(layout.control_plane_cgroup) - recorded_pids:
         if stray := Process.of(pid):
             stray.kill()
             stray.wait_gone(STRAY_SECONDS)
@@ -236,19 +249,19 @@ def _has_default_account(client: KubernetesClient) -> bool:
     return True
 
 
-def _start_keeper(layout: Layout, tree: Tree) -> None:
+def _start_keeper(layout: Layout, cgroups: CgroupHierarchies) -> None:
     previous = processes.load(layout.process(KEEPER))
     command = [sys.executable, "-m", "cloudtwin.nodes.control_plane.keeper", str(layout.state)]
-    command_in_cgroup = [*tree.command_prefix(layout.control_plane_cgroup), *command]
+    command_in_cgroup = [*cgroups.command_prefix(layout.control_plane_cgroup), *command]
     process = processes.start(command_in_cgroup, layout.log(KEEPER))
 
     def has_reported() -> bool:
         current = processes.load(layout.process(KEEPER))
         return current is not None and current != previous
 
-    if not processes.wait_until(lambda: has_reported() or not process.alive, KEEPER_SECONDS):
+    in_time = processes.wait_until(lambda: has_reported() or not process.alive, KEEPER_SECONDS)
+    if not in_time or not process.alive:
         process.kill()
-    if not process.alive:
         raise _not_ready_error(layout, [KEEPER])
 
 
@@ -256,13 +269,13 @@ def _settings(layout: Layout) -> dict[str, int]:
     return files.read_json(layout.settings) or {}
 
 
-def _not_ready_error(layout: Layout, dead_components: Sequence[str]) -> TwinError:
-    if not dead_components:
+def _not_ready_error(layout: Layout, failed_components: Sequence[str]) -> TwinError:
+    if not failed_components:
         problem = f"The API server was not ready after {READY_SECONDS:.0f} s."
         return TwinError(problem, f"Its log: {layout.log(components.API_SERVER)}")
-    logs = "\n".join(_tail(layout.log(name)) for name in dead_components)
+    logs = "\n".join(_tail(layout.log(name)) for name in failed_components)
     return TwinError(
-        f"The control plane's {', '.join(dead_components)} ended while starting. Last lines of the log:\n{logs}",
+        f"The control plane's {', '.join(failed_components)} did not start. Last lines of the log:\n{logs}",
         f"The whole log is in {layout.control_plane}. Run `up` again to start it.",
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from cloudtwin.nodes.control_plane.components import KEEPER
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux import mounts, processes
-from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 from cloudtwin.nodes.model import Leftover, RunningTwin
 from cloudtwin.paths import NAME_VARIABLE, STATE_VARIABLE, state_root
 
@@ -27,8 +27,8 @@ def leftovers(command: Callable[[Path], str] = down_command) -> list[Leftover]:
     Args:
         command: returns the shell command that takes down the twin of a state folder.
     """
-    tree, root = Tree.here(), state_root()
-    running_folders = set(running_twins(tree))
+    cgroups, root = CgroupHierarchies.here(), state_root()
+    running_folders = set(running_twins(cgroups))
     folders = [folder for folder in sorted(root.glob("*")) if folder.is_dir()]
     result = [
         Leftover("state", str(folder), command(folder))
@@ -36,9 +36,9 @@ def leftovers(command: Callable[[Path], str] = down_command) -> list[Leftover]:
         if folder not in running_folders
     ]
     identities = {Layout(folder).identity for folder in running_folders}
-    for name in sorted(tree.twin_names() - identities):
-        result += [_process(pid) for pid in sorted(tree.processes(name))]
-        result.append(_cgroup(name, tree))
+    for name in sorted(cgroups.twin_names() - identities):
+        result += [_process(pid) for pid in sorted(cgroups.processes(name))]
+        result.append(_cgroup(name, cgroups))
     for target in mounts.mount_points_below(root):
         if not any(target.is_relative_to(folder) for folder in running_folders):
             result.append(Leftover("mount", str(target), f"umount --lazy {target}"))
@@ -51,31 +51,31 @@ def twins(command: Callable[[Path], str] = down_command) -> list[RunningTwin]:
     Args:
         command: returns the shell command that takes down the twin of a state folder.
     """
-    tree = Tree.here()
+    cgroups = CgroupHierarchies.here()
     unsorted_twins = [
-        _running_twin(folder, tree, command(folder)) for folder in running_twins(tree)
+        _running_twin(folder, cgroups, command(folder)) for folder in running_twins(cgroups)
     ]
     return sorted(unsorted_twins, key=lambda twin: (-twin.age_seconds, twin.state))
 
 
-def _running_twin(folder: Path, tree: Tree, command: str) -> RunningTwin:
+def _running_twin(folder: Path, cgroups: CgroupHierarchies, command: str) -> RunningTwin:
     layout = Layout(folder)
     keeper = processes.load(layout.process(KEEPER))
     started_seconds = keeper.started / os.sysconf("SC_CLK_TCK") if keeper else 0.0
     prefix = Path(layout.machine_cgroup("")).name
     machines = {
         child.name.removeprefix(prefix)
-        for cgroup in tree.folders(layout.identity)
+        for cgroup in cgroups.folders(layout.identity)
         for child in cgroup.glob(f"{prefix}*")
     }
     age = int(time.clock_gettime(time.CLOCK_BOOTTIME) - started_seconds)
     return RunningTwin(str(folder), age, tuple(sorted(machines)), command)
 
 
-def running_twins(tree: Tree) -> Iterator[Path]:
+def running_twins(cgroups: CgroupHierarchies) -> Iterator[Path]:
     """Yield the state folders of the running twins. A twin runs if its folder has the record of a live keeper."""
-    for name in tree.twin_names():
-        for pid in tree.processes(f"{name}/{Layout.CONTROL_PLANE}"):
+    for name in cgroups.twin_names():
+        for pid in cgroups.processes(f"{name}/{Layout.CONTROL_PLANE}"):
             state = state_of_keeper(_command_line(pid))
             if state and Layout(state).identity == name:
                 keeper = processes.load(Layout(state).process(KEEPER))
@@ -101,6 +101,6 @@ def _process(pid: int) -> Leftover:
     return Leftover("process", f"{pid} {' '.join(_command_line(pid))[:120]}", f"kill -9 {pid}")
 
 
-def _cgroup(name: str, tree: Tree) -> Leftover:
-    folders = " ".join(str(folder) for folder in tree.folders(name) if folder.exists())
+def _cgroup(name: str, cgroups: CgroupHierarchies) -> Leftover:
+    folders = " ".join(str(folder) for folder in cgroups.folders(name) if folder.exists())
     return Leftover("cgroup", name, f"find {folders} -depth -type d -exec rmdir {{}} ';'")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from cloudtwin.images import ImageStore
 from cloudtwin.nodes import bring_up, lock, records
 from cloudtwin.nodes.layout import Layout
-from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 from cloudtwin.nodes.machine import image_copies
 from cloudtwin.nodes.machine.machine import Machine
 from cloudtwin.nodes.model import MachineSpec
@@ -20,7 +20,7 @@ SLOT_SECONDS = 60.0  # another command may be copying images
 
 def launch(
     layout: Layout,
-    tree: Tree,
+    cgroups: CgroupHierarchies,
     specs: Sequence[MachineSpec],
     images: Callable[[Progress], ImageStore],
     progress: Progress,
@@ -40,6 +40,6 @@ def launch(
         new_records = [record for record in assigned if record.spec.name in names]
         for record in new_records:  # the record reserves the slot
             record.save(layout.machine(record.spec.name).record)
-    machines = [Machine(layout, tree, record) for record in new_records]
+    machines = [Machine(layout, cgroups, record) for record in new_records]
     with progress.step(f"Booting {', '.join(machine.name for machine in machines)}"):
         bring_up.boot_machines(layout, machines)

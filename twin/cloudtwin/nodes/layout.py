@@ -5,6 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+# Names of files that a twin and a machine exchange: in the account, in the configuration, and on the disk.
+VOLUMES, DRIVERS = "volumes.json", "drivers.json"
+NOTICE = "notice.json"
+ACKNOWLEDGEMENT = "lib/cloudtwin/acknowledged.json"
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -97,12 +102,12 @@ class Layout:
     @property
     def volumes(self) -> Path:
         """File systems of the account, and the identities that may mount them."""
-        return self.cloud / "volumes.json"
+        return self.cloud / VOLUMES
 
     @property
     def drivers(self) -> Path:
         """Storage drivers of the cluster."""
-        return self.cloud / "drivers.json"
+        return self.cloud / DRIVERS
 
     @property
     def registry(self) -> Path:
@@ -176,12 +181,12 @@ class MachineLayout:
     @property
     def notice(self) -> Path:
         """The cloud's termination notice; in the configuration, so that a machine that boots again has none."""
-        return self.config / "notice.json"
+        return self.config / NOTICE
 
     @property
     def acknowledgement(self) -> Path:
         """File that the machine writes when a program on it acknowledges the notice."""
-        return self.disk / "lib" / "cloudtwin" / "acknowledged.json"
+        return self.disk / ACKNOWLEDGEMENT
 
     @property
     def lock(self) -> Path:

@@ -90,7 +90,7 @@ class MachineSpec:
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> "MachineSpec":
-        """Return the spec that a JSON object describes; missing fields get their defaults.
+        """Return the spec that a JSON object describes; all fields but name, role and gpus may be missing.
 
         Raises:
             KeyError, TypeError, ValueError: the object does not describe a spec.

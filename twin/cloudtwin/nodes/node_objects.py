@@ -61,7 +61,7 @@ def warn(client: KubernetesClient, name: str, reason: str, message: str) -> None
         "involvedObject": {"kind": "Node", "name": name, "uid": name},
         "type": "Warning",
         "reason": reason,
-        "message": message[:MAX_EVENT_MESSAGE],
+        "message": message.encode()[:MAX_EVENT_MESSAGE].decode(errors="ignore"),
         "source": {"component": "cloudtwin", "host": name},
         "firstTimestamp": now,
         "lastTimestamp": now,

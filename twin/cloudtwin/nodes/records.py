@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from cloudtwin import files
@@ -101,7 +101,10 @@ def refuse_contradictions(layout: Layout, requested: Sequence[MachineSpec]) -> N
         if any(spec.name == other.name for other in requested[:index]):
             problems.append(f"{spec.name!r} is requested twice")
         if (existing := specs.get(spec.name)) and existing != spec:
-            problems.append(f"{spec.name!r} exists as {existing.role} with {existing.gpus} GPU(s)")
+            problems.append(
+                f"{spec.name!r} exists as {existing.role} with {existing.gpus} GPU(s);"
+                f" the request differs in {', '.join(_differences(existing, spec))}"
+            )
     if len(specs | {spec.name: spec for spec in requested}) > MAX_MACHINES:
         problems.append(f"more than {MAX_MACHINES} machines: the twin has no more addresses")
     if problems:
@@ -110,6 +113,11 @@ def refuse_contradictions(layout: Layout, requested: Sequence[MachineSpec]) -> N
             f"These machines cannot be created:\n{lines}",
             "Change the request, or remove the existing machine first.",
         )
+
+
+def _differences(existing: MachineSpec, requested: MachineSpec) -> list[str]:
+    names = (field.name for field in fields(MachineSpec))
+    return [name for name in names if getattr(existing, name) != getattr(requested, name)]
 
 
 def assign_slots(

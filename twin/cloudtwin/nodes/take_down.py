@@ -9,11 +9,11 @@ from pathlib import Path
 from cloudtwin.errors import TwinError
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux import mounts, processes, syscalls
-from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 from cloudtwin.progress import Progress
 
 
-def take_down(layout: Layout, tree: Tree, progress: Progress) -> None:
+def take_down(layout: Layout, cgroups: CgroupHierarchies, progress: Progress) -> None:
     """Remove everything of a twin. The caller holds the lock, whose file is removed too.
 
     Raises:
@@ -28,7 +28,7 @@ def take_down(layout: Layout, tree: Tree, progress: Progress) -> None:
             failures.append(f"  {description}: {error}")
 
     with progress.step(f"Taking down the twin {layout.name!r}"):
-        attempt("its processes and cgroups", lambda: tree.kill(layout.identity))
+        attempt("its processes and cgroups", lambda: cgroups.kill(layout.identity))
         for record in [
             *layout.control_plane.glob("*.json"),
             *layout.machines.glob("*/process.json"),

@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from cloudtwin.nodes import (
 from cloudtwin.nodes.control_plane import components
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux import processes
-from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 from cloudtwin.nodes.machine import image_aliases, image_copies
 from cloudtwin.nodes.machine.machine import Machine
 from cloudtwin.nodes.metadata import notices
@@ -88,10 +89,12 @@ class Twin:
             TwinError: the host lacks a requirement, a machine is invalid, or a component does not start.
         """
         bring_up.check(self.layout, machines)
-        with self._exclusive("up", progress):
+        with self._exclusive("up", progress), api_errors():
             if self.options:
                 self.options.save(self.layout)
-            bring_up.bring_up(self.layout, Tree.here(), machines, self.images, progress)
+            bring_up.bring_up(
+                self.layout, CgroupHierarchies.here(), machines, self.images, progress
+            )
 
     def images(self, progress: Progress) -> ImageStore:
         """Return the twin's images, built from their current sources."""
@@ -103,7 +106,7 @@ class Twin:
         if daemon := processes.load(self.layout.process(components.CAPACITY)):
             daemon.kill()  # first, otherwise it starts machines while they are removed
         with self._exclusive("down", progress):
-            take_down.take_down(self.layout, Tree.here(), progress)
+            take_down.take_down(self.layout, CgroupHierarchies.here(), progress)
 
     def status(self) -> TwinStatus:
         """Return the state of the twin; works in any state.
@@ -121,7 +124,7 @@ class Twin:
             components=components.running_components(self.layout),
             machines=tuple(
                 machine.status(nodes.get(machine.name))
-                for machine in _machines(self.layout, Tree.here())
+                for machine in _machines(self.layout, CgroupHierarchies.here())
             ),
         )
 
@@ -131,12 +134,16 @@ class Twin:
         It gets the images of the other machines. Only `up` builds newer images.
         """
         bring_up.check(self._running_layout, [spec])
-        with self._exclusive(f"add {spec.name}", progress):
+        with self._exclusive(f"add {spec.name}", progress), api_errors():
             if all(spec.name != record.spec.name for record in records.all_of(self.layout)):
                 self._note("add", spec.name)
             images = image_copies.newest_copy(self.layout)
             bring_up.bring_up(
-                self.layout, Tree.here(), [spec], lambda p: images or self.images(p), progress
+                self.layout,
+                CgroupHierarchies.here(),
+                [spec],
+                lambda p: images or self.images(p),
+                progress,
             )
 
     def launch(self, specs: Sequence[MachineSpec], progress: Progress) -> None:
@@ -145,10 +152,10 @@ class Twin:
         Raises:
             TwinError: another command holds the twin's lock for too long, or a machine does not start.
         """
-        with self._held("launch", LAUNCH_SECONDS):
+        with self._held("launch", LAUNCH_SECONDS), api_errors():
             for spec in specs:
                 self._note("add", spec.name)
-            launch.launch(self.layout, Tree.here(), specs, self.images, progress)
+            launch.launch(self.layout, CgroupHierarchies.here(), specs, self.images, progress)
 
     def remove(self, name: str) -> None:
         """Remove a machine and its Node; call `drain` first to let its pods end in order."""
@@ -255,7 +262,7 @@ class Twin:
         with self._held("alias images"):
             pids = {
                 machine.name: machine.process.pid
-                for machine in _machines(self.layout, Tree.here())
+                for machine in _machines(self.layout, CgroupHierarchies.here())
                 if machine.power is Power.RUNNING and machine.process
             }
             image_aliases.add(self.layout, aliases, pids)
@@ -271,7 +278,7 @@ class Twin:
                 return
             self._note("return", name)
             bring_up.start_machines(
-                self.layout, machine.tree, [machine.record], progress or Silent()
+                self.layout, machine.cgroups, [machine.record], progress or Silent()
             )
             node_objects.set_schedulable(self._client, name, schedulable=True)
 
@@ -302,10 +309,16 @@ class Twin:
         return notice
 
     def _remove(self, machine: Machine, kind: str) -> None:
-        self._note(kind, machine.name)
-        machine.remove()
+        """Remove a machine and its Node; the record is last, so that a removal can be repeated if it fails."""
+        was_gone = machine.power is Power.GONE
+        if not was_gone:
+            self._note(kind, machine.name)
+        machine.halt()
         with api_errors():
             node_objects.delete(self._client, machine.name)
+        if was_gone:  # only now: the capacity daemon repeats the deletion until it succeeds
+            self._note(kind, machine.name)
+        machine.remove()
 
     @contextlib.contextmanager
     def _exclusive(self, command: str, progress: Progress) -> Iterator[None]:
@@ -341,7 +354,9 @@ class Twin:
                 yield machine
 
     def _find(self, name: str) -> Machine:
-        machines = {machine.name: machine for machine in _machines(self.layout, Tree.here())}
+        machines = {
+            machine.name: machine for machine in _machines(self.layout, CgroupHierarchies.here())
+        }
         if name in machines:
             return machines[name]
         suggestions = difflib.get_close_matches(name, machines, n=3, cutoff=0.4) or list(machines)
@@ -356,7 +371,7 @@ class Twin:
 
 @contextlib.contextmanager
 def api_errors() -> Iterator[None]:
-    """Convert errors of the API server into errors for users.
+    """Convert errors of the API server into errors for users; others, such as a full disk, propagate.
 
     Raises:
         TwinError: the server refused a request or does not respond.
@@ -365,14 +380,14 @@ def api_errors() -> Iterator[None]:
         yield
     except ApiError as error:
         raise TwinError(f"The API server refused: {error.message}") from error
-    except OSError as error:
+    except (ConnectionError, TimeoutError, ssl.SSLError) as error:
         raise TwinError(
             f"The API server does not respond: {error}", "`up` repairs the twin."
         ) from error
 
 
-def _machines(layout: Layout, tree: Tree) -> list[Machine]:
-    return [Machine(layout, tree, record) for record in records.all_of(layout)]
+def _machines(layout: Layout, cgroups: CgroupHierarchies) -> list[Machine]:
+    return [Machine(layout, cgroups, record) for record in records.all_of(layout)]
 
 
 def _require(machine: Machine, powers: frozenset[Power] | set[Power], participle: str) -> None:

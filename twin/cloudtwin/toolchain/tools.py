@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
+from cloudtwin.errors import TwinError
 from cloudtwin.paths import cache_directory
 from cloudtwin.progress import Progress
 from cloudtwin.toolchain import cache, gobuild
@@ -67,6 +68,17 @@ def on_path(name: str) -> Path | None:
     return Path(program) if fits else None
 
 
+def built(name: str) -> Path | None:
+    """Return the path of this program if it is built from the current sources, else None."""
+    module = PROGRAMS[name]
+    try:
+        key = module_key(module, gobuild.find_go().version)
+    except TwinError:
+        return None
+    path = _builds_folder() / f"{module.name}-{key}" / name
+    return path if path.exists() else None
+
+
 def module_key(module: Module, go_version: str) -> str:
     """Return the cache key of a module's build: Go version, settings, flags and sources."""
     sources = [
@@ -81,13 +93,17 @@ def _ensure_modules(modules: list[Module], progress: Progress) -> dict[str, Path
     if not modules:
         return {}
     go = gobuild.find_go()
-    folder = cache_directory() / "toolchain"
-    return {module.name: _ensure_module(module, go, folder, progress) for module in modules}
+    return {module.name: _ensure_module(module, go, progress) for module in modules}
 
 
-def _ensure_module(module: Module, go: gobuild.Go, folder: Path, progress: Progress) -> Path:
+def _ensure_module(module: Module, go: gobuild.Go, progress: Progress) -> Path:
     make = partial(_make, module, go, progress)
-    return cache.ensure(folder, module.name, module_key(module, go.version), progress, make)
+    key = module_key(module, go.version)
+    return cache.ensure(_builds_folder(), module.name, key, progress, make)
+
+
+def _builds_folder() -> Path:
+    return cache_directory() / "toolchain"
 
 
 def _make(module: Module, go: gobuild.Go, progress: Progress, staging: Path) -> None:

@@ -14,7 +14,7 @@ from cloudtwin.capacity.scaler import Scaler
 from cloudtwin.kubernetes_api import KubernetesClient
 from cloudtwin.nodes import Twin
 from cloudtwin.nodes.layout import Layout
-from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 from cloudtwin.nodes.machine.machine import Machine
 from cloudtwin.nodes.metadata.notices import Notice
 from cloudtwin.nodes.records import MachineRecord
@@ -33,7 +33,7 @@ def pool_daemon(tmp_path: Path) -> Daemon:
 
 def machine(pool_daemon: Daemon, pool: Pool, name: str = "spot-0") -> Machine:
     record = MachineRecord(pool.machine(name), 1, {}, "images")
-    return Machine(pool_daemon.twin.layout, Tree(pool_daemon.twin.state, 1), record)
+    return Machine(pool_daemon.twin.layout, CgroupHierarchies(pool_daemon.twin.state, 1), record)
 
 
 def desired_size(pool_daemon: Daemon) -> int:

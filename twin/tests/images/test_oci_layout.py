@@ -103,7 +103,14 @@ def test_an_archive_of_the_user_is_named_by_its_annotations_or_its_file(
 
 
 @pytest.mark.parametrize(
-    "files", [{"manifest.json": b"[]"}, {"index.json": b"{}"}, {"index.json": b"not JSON"}]
+    "files",
+    [
+        {"manifest.json": b"[]"},
+        {"index.json": b"{}"},
+        {"index.json": b"[]"},
+        {"index.json": b'{"manifests": ["sha256:0"]}'},
+        {"index.json": b"not JSON"},
+    ],
 )
 def test_a_tar_that_is_not_an_oci_archive_is_refused_with_a_fix(
     tmp_path: Path, files: dict[str, bytes]

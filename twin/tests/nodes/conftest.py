@@ -11,7 +11,7 @@ import pytest
 from cloudtwin.kubernetes_api import KubernetesClient
 from cloudtwin.nodes import Twin, leftovers
 from cloudtwin.nodes.bring_up import admin_client
-from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 from cloudtwin.progress import Lines
 
 from twin.tests import waiting
@@ -49,8 +49,8 @@ def wait_until(condition: Callable[[], object], seconds: float, description: str
 
 def kill_everything(twin: Twin) -> None:
     """Send SIGKILL to every process of the twin."""
-    tree = Tree.here()
-    while pids := tree.processes(twin.layout.identity):
+    cgroups = CgroupHierarchies.here()
+    while pids := cgroups.processes(twin.layout.identity):
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):  # it ended with its machine
                 os.kill(pid, signal.SIGKILL)

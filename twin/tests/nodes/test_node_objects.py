@@ -171,3 +171,11 @@ def test_a_pod_that_was_already_deleted_is_not_an_error(status: int) -> None:
 def test_a_refused_deletion_of_a_pod_is_an_error() -> None:
     with pytest.raises(ApiError):
         node_objects.delete(RecordingClient([pod()], ApiError(403, "no", {})), "gpu-0")
+
+
+def test_the_message_of_a_warning_is_cut_to_the_limit_in_bytes() -> None:
+    api = RecordingClient([])
+
+    node_objects.warn(api, "gpu-0", "ImageAliasFailed", "é" * 1000)
+
+    assert api.requests[-1][2]["message"] == "é" * 512

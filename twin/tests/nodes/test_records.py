@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,12 @@ def test_the_error_lists_every_contradiction(layout: Layout) -> None:
     with pytest.raises(TwinError) as error:
         records.refuse_contradictions(layout, specs)
 
-    for part in ("'gpu-0' exists as gpu with 1", "'Big_One'", "99 GPUs", "'x' is requested twice"):
+    for part in (
+        "'gpu-0' exists as gpu with 1 GPU(s); the request differs in gpus",
+        "'Big_One'",
+        "99 GPUs",
+        "'x' is requested twice",
+    ):
         assert part in error.value.problem
 
 
@@ -86,3 +92,11 @@ def test_an_unchanged_machine_is_not_a_contradiction(layout: Layout) -> None:
     save_record(layout, gpu("gpu-0"), 1)
 
     records.refuse_contradictions(layout, [gpu("gpu-0")])
+
+
+def test_the_error_names_the_fields_in_which_an_existing_machine_differs(layout: Layout) -> None:
+    save_record(layout, gpu("gpu-0"), 1)
+    changed = replace(gpu("gpu-0"), labels={"a": "b"}, zone="us-east-1a")
+
+    with pytest.raises(TwinError, match="the request differs in labels, zone"):
+        records.refuse_contradictions(layout, [changed])

@@ -16,7 +16,7 @@ from cloudtwin.nodes.control_plane.components import holder
 from cloudtwin.nodes.control_plane.startup import start_component
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux import processes
-from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 from cloudtwin.nodes.network import addressing, links
 from cloudtwin.progress import Progress, Step
 from cloudtwin.toolchain import ensure_tools
@@ -27,11 +27,11 @@ MIN_SHARED_BYTES = 1 << 20
 REGISTRY_START_SECONDS = 90.0  # limit on a busy host; typically 0.1
 
 
-def ensure(layout: Layout, tree: Tree, progress: Progress) -> None:
+def ensure(layout: Layout, cgroups: CgroupHierarchies, progress: Progress) -> None:
     """Start the registry unless it runs. The control plane must be running.
 
     Raises:
-        TwinError: it cannot be built, or does not respond in time.
+        TwinError: it cannot be built, ends, or does not respond in time.
     """
     running = processes.load(layout.process(NAME))
     if running and running.alive:
@@ -54,10 +54,11 @@ def ensure(layout: Layout, tree: Tree, progress: Progress) -> None:
         f"-data={layout.registry / 'images'}",
         f"-rules={rules}",
     ]
-    process = start_component(layout, NAME, command, tree)
-    if not processes.wait_until(
-        lambda: _responds(layout) or not process.alive, REGISTRY_START_SECONDS
-    ):
+    process = start_component(layout, NAME, command, cgroups)
+    processes.wait_until(lambda: _responds(layout) or not process.alive, REGISTRY_START_SECONDS)
+    # If another command starts the registry at the same time, this process ends and the other one responds.
+    if not _responds(layout):
+        process.kill()  # otherwise the next command would consider it running
         raise TwinError("The twin's registry does not respond.", f"Its log: {layout.log(NAME)}")
 
 

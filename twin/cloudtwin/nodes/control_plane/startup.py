@@ -13,7 +13,7 @@ from cloudtwin.nodes.control_plane.components import (
 )
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux import processes
-from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 from cloudtwin.nodes.linux.processes import Process
 from cloudtwin.nodes.network import addressing, links
 
@@ -33,7 +33,7 @@ UNUSED_CONTROLLERS = (
 )  # fmt: skip
 
 
-def start_missing(layout: Layout, tools: Mapping[str, Path], tree: Tree) -> None:
+def start_missing(layout: Layout, tools: Mapping[str, Path], cgroups: CgroupHierarchies) -> None:
     """Start each of the four programs that does not run. The keeper must be running."""
     keeper = holder(layout)
     if keeper is None:
@@ -49,12 +49,14 @@ def start_missing(layout: Layout, tools: Mapping[str, Path], tree: Tree) -> None
     for component, arguments in commands.items():
         if not running[component]:
             command = [*enter, str(tools[component]), *arguments]
-            start_component(layout, component, command, tree)
+            start_component(layout, component, command, cgroups)
 
 
-def start_component(layout: Layout, component: str, command: Sequence[str], tree: Tree) -> Process:
+def start_component(
+    layout: Layout, component: str, command: Sequence[str], cgroups: CgroupHierarchies
+) -> Process:
     """Start one process of the control plane, in the twin's cgroup."""
-    command_in_cgroup = [*tree.command_prefix(layout.control_plane_cgroup), *command]
+    command_in_cgroup = [*cgroups.command_prefix(layout.control_plane_cgroup), *command]
     process = processes.start(command_in_cgroup, layout.log(component), GO_ENVIRONMENT)
     process.save(layout.process(component))
     return process

@@ -20,6 +20,7 @@ from cloudtwin.nodes.kubelet import csi_drivers, volume_access
 from cloudtwin.nodes.kubelet.grpc_server import Methods, handler, listening
 from cloudtwin.nodes.kubelet.messages import BOOL, STRING, Messages
 from cloudtwin.nodes.kubelet.volume_access import Refusal
+from cloudtwin.nodes.layout import VOLUMES
 from cloudtwin.nodes.linux import mounts, syscalls
 
 FOLDER = Path("/var/lib/kubelet")  # the kubelet's own constant
@@ -115,7 +116,7 @@ class CsiPlugin:
         attributes = {pair.key: pair.value for pair in request.volume_context}
         audience = csi_drivers.AUDIENCE if self.driver == csi_drivers.BLOB else ""
         try:
-            volumes = files.read_json(self._account / "volumes.json") or {}
+            volumes = files.read_json(self._account / VOLUMES) or {}
         except DamagedFileError as error:
             refuse(context, grpc.StatusCode.INTERNAL, f"{self.driver}: {error}")
         decision = volume_access.decide(volumes, request.volume_id, attributes, audience)

@@ -3,7 +3,7 @@
 The cgroup of a machine accounts for its containers, and the machine can be frozen as a whole. The cgroup of a twin
 identifies all of its processes, even if their records are lost.
 
-Version 1 has one tree for each controller, version 2 a single one. Version 2 has not been measured.
+Version 1 has one hierarchy for each controller, version 2 a single one. Version 2 has not been measured.
 """
 
 import contextlib
@@ -28,8 +28,8 @@ EMPTY_SECONDS = 60.0  # limit on a busy host; typically 0.1
 
 
 @dataclass(frozen=True)
-class Tree:
-    """The cgroups of this host.
+class CgroupHierarchies:
+    """The cgroup hierarchies of this host.
 
     Attributes:
         root: their mount point.
@@ -42,8 +42,8 @@ class Tree:
     controllers: tuple[str, ...] = ()
 
     @classmethod
-    def here(cls, root: Path = ROOT) -> "Tree":
-        """Return the cgroups of this host; a hybrid of both versions counts as version 1."""
+    def here(cls, root: Path = ROOT) -> "CgroupHierarchies":
+        """Return the hierarchies of this host; a hybrid of both versions counts as version 1."""
         if (root / "cgroup.controllers").exists():
             return cls(root, 2)
         mounted_controllers = (

@@ -1,7 +1,7 @@
 """System calls that Python 3.11 lacks: namespaces and mounts.
 
 Programs such as `unshare` and `mount` could do the same, but a machine needs thirty mounts before its first
-program can run, in an exact order with namespaces and forks.
+program can run, in an exact order with namespaces and forks. The functions raise an OSError that names the call.
 """
 
 import ctypes
@@ -55,13 +55,17 @@ def enter(namespace_file: Path, kind: Namespace) -> None:
 
 
 def mount(
-    source: str | Path, target: Path, kind: str = "", flags: Mount = Mount.NONE, options: str = ""
+    source: str | Path,
+    target: Path,
+    fs_type: str = "",
+    flags: Mount = Mount.NONE,
+    options: str = "",
 ) -> None:
-    """Mount `source`, of file system `kind`, at `target`."""
+    """Mount `source`, a file system of type `fs_type`, at `target`."""
     result = _libc.mount(
         os.fsencode(source),
         os.fsencode(target),
-        kind.encode() or None,
+        fs_type.encode() or None,
         ctypes.c_ulong(int(flags)),
         options.encode() or None,
     )

@@ -19,6 +19,7 @@ from cloudtwin.files import DamagedFileError
 from cloudtwin.kubernetes_api import ApiError, KubernetesClient
 from cloudtwin.nodes import node_objects
 from cloudtwin.nodes.kubelet import csi_drivers
+from cloudtwin.nodes.layout import ACKNOWLEDGEMENT, DRIVERS, NOTICE
 from cloudtwin.nodes.machine import configuration
 from cloudtwin.nodes.metadata import server
 from cloudtwin.nodes.metadata.server import MetadataService
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 DRIVER_POLL_SECONDS = 1.0
 CONFIG_FOLDER = configuration.CONFIG_FOLDER
-ACKNOWLEDGEMENT = Path("/var/lib/cloudtwin/acknowledged.json")
+DISK = Path("/var")  # mount point of the disk in a machine
 
 
 @dataclass
@@ -100,7 +101,7 @@ def without_taint(node: dict[str, Any], key: str) -> dict[str, Any] | None:
 def main() -> NoReturn:
     """Run the agent, forever."""
     facts = files.read_json(CONFIG_FOLDER / "instance.json") or {}
-    service = MetadataService(facts, CONFIG_FOLDER / "notice.json", ACKNOWLEDGEMENT)
+    service = MetadataService(facts, CONFIG_FOLDER / NOTICE, DISK / ACKNOWLEDGEMENT)
     threading.Thread(target=server.serve, args=(service,), daemon=True).start()
     if facts["gpus"]:
         threading.Thread(target=offer_devices, args=(service,), daemon=True).start()
@@ -120,7 +121,7 @@ def update_drivers(running_drivers: RunningDrivers) -> str:
     The drivers that run are then kept, and the metadata service must not end with them.
     """
     try:
-        stored_drivers = files.read_json(configuration.ACCOUNT / "drivers.json") or {}
+        stored_drivers = files.read_json(configuration.ACCOUNT / DRIVERS) or {}
     except DamagedFileError as error:
         return str(error)
     running_drivers.update(stored_drivers.get("drivers", []))

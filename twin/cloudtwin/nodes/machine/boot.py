@@ -13,7 +13,7 @@ from cloudtwin.nodes import options
 from cloudtwin.nodes.control_plane.components import holder
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux import syscalls
-from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 from cloudtwin.nodes.linux.processes import Process
 from cloudtwin.nodes.linux.syscalls import Namespace
 from cloudtwin.nodes.machine import image_aliases, init
@@ -25,12 +25,12 @@ OTHER_NAMESPACES = Namespace.CGROUP | Namespace.UTS | Namespace.IPC | Namespace.
 
 def main(state: Path, name: str) -> None:
     """Boot a prepared machine."""
-    layout, tree = Layout(state), Tree.here()
+    layout, cgroups = Layout(state), CgroupHierarchies.here()
     machine = layout.machine(name)
     record, switch = MachineRecord.load(machine.record), holder(layout)
     if record is None or switch is None:
         sys.exit(f"machine {name!r} is not prepared, or the switch does not run")
-    tree.add(layout.machine_cgroup(name), os.getpid())
+    cgroups.add(layout.machine_cgroup(name), os.getpid())
     images = layout.images / record.images
     plan = init.BootPlan(
         record=record,
@@ -38,7 +38,7 @@ def main(state: Path, name: str) -> None:
         shared=layout.shared,
         shared_mount=options.load(layout).shared_mount,
         images=images,
-        tree=tree,
+        cgroups=cgroups,
         tools=record.tools,
         aliases=image_aliases.all_of(layout),
         cloud=layout.cloud,

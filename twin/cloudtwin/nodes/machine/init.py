@@ -18,7 +18,7 @@ from typing import NoReturn
 import cloudtwin
 from cloudtwin.nodes.layout import MachineLayout
 from cloudtwin.nodes.linux import processes
-from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 from cloudtwin.nodes.machine import (
     configuration,
     image_aliases,
@@ -48,7 +48,7 @@ class BootPlan:
         shared: the folder that all machines share, on the host.
         shared_mount: mount point of that folder in the machine.
         images: the twin's copy of the image store.
-        tree: cgroups of the host.
+        cgroups: cgroup hierarchies of the host.
         tools: paths of the machine's programs, by name.
         aliases: local image references by published ones.
         cloud: contents of the cloud account, on the host.
@@ -59,7 +59,7 @@ class BootPlan:
     shared: Path
     shared_mount: Path
     images: Path
-    tree: Tree
+    cgroups: CgroupHierarchies
     tools: Mapping[str, str]
     aliases: Mapping[str, str]
     cloud: Path
@@ -134,7 +134,7 @@ def set_up(plan: BootPlan) -> None:
     )
     account = {configuration.ACCOUNT: plan.cloud} if plan.record.spec.cloud else {}
     root_filesystem.build(folders, host_paths, {**layers, **account})
-    root_filesystem.mount_cgroups(plan.tree.version, plan.tree.controllers)
+    root_filesystem.mount_cgroups(plan.cgroups.version, plan.cgroups.controllers)
     root_filesystem.mount_private_sysctls()
     LOGS.mkdir(exist_ok=True)
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")

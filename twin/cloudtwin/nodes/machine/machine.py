@@ -16,7 +16,7 @@ from cloudtwin.nodes.control_plane import certificates, components, pki
 from cloudtwin.nodes.kubelet import csi_drivers
 from cloudtwin.nodes.layout import Layout, MachineLayout
 from cloudtwin.nodes.linux import processes
-from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 from cloudtwin.nodes.linux.processes import Process
 from cloudtwin.nodes.machine import configuration, image_copies
 from cloudtwin.nodes.machine.configuration import Host
@@ -33,7 +33,7 @@ class Machine:
     """A machine that belongs to a twin."""
 
     layout: Layout
-    tree: Tree
+    cgroups: CgroupHierarchies
     record: MachineRecord
 
     @property
@@ -57,7 +57,7 @@ class Machine:
         """State of its processes."""
         if self.process is None:
             return Power.GONE
-        return Power.FROZEN if self.tree.is_frozen(self._cgroup) else Power.RUNNING
+        return Power.FROZEN if self.cgroups.is_frozen(self._cgroup) else Power.RUNNING
 
     @property
     def connected(self) -> bool:
@@ -84,7 +84,7 @@ class Machine:
         """
         self.halt()
         self._prepare()
-        self.tree.create(self._cgroup)
+        self.cgroups.create(self._cgroup)
         command = [
             sys.executable,
             "-m",
@@ -105,7 +105,7 @@ class Machine:
             links.disconnect(switch, self.record.address)
         if process := self.process:
             process.kill()  # the kernel then ends all processes in its PID namespace
-        self.tree.kill(self._cgroup)
+        self.cgroups.kill(self._cgroup)
 
     def remove(self) -> None:
         """Stop it and remove its folder."""
@@ -121,7 +121,7 @@ class Machine:
         Raises:
             TwinError: the kernel did not finish in time.
         """
-        if not self.tree.freeze(self._cgroup, frozen=frozen):
+        if not self.cgroups.freeze(self._cgroup, frozen=frozen):
             verb = "stop" if frozen else "continue"
             raise TwinError(f"The machine {self.name!r} did not {verb}.", "Try again.")
 

@@ -1,13 +1,13 @@
-"""The root file system of a machine: the host's programs, read-only, and its own folders for changing files.
+"""The root file system of a machine: the host's programs, read-only, and writable folders of its own.
 
 With the host's `/usr`, a machine needs no image of its own and runs the host's containerd.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
+from cloudtwin.errors import TwinError
 from cloudtwin.nodes.linux import syscalls
 from cloudtwin.nodes.linux.processes import wait_until
 from cloudtwin.nodes.linux.syscalls import Mount
@@ -27,7 +27,7 @@ OWN_FOLDERS = (
 )
 # The new root is built on a tmpfs over /sys, which exists on every host and holds no files that machines need.
 NEW_ROOT = Path("/sys")
-DELEGATE_SECONDS = 2.0
+DELEGATE_SECONDS = 60.0  # limit on a busy host; typically 0.1
 # Values that the kubelet requires. Private files provide them; the host's values do not change.
 PRIVATE_SYSCTLS = {
     "kernel/panic": 10,
@@ -61,7 +61,7 @@ def build(folders: Folders, host_paths: Sequence[Path], mounts: Mapping[Path, Pa
 
     Args:
         folders: the machine's folders.
-        host_paths: host paths that are mounted read-only at their own names.
+        host_paths: host paths that are mounted read-only at the same paths.
         mounts: further read-only mounts: path in the machine -> path on the host.
     """
     syscalls.mount("none", Path("/"), flags=Mount.PRIVATE | Mount.RECURSIVE)
@@ -100,6 +100,14 @@ def mount_cgroups(version: int, controllers: Sequence[str]) -> None:
     """Mount the cgroups; in the machine's cgroup namespace its own cgroup is the root.
 
     In version 2 a cgroup with processes cannot delegate controllers: the caller moves to a leaf.
+
+    Args:
+        version: 1 or 2.
+        controllers: folders of the hierarchies of version 1; ignored in version 2.
+
+    Raises:
+        OSError: a mount fails.
+        TwinError: a controller of version 2 cannot be delegated.
     """
     top = Path("/sys/fs/cgroup")
     if version == 2:
@@ -107,15 +115,33 @@ def mount_cgroups(version: int, controllers: Sequence[str]) -> None:
         leaf = top / "init"
         leaf.mkdir()
         (leaf / "cgroup.procs").write_text("0")
-        for controller in (top / "cgroup.controllers").read_text().split():
-            # Refused until the process that booted the machine has ended: it is still in the top cgroup.
-            wait_until(partial(_try_delegate, top, controller), DELEGATE_SECONDS)
+        delegate_controllers(top)
         return
     syscalls.mount("cgroups", top, "tmpfs", options="mode=755")
     for name in controllers:
         (top / name).mkdir()
         options = "none,name=systemd" if name == "systemd" else name
         syscalls.mount("cgroup", top / name, "cgroup", options=options)
+
+
+def delegate_controllers(top: Path) -> None:
+    """Delegate all controllers of a version 2 cgroup to its children; the kubelet does not start without them.
+
+    Raises:
+        TwinError: a controller cannot be delegated.
+    """
+    refused = (top / "cgroup.controllers").read_text().split()
+
+    def all_delegated() -> bool:
+        refused[:] = [controller for controller in refused if not _try_delegate(top, controller)]
+        return not refused
+
+    # Refused until the process that booted the machine has ended: it is still in the top cgroup.
+    if not wait_until(all_delegated, DELEGATE_SECONDS):
+        raise TwinError(
+            f"The machine's cgroup did not delegate {', '.join(refused)} within {DELEGATE_SECONDS:.0f} s.",
+            "`vanish` and `return` boot the machine again.",
+        )
 
 
 def _try_delegate(top: Path, controller: str) -> bool:
@@ -154,6 +180,6 @@ def _bind(source: Path, target: Path, *, read_only: bool = False) -> None:
     syscalls.bind(source, target, read_only=read_only)
 
 
-def _mount_if_present(kind: str, target: Path, options: str) -> None:
+def _mount_if_present(fs_type: str, target: Path, options: str) -> None:
     if target.is_dir():
-        syscalls.mount(kind, target, kind, options=options)
+        syscalls.mount(fs_type, target, fs_type, options=options)

@@ -81,9 +81,7 @@ class MetadataService:
         if self.facts["cloud"] == "azure":
             # A damaged acknowledgement is none, as for the cloud; the next one replaces it.
             acknowledgement = files.read_json_if_valid(self.acknowledgement) or {}
-            started = bool(notice) and acknowledgement.get("event") == getattr(
-                notice, "event", None
-            )
+            started = notice is not None and acknowledgement.get("event") == notice.event
             response = azure.respond(request, self.facts, notice, started=started)
             if response.acknowledged_event:
                 files.write_json(self.acknowledgement, {"event": response.acknowledged_event})

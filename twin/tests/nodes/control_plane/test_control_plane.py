@@ -12,7 +12,7 @@ from cloudtwin.errors import TwinError
 from cloudtwin.nodes import Twin, twins
 from cloudtwin.nodes.control_plane import dns, startup
 from cloudtwin.nodes.linux import processes
-from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 from cloudtwin.nodes.network import addressing
 from cloudtwin.progress import Lines
 
@@ -143,7 +143,7 @@ def test_an_up_that_was_killed_halfway_can_be_repeated(twin: Twin, seconds: floa
 
     assert twin.status().api_ready
     recorded_pids = {pid_of(twin, component) for component in twin.status().components}
-    running_pids = Tree.here().processes(twin.layout.control_plane_cgroup)
+    running_pids = CgroupHierarchies.here().processes(twin.layout.control_plane_cgroup)
     assert running_pids == recorded_pids, (
         "processes of the killed run must not remain next to the new ones"
     )

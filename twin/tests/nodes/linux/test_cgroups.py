@@ -1,10 +1,10 @@
-"""Trees of cgroups, versions 1 and 2, in folders of a test."""
+"""Cgroup hierarchies, versions 1 and 2, in folders of a test."""
 
 import subprocess
 from pathlib import Path
 
 import pytest
-from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 
 
 @pytest.fixture
@@ -22,29 +22,32 @@ def version_2(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_version_1_has_a_tree_for_each_controller(version_1: Path) -> None:
-    tree = Tree.here(version_1)
+def test_version_1_has_a_hierarchy_for_each_controller(version_1: Path) -> None:
+    cgroups = CgroupHierarchies.here(version_1)
 
-    assert (tree.version, set(tree.controllers)) == (1, {"memory", "pids", "cpuset", "freezer"})
-    assert version_1 / "memory" / "a/b" in tree.folders("a/b")
+    assert (cgroups.version, set(cgroups.controllers)) == (
+        1,
+        {"memory", "pids", "cpuset", "freezer"},
+    )
+    assert version_1 / "memory" / "a/b" in cgroups.folders("a/b")
 
 
-def test_version_2_has_one_tree(version_2: Path) -> None:
-    tree = Tree.here(version_2)
+def test_version_2_has_one_hierarchy(version_2: Path) -> None:
+    cgroups = CgroupHierarchies.here(version_2)
 
-    assert tree.version == 2
-    assert tree.folders("a/b") == [version_2 / "a/b"]
+    assert cgroups.version == 2
+    assert cgroups.folders("a/b") == [version_2 / "a/b"]
 
 
 def test_a_hybrid_host_counts_as_version_1(version_1: Path) -> None:
     (version_1 / "unified").mkdir()
     (version_1 / "unified" / "cgroup.controllers").write_text("")
 
-    assert Tree.here(version_1).version == 1
+    assert CgroupHierarchies.here(version_1).version == 1
 
 
 def test_every_process_below_a_cgroup_is_found_once(version_1: Path) -> None:
-    tree = Tree.here(version_1)
+    cgroups = CgroupHierarchies.here(version_1)
     for controller, path, pids in (
         ("memory", "e", "7\n8\n"),
         ("memory", "e/pods/x", "9\n"),
@@ -54,45 +57,55 @@ def test_every_process_below_a_cgroup_is_found_once(version_1: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "cgroup.procs").write_text(pids)
 
-    assert tree.processes("e") == {7, 8, 9}
-    assert tree.processes("unknown") == set()
+    assert cgroups.processes("e") == {7, 8, 9}
+    assert cgroups.processes("unknown") == set()
 
 
 def test_removing_a_cgroup_removes_its_children_and_no_sibling(version_1: Path) -> None:
-    tree = Tree.here(version_1)
-    for controller in tree.controllers:
+    cgroups = CgroupHierarchies.here(version_1)
+    for controller in cgroups.controllers:
         (version_1 / controller / "cloudtwin-a" / "machine" / "pods").mkdir(parents=True)
         (version_1 / controller / "cloudtwin-b").mkdir()
-    assert tree.twin_names() == {"cloudtwin-a", "cloudtwin-b"}
+    assert cgroups.twin_names() == {"cloudtwin-a", "cloudtwin-b"}
 
-    tree.remove("cloudtwin-a")
+    cgroups.remove("cloudtwin-a")
 
-    assert tree.twin_names() == {"cloudtwin-b"}
+    assert cgroups.twin_names() == {"cloudtwin-b"}
 
 
-def test_version_2_delegates_the_controllers_that_containers_need(version_2: Path) -> None:
-    (version_2 / "cloudtwin-a").mkdir()
-    (version_2 / "cloudtwin-a" / "cgroup.controllers").write_text("memory\n")
+def test_version_2_delegates_the_controllers_that_containers_need(
+    version_2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twin = version_2 / "cloudtwin-a"
+    twin.mkdir()
+    (twin / "cgroup.controllers").write_text("memory\n")
+    writes: list[tuple[Path, str]] = []
+    monkeypatch.setattr(Path, "write_text", lambda path, text: writes.append((path, text)))
 
-    Tree.here(version_2).create("cloudtwin-a/machine-b")
+    CgroupHierarchies.here(version_2).create("cloudtwin-a/machine-b")
 
-    assert (version_2 / "cgroup.subtree_control").read_text() in {"+cpu", "+memory", "+pids"}
-    assert (version_2 / "cloudtwin-a" / "cgroup.subtree_control").read_text() == "+memory"
-    assert (version_2 / "cloudtwin-a" / "machine-b").is_dir()
+    assert {path.name for path, _ in writes} == {"cgroup.subtree_control"}
+    assert sorted((path.parent, text) for path, text in writes) == [
+        (version_2, "+cpu"),
+        (version_2, "+memory"),
+        (version_2, "+pids"),
+        (twin, "+memory"),
+    ]
+    assert (twin / "machine-b").is_dir()
 
 
 def test_a_program_is_in_its_cgroup_before_it_starts(version_1: Path) -> None:
-    tree = Tree.here(version_1)
-    for controller in tree.controllers:
+    cgroups = CgroupHierarchies.here(version_1)
+    for controller in cgroups.controllers:
         (version_1 / controller / "cloudtwin-a").mkdir()
 
     result = subprocess.run(
-        [*tree.command_prefix("cloudtwin-a"), "sh", "-c", "echo $$"],
+        [*cgroups.command_prefix("cloudtwin-a"), "sh", "-c", "echo $$"],
         capture_output=True,
         text=True,
         check=True,
     )
 
-    for controller in tree.controllers:
+    for controller in cgroups.controllers:
         listing = version_1 / controller / "cloudtwin-a" / "cgroup.procs"
         assert listing.read_text() == result.stdout, "another process was put into the cgroup"

@@ -1,4 +1,4 @@
-"""Processes by id and start time, and files that appear whole."""
+"""Processes by id and start time."""
 
 import os
 import subprocess
@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cloudtwin import files
 from cloudtwin.nodes.linux import processes
 from cloudtwin.nodes.linux.processes import Process
 
@@ -75,16 +74,3 @@ def test_programs_do_not_inherit_proxies_or_credentials(
     assert process.wait_gone(100)
     environment = dict(line.split("=", 1) for line in (tmp_path / "log").read_text().splitlines())
     assert environment == {**processes.ENVIRONMENT, "GOGC": "50"}
-
-
-def test_a_failed_write_keeps_the_old_file_and_leaves_no_temporary_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files.write(tmp_path / "f", "old")
-    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
-
-    with pytest.raises(OSError, match="disk full"):
-        files.write(tmp_path / "f", "new")
-
-    assert [path.name for path in tmp_path.iterdir()] == ["f"]
-    assert (tmp_path / "f").read_text() == "old"

@@ -1,4 +1,4 @@
-"""Abilities of the host that a twin needs, and its port and mounts."""
+"""Abilities of the host that a twin needs, and the port of its relay."""
 
 import socket
 from pathlib import Path
@@ -7,7 +7,6 @@ import pytest
 from cloudtwin.errors import TwinError
 from cloudtwin.nodes.control_plane import relay
 from cloudtwin.nodes.linux import requirements
-from cloudtwin.nodes.machine import root_filesystem
 
 ALL_CAPABILITIES = 0x1FFFFFFFFFF
 
@@ -66,17 +65,3 @@ def test_the_relay_listens_on_loopback_only() -> None:
     with relay.listen(0) as listener:
         assert listener.family is socket.AF_INET
         assert listener.getsockname()[0] == "127.0.0.1"
-
-
-def test_only_paths_outside_the_root_of_a_machine_are_mounted_separately() -> None:
-    paths = [
-        Path("/usr/bin/kubelet"),
-        Path("/var/cache/kubelet"),
-        Path("/tmp/build/kubelet"),
-        Path("/home/a/b"),
-    ]
-
-    assert root_filesystem.paths_to_mount(paths) == [
-        Path("/tmp/build/kubelet"),
-        Path("/var/cache/kubelet"),
-    ]

@@ -11,7 +11,7 @@ from cloudtwin.images.store import ensure_layout
 from cloudtwin.kubernetes_api import KubernetesClient
 from cloudtwin.nodes import MachineSpec, Role, Twin
 from cloudtwin.nodes.control_plane import registry
-from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 from cloudtwin.progress import Lines, Silent
 from cloudtwin.providers import registries
 from cloudtwin.providers.registries import PrivateRegistry
@@ -32,7 +32,7 @@ PULL_SECONDS = 60
 @pytest.fixture(scope="module")
 def twin(nodes_twin: Twin) -> Twin:
     nodes_twin.up([AWS], Lines())
-    registry.ensure(nodes_twin.layout, Tree.here(), Lines())
+    registry.ensure(nodes_twin.layout, CgroupHierarchies.here(), Lines())
     return nodes_twin
 
 

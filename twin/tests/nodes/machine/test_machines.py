@@ -14,7 +14,7 @@ import pytest
 from cloudtwin.errors import TwinError
 from cloudtwin.kubernetes_api import KubernetesClient
 from cloudtwin.nodes import MachineSpec, Power, Role, Taint, Twin, node_objects
-from cloudtwin.nodes.linux.cgroups import Tree
+from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 from cloudtwin.nodes.machine.configuration import PAUSE_IMAGE
 from cloudtwin.nodes.model import MachineStatus
 from cloudtwin.progress import Lines
@@ -316,7 +316,7 @@ def test_a_killed_kubelet_is_started_again_and_finds_its_gpus(
 
 def kubelet(twin: Twin, name: str) -> int | None:
     """Return the id, on the host, of a machine's kubelet."""
-    for pid in Tree.here().processes(twin.layout.machine_cgroup(name)):
+    for pid in CgroupHierarchies.here().processes(twin.layout.machine_cgroup(name)):
         with contextlib.suppress(OSError):
             if Path(f"/proc/{pid}/comm").read_text().strip() == "kubelet":
                 return pid
