@@ -36,10 +36,10 @@ class Sums:
     """The sums of a step besides its gradients, over all workers.
 
     Attributes:
-        loss: mean loss over the global batch; NaN if it was not finite somewhere.
+        loss: mean loss over the global batch; NaN or infinite if it was not finite somewhere.
         finite: whether the loss and, if the options check them, all summed gradients are finite.
-        votes: workers that want to regroup after the step.
-        leavers: workers whose nodes leave.
+        votes: number of workers that want to regroup after the step.
+        leavers: number of workers whose nodes leave.
         hung: 1 if the worker that writes the checkpoints reports that its storage hangs.
         samples: number of samples that were actually read.
         digest: digest of these samples, for the ledger.
