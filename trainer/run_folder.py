@@ -69,8 +69,9 @@ def _move_old_run(settings: Settings) -> None:
         word = settings.fresh
     if any_result(settings.run) is None and word == settings.fresh:
         return
-    number = 1 + sum(1 for _ in settings.run.glob("previous-*"))
-    target = settings.run / f"previous-{number}"
+    number = 1
+    while (target := settings.run / f"previous-{number}").exists():
+        number += 1
     target.mkdir()
     for entry in list(settings.run.iterdir()):
         if not entry.name.startswith("previous-") and entry.name != "journal":

@@ -31,7 +31,9 @@ def test_the_cluster_and_its_nodes_are_in_the_subnets_of_the_other_stack() -> No
     cluster = graph().one("Cluster").inputs["vpcConfig"]
 
     assert cluster["subnetIds"] == SUBNETS
-    for group in graph().of_type("NodeGroup"):
+    groups = graph().of_type("NodeGroup")
+    assert groups
+    for group in groups:
         assert set(group.inputs["subnetIds"]) <= set(SUBNETS), group.name
 
 

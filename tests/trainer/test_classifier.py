@@ -161,8 +161,8 @@ class BreakingGroup(SingleProcessGroup):
         assignment = super().join(state)
         if not self._broken:
             return RankAssignment(0, 2, None, 2, self._lose)
-        self.computed = state.computed_units()
-        state.adopt(0, self.computed if self._keeps else (), keeps_units=self._keeps)
+        self.computed_units = state.computed_units()
+        state.adopt(0, self.computed_units if self._keeps else (), keeps_units=self._keeps)
         return assignment
 
     def _lose(self, tensor: torch.Tensor) -> None:
@@ -189,7 +189,7 @@ def test_a_failed_step_is_completed_without_computing_kept_results(
     monkeypatch.setattr(classifier.train_set, "train_batch", record_ids)
     train(classifier, 1)
 
-    assert group.computed
+    assert group.computed_units
     assert set(requested_ids) == set(classifier.run._session.order.batch(0).tolist())
     repeated_count = len(requested_ids) - len(set(requested_ids))
     assert (repeated_count == 0) == keeps, "kept gradients are not computed again"

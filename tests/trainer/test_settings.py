@@ -1,4 +1,4 @@
-"""The settings of a training and their faults."""
+"""The settings of a training run and their faults."""
 
 import json
 from pathlib import Path

@@ -192,7 +192,7 @@ def test_files_of_an_earlier_attempt_count_as_complete(tmp_path: Path) -> None:
     assert (read("everstep_staging_files"), read("everstep_staging_bytes")) == (2, 1500)
 
 
-def test_a_port_that_is_taken_does_not_stop_the_copy(
+def test_an_unusable_port_does_not_stop_the_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "photographs"

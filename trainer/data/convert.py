@@ -164,12 +164,12 @@ def _manifest(
         indexes = [np.load(task.index) for task in split_tasks]
         for number, index in enumerate(indexes):
             index["shard"] = number
-        index_of_split: Index = np.concatenate(indexes)
-        if not len(index_of_split):
+        if not any(map(len, indexes)):
             raise EverstepError(
                 f"there is no valid image in the split {split.name}",
                 "Add a valid JPEG to it.",
             )
+        index_of_split: Index = np.concatenate(indexes)
         name = f"{split.name}-index.npy"
         path = split_tasks[0].target.with_name(name)
         save(path, index_of_split)

@@ -71,7 +71,7 @@ class Splits:
             raise EverstepError(
                 f"the data in {arguments.folder} have changed since this worker started: "
                 f"{arguments.identities[split]} then, {dataset.identity} now",
-                "Do not change the data during the training.",
+                "Do not change the data during the training run.",
             )
         self._datasets[split] = dataset
         return dataset

@@ -84,8 +84,9 @@ class LostCheckpointError(EverstepError):
             f"the committed checkpoint of step {record.step}, {location}, is "
             f"{f'damaged ({reason})' if reason else 'missing'}; {alternative}",
             "Restore it, or mount the right volume. Or continue without it: pass "
-            f"--accept-older-checkpoint={record.step} (in a stack: job.acceptOlderCheckpoint); training "
-            f"then continues {start} and repeats {record.step - step} steps.",
+            f"--accept-older-checkpoint={record.step} (in a stack: job.acceptOlderCheckpoint; without our "
+            f"trainer: Run(accept_older_checkpoint={record.step})); training then continues {start} and "
+            f"repeats {record.step - step} steps.",
         )
 
     @property

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
+from everstep.errors import EverstepError
+
 Tensors = dict[str, torch.Tensor]
 _NAMES = {
     torch.float64: "F64",
@@ -36,6 +38,9 @@ class EncodedState:
 
     Attributes:
         size: number of bytes.
+
+    Raises:
+        EverstepError: a tensor has a type that cannot be saved.
     """
 
     def __init__(self, state: Tensors) -> None:
@@ -43,6 +48,11 @@ class EncodedState:
         self._ordered = sorted(state.items(), key=lambda item: -item[1].element_size())
         header, offset = {}, 0
         for name, tensor in self._ordered:
+            if tensor.dtype not in _NAMES:
+                raise EverstepError(
+                    f"the tensor {name} is of type {tensor.dtype}, which cannot be part of a checkpoint",
+                    "Convert it to another type, or register the buffer with persistent=False.",
+                )
             end = offset + tensor.numel() * tensor.element_size()
             header[name] = {
                 "dtype": _NAMES[tensor.dtype],

@@ -77,8 +77,9 @@ class LocalEtcd:
 
     def _last_lines(self) -> str:
         with contextlib.suppress(OSError):
-            lines = (self._folder / etcd_guard.LOG).read_text(errors="replace").splitlines()
-            return "\n".join(["its last lines:", *lines[-LOG_LINES:]])
+            text = (self._folder / etcd_guard.LOG).read_text(errors="replace")
+            if lines := text.splitlines():
+                return "\n".join(["its last lines:", *lines[-LOG_LINES:]])
         return "it printed nothing"
 
     def _end(self) -> None:

@@ -233,8 +233,8 @@ def _check_rendezvous(
 
 
 def _check_nodes(nnodes: str) -> None:
-    minimum, _, maximum = nnodes.partition(":")
-    numbers = [minimum, maximum or minimum]
+    minimum, colon, maximum = nnodes.partition(":")
+    numbers = [minimum, maximum if colon else minimum]
     if not all(number.isdecimal() for number in numbers) or not (
         1 <= int(numbers[0]) <= int(numbers[1])
     ):

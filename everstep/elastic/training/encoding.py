@@ -1,7 +1,7 @@
 """Encoding of the states of schedulers, gradient scalers, averages and optimizers as tensors and JSON.
 
 An encoded state may contain numbers, strings, containers of these, and tensors. No pickle: a checkpoint is on a
-shared volume, and users with write access to it must not be able to run code in the training.
+shared volume, and users with write access to it must not be able to run code in the training process.
 """
 
 from collections import Counter
@@ -21,9 +21,14 @@ def encode(value: object, path: str, tensors: Tensors) -> Any:  # noqa: ANN401 -
     """Return a value as JSON; put its tensors into `tensors`, by their path.
 
     Raises:
-        EverstepError: the value contains an object of a type that cannot be saved.
+        EverstepError: the value contains an object of a type that cannot be saved, or two tensors with one path.
     """
     if isinstance(value, torch.Tensor):
+        if path in tensors:
+            raise EverstepError(
+                f"{path} is the path of two tensors, which cannot both be part of a checkpoint",
+                "Use keys of a state_dict that differ as text and contain no dots.",
+            )
         tensors[path] = value.detach()
         return {"tensor": path}
     if isinstance(value, bool | str | int | float | None):

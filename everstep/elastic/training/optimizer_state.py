@@ -144,6 +144,7 @@ def _take_trial_step(
 ) -> dict[nn.Parameter, dict[str, Any]]:
     """Return the state after a step with zero gradients, and undo that step."""
     originals = [(p, p.detach().clone(), p.grad) for p in parameters]
+    hyperparameters = [dict(group) for group in optimizer.param_groups]
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)
     try:
@@ -158,6 +159,9 @@ def _take_trial_step(
         ) from error
     finally:
         optimizer.state.clear()
+        for group, values in zip(optimizer.param_groups, hyperparameters, strict=True):
+            group.clear()  # some optimizers count their steps in the group
+            group.update(values)
         for parameter, value, gradient in originals:
             parameter.copy_(value)
             parameter.grad = gradient

@@ -72,8 +72,8 @@ def choose_checkpoint(
 
 
 def contents_digest(identity: str) -> str:
-    """Return the last word of a data set's identity, which identifies its contents."""
-    return identity.rpartition(" ")[2]
+    """Return the last word of a data set's identity, which identifies its contents; of `44 samples`, the number."""
+    return identity.removesuffix(" samples").rpartition(" ")[2]
 
 
 def check_shapes(
@@ -98,6 +98,7 @@ def _other_data(checkpoint: StoredCheckpoint, recorded: str, current: str) -> Ev
     return EverstepError(
         f"the data have changed since {checkpoint.location} was written: {recorded} then; {current} now",
         "Restore the previous data. Or continue with the present data from that step: pass "
-        f"--accept-data={contents_digest(current)} (in a stack: job.acceptData). "
+        f"--accept-data={contents_digest(current)} (in a stack: job.acceptData; without our trainer: "
+        f"Run(accept_data={contents_digest(current)!r})). "
         "Or start again: pass --fresh=WORD with any word.",
     )

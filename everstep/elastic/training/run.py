@@ -423,7 +423,8 @@ def _all_states(
     for name, state in states.items():
         if name in RESERVED_NAMES or "." in name:
             raise EverstepError(
-                f"a state cannot be named {name!r}", "Choose another name in states."
+                f"a state cannot be named {name!r}",
+                f"Choose a name in states without a dot, and none of {', '.join(RESERVED_NAMES)}.",
             )
         if not (hasattr(state, "state_dict") and hasattr(state, "load_state_dict")):
             raise EverstepError(

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 HUNG = "hung"  # result of a saver whose storage hangs
 READ_AHEAD = 1  # steps whose samples are read while the current one computes
-KEPT_STEPS = 500  # steps whose lines the workers keep that do not write them, at most
+KEPT_STEPS = 500  # maximum number of steps whose lines a worker keeps without writing them
 
 
 @dataclass

@@ -36,10 +36,10 @@ class Sums:
     """The sums of a step besides its gradients, over all workers.
 
     Attributes:
-        loss: mean loss over the global batch; NaN if it was not finite somewhere.
+        loss: mean loss over the global batch; NaN or infinite if it was not finite somewhere.
         finite: whether the loss and, if the options check them, all summed gradients are finite.
-        votes: workers that want to regroup after the step.
-        leavers: workers whose nodes leave.
+        votes: number of workers that want to regroup after the step.
+        leavers: number of workers whose nodes leave.
         hung: 1 if the worker that writes the checkpoints reports that its storage hangs.
         samples: number of samples that were actually read.
         digest: digest of these samples, for the ledger.
@@ -97,7 +97,7 @@ class LiveSteps:
     ) -> None:
         self._options, self._state, self._worker = options, state, worker
         self._reducer, self._limit = reducer, limit
-        # A finite loss hardly ever has a non-finite gradient, except a scaled one.
+        # A finite loss hardly ever has a non-finite gradient, unless the loss is scaled.
         self._checks_gradients = scaled or options.nonfinite_loss == "skip"
         self._has_begun = False
         self._samples = 0
@@ -160,7 +160,7 @@ class LiveSteps:
             self._worker.assignment.sum,
         )
         self._state.in_flight = InFlight()
-        # By the sum: a worker without samples knows no loss, but must decide like the others.
+        # Use the sum: a worker without samples has no loss of its own, but must reach the same decision.
         unchecked = known_losses > 0 and not self._checks_gradients
         finite = math.isfinite(total) and (unchecked or self._reducer.is_finite())
         return Sums(
@@ -224,7 +224,7 @@ class ExactSteps:
         return has_gradients
 
     def sum(self, *, has_loss: bool) -> Sums | None:
-        """Sum over all workers; None if a shard's gradient exceeded its unit."""
+        """Sum over all workers; None if a shard's gradient exceeded its fixed-point range."""
         del has_loss  # gradients are checked in any case
         in_flight, group = self._state.in_flight, self._worker.group
         is_hung = self._worker.saves and self._state.checkpoints.is_hung

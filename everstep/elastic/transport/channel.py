@@ -73,7 +73,11 @@ def connect(path: str) -> MessageStream:
         OSError: the agent is gone.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.connect(path)
+    try:
+        connection.connect(path)
+    except OSError:
+        connection.close()
+        raise
     return MessageStream(connection)
 
 

@@ -4,7 +4,7 @@ Floating-point sums depend on their order, which changes with the number of work
 batch is split into shards of a fixed size, regardless of the number of workers; each shard's gradient is
 rounded to integer multiples of a unit, and integers are summed, whose sum does not depend on the
 order. The same holds for batch statistics: each shard is normalized by its own statistics, and the
-running statistics become the average over shards. What must still be equal is the arithmetic of one shard: the same
+running statistics become the average over shards. Only the arithmetic of one shard must be equal everywhere: the same
 kernels on the same CPU model, with the same number of threads.
 
 Gradients are summed as 32-bit integers, which are no larger than floats. Each parameter has its own
@@ -85,7 +85,7 @@ class ExactReducer:
         self._averages, self._counts, self._misfits, self._scalars = torch.split(
             self._own_scalars_flat, self._flat_sizes
         )
-        self._lay_out()
+        self._allocate_send_buffers()
         self._fixed_point = FixedPoint(device)
         self._bounds = torch.zeros(len(self._parameters), 2, dtype=torch.int32, device=device)
         self._shards = shards
@@ -94,7 +94,7 @@ class ExactReducer:
         self.ranges = torch.empty(len(self._parameters), dtype=torch.int32, device=device)
         self.reset_ranges()
 
-    def _lay_out(self) -> None:
+    def _allocate_send_buffers(self) -> None:
         """Allocate the send buffers; this worker's own sums are unchanged until all have arrived."""
         self._received_sums = torch.empty_like(self._own_sums)
         self._summed_flat = torch.empty_like(self._own_scalars_flat)
@@ -135,15 +135,13 @@ class ExactReducer:
             parameter.grad = None
 
     def roll_back(self) -> bool:
-        """Restore the statistics from before an unfinished step; return False if there is no unfinished step.
-
-        The shards that were added are kept.
-        """
+        """Restore the statistics from before an unfinished step; return True if its shards so far remain valid."""
         was_in_flight = self._in_flight
         if was_in_flight:
             copy_all(self._buffers, self._saved_buffers)
         if self._sending:
-            self._lay_out()  # an operation of the old group may still write to the old buffer
+            # An operation of the old group may still write to the old buffers.
+            self._allocate_send_buffers()
         self._in_flight = self._sending = False
         return was_in_flight
 
@@ -157,7 +155,7 @@ class ExactReducer:
 
         Returns:
             False if a gradient is not finite or too large for any unit: the sum is then invalid, and the
-            caller must inform the others.
+            caller must inform the other workers.
         """
         magnitudes = self._add_gradients()
         self._is_empty = False
@@ -167,7 +165,7 @@ class ExactReducer:
 
     def _add_gradients(self) -> torch.Tensor:
         """Add and clear the gradients; return the largest magnitude of each, float64, shape (parameters,)."""
-        own_sums, powers = torch.split(self._own_sums, self._sizes), self.ranges.tolist()
+        own_sums, exponents = torch.split(self._own_sums, self._sizes), self.ranges.tolist()
         gradients = [parameter.grad for parameter in self._parameters]
         # In memory order: autograd lays gradients out like parameters.
         numbers = {
@@ -187,7 +185,7 @@ class ExactReducer:
                 magnitudes[list(numbers)] = self._fixed_point.add(
                     list(numbers.values()),
                     [own_sums[index] for index in numbers],
-                    [2.0 ** (BITS - powers[index]) for index in numbers],
+                    [2.0 ** (BITS - exponents[index]) for index in numbers],
                     is_first=self._is_empty,
                 ).double()
         return magnitudes
@@ -212,6 +210,9 @@ class ExactReducer:
 
         Returns:
             None if some shard did not fit: the units are coarser now, and the step must be computed again.
+
+        Raises:
+            PeerLostError: the sum did not arrive; this worker's shards are kept.
         """
         self._scalars.copy_(torch.tensor(scalars, dtype=torch.float64))
         if self._is_empty:
@@ -240,7 +241,7 @@ class ExactReducer:
             else torch.empty(sums.shape, dtype=parameter.dtype, device=parameter.device)
             for parameter, sums in zip(self._parameters, received_sums, strict=True)
         ]
-        units = [2.0 ** (power - BITS) for power in self.ranges.tolist()]
+        units = [2.0 ** (exponent - BITS) for exponent in self.ranges.tolist()]
         self._bounds = self._fixed_point.restore(received_sums, numbers, units)
         for parameter, values, (shape, stride) in zip(
             self._parameters, numbers, self._layouts, strict=True
@@ -250,10 +251,10 @@ class ExactReducer:
     def adapt_ranges(self) -> None:
         """Choose the next step's units from the received sums; only after a finite step."""
         ranges = []
-        for (min_sum, max_sum), power in zip(
+        for (min_sum, max_sum), exponent in zip(
             self._bounds.tolist(), self.ranges.tolist(), strict=True
         ):
-            new_range = max(-min_sum, max_sum).bit_length() - BITS + power + HEADROOM
+            new_range = max(-min_sum, max_sum).bit_length() - BITS + exponent + HEADROOM
             ranges.append(max(MIN_RANGE, min(new_range, MAX_RANGE)))
         self.ranges.copy_(torch.tensor(ranges))
 
@@ -269,11 +270,11 @@ class ExactReducer:
 
 
 def _flatten(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return the numbers of all tensors, one after the other."""
+    """Return the elements of all tensors, concatenated."""
     return torch.cat([tensor.flatten() for tensor in tensors])
 
 
 def _split(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return a view of the numbers of each tensor, with its shape; the inverse of `_flatten`."""
+    """Return views of `flat`, one for each tensor, in its shape."""
     parts = torch.split(flat, [tensor.numel() for tensor in tensors])
     return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]

@@ -152,8 +152,10 @@ class Link:
             self._changed.notify_all()
         for descriptor, name in (self._sockets or self._connections()).items():
             shut_down(descriptor, name)
-        if self._device.type == "cuda" and self._backend is not None:
-            self._backend.abort()
+        if self._device.type == "cuda":
+            backend = self._backend  # another thread may call `close` meanwhile
+            if backend is not None:
+                backend.abort()
 
     def close(self) -> None:
         """Release the group.

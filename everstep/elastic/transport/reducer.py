@@ -34,7 +34,7 @@ AllReduce = Callable[[torch.Tensor], None]
 BeginAllReduce = Callable[[torch.Tensor], Callable[[], None]]
 """Function that starts such a sum; the returned function waits for the end."""
 
-BUCKET_BYTES = 16 << 20  # gradients that one all-reduce sums
+BUCKET_BYTES = 16 << 20  # minimum size of the gradients in one bucket, counted as float32
 
 
 class GradientReducer:
@@ -50,7 +50,7 @@ class GradientReducer:
         scalars: number of additional scalars to sum.
         compress: whether gradients are sent in bfloat16: half the bytes and three digits, for slow
             networks. Between processes of one machine it takes longer than it saves.
-        bucket_bytes: minimum size of gradients whose sum starts together, if it starts before the backward pass ends.
+        bucket_bytes: minimum size of the gradients in one bucket, counted as float32.
         copy_late: whether the gradients of a micro-batch are copied in one call after its backward pass; None for a GPU
             only.
     """
@@ -99,10 +99,10 @@ class GradientReducer:
         self._missing_counts: list[int] = []
         self._waits: list[Callable[[], None]] = []
         self._in_flight = self._in_microbatch = self._sending = False
-        self._lay_out()
+        self._allocate_send_buffers()
 
-    def _lay_out(self) -> None:
-        """Allocate the send buffer and split it."""
+    def _allocate_send_buffers(self) -> None:
+        """Allocate the send buffers and split them."""
         device = self._parameters[0].device
         self._flat = torch.zeros(sum(self._sizes), dtype=self._dtype, device=device)
         gradient_count = self._own_gradients.numel()
@@ -207,7 +207,8 @@ class GradientReducer:
         if self._in_flight:
             copy_all(self._all_buffers, self._saved_buffers)
         if self._sending:
-            self._lay_out()  # an operation of the old group may still write to the old buffer
+            # An operation of the old group may still write to the old buffers.
+            self._allocate_send_buffers()
         self._begin, self._waits = None, []
         self._in_flight = self._in_microbatch = self._sending = False
         return gradients_valid
@@ -217,7 +218,7 @@ class GradientReducer:
         copy_all(self._all_buffers, self._saved_buffers)
 
     def is_finite(self) -> bool:
-        """Return True if all summed gradients are finite."""
+        """Return True if the total of all received sums is finite; in a group they include statistics and scalars."""
         summed = self._own_gradients if self._is_single else self._flat
         return bool(torch.isfinite(summed.sum()))
 

@@ -133,6 +133,14 @@ def test_shards_of_another_format_are_named(source: Path, tmp_path: Path) -> Non
         data.load("imagefolder", tmp_path / "shards", "train", 28)
 
 
+def test_a_split_without_images_is_an_error(source: Path, tmp_path: Path) -> None:
+    for file in source.glob("test/*/*"):
+        file.unlink()
+
+    with pytest.raises(EverstepError, match="no valid image in the split test"):
+        write_shards(source, tmp_path / "shards")
+
+
 def test_parts_with_different_classes_are_refused(source: Path, tmp_path: Path) -> None:
     (source / "test" / "dog").rename(source / "test" / "dogs")
 

@@ -148,7 +148,7 @@ def test_an_error_too_long_for_a_slot_is_truncated() -> None:
     assert from_slot(to_slot("short", 30).ljust(30, b"x")) == "short"
 
 
-def test_prepared_arrays_are_not_read_ahead(folder: Path) -> None:
+def test_without_reader_processes_nothing_is_read_ahead(folder: Path) -> None:
     train, test = parts(folder)
 
     assert data.read_ahead(train, test, readers=0, global_batch=8) == (train, test)

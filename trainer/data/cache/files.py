@@ -86,7 +86,7 @@ class CachedFiles:
                 return np.frombuffer(content, np.uint8)
         raise EverstepError(
             f"the image at byte {image.offset} of {objects.name}/{name} is damaged: its checksum differs",
-            "Copy the shards again to their own prefix, and do not replace objects during a training.",
+            "Copy the shards again to their own prefix, and do not replace objects during a training run.",
         )
 
     def _connect_once(self) -> Objects:

@@ -49,6 +49,7 @@ def test_the_prometheus_parser_reads_every_value_with_its_labels() -> None:
     values = samples(render())
 
     assert values["everstep_worker_seconds_total", "compute"].value == 12.5
+    assert values["everstep_worker_seconds_total", "form"].value == 0.25
     assert values["everstep_samples", None].value == 2688
     assert values["everstep_worker_steps_total", None].value == 5
     assert {sample.labels["worker"] for sample in values.values()} == {'w"0\\'}

@@ -2,7 +2,7 @@
 
 A folder's names become durable by `sync_folder`, a file's content by `sync`. After a power failure a
 folder has any state between its last sync and the present, independently of all others; a file has
-any prefix of its unsynced content, perhaps with a damaged byte.
+its synced content and any prefix of the unsynced rest, perhaps with a damaged byte.
 """
 
 import errno
@@ -70,9 +70,11 @@ class SimulatedDisk(Disk):
                 entry.data = entry.durable_data = self._tear(entry, rng)
 
     def _tear(self, file: File, rng: random.Random) -> bytes:
-        content = bytearray(file.data[: rng.randint(0, len(file.data))])
-        if content and rng.random() < 0.5:
-            content[rng.randrange(len(content))] ^= 1
+        """Return the synced content and a prefix of the rest, perhaps damaged."""
+        synced_bytes = len(file.durable_data)
+        content = bytearray(file.data[: rng.randint(synced_bytes, len(file.data))])
+        if len(content) > synced_bytes and rng.random() < 0.5:
+            content[rng.randrange(synced_bytes, len(content))] ^= 1
         return bytes(content)
 
     def _begin(self, kind: str, path: Path) -> None:

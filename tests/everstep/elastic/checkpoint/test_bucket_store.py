@@ -135,6 +135,7 @@ def test_an_accepted_loss_stays_lost_when_its_request_arrives_once_more(saves: S
     lost_name = saves.store.names()[0]
     saves.store.hide(lost_name)
 
+    assert saves.bucket.delayed_puts
     for key, content in saves.bucket.delayed_puts:
         saves.bucket.objects[key] = content
 

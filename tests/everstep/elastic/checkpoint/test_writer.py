@@ -157,6 +157,17 @@ def test_a_full_disk_does_not_end_the_training_and_the_next_save_is_tried(
     assert newest(folder) == 3
 
 
+def test_a_tensor_of_a_type_without_a_format_is_named(saves: Saves) -> None:
+    state = {"frequencies": torch.ones(2, dtype=torch.complex64)}
+
+    saves.writer.start(state, Manifest(1, 1, RUN))
+    saves.writer.wait()
+
+    [(step, reason)] = saves.failures
+    assert step == 1
+    assert "the tensor frequencies is of type torch.complex64" in reason
+
+
 def test_an_error_of_a_report_does_not_end_the_writing_thread(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

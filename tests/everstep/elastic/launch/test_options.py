@@ -113,6 +113,7 @@ def test_a_program_is_a_script_a_module_or_an_executable(
         (["nothing.py"], "there is no program nothing.py in ", "path of a script"),
         (["--nnodes", "4:1", "train.py"], "--nnodes 4:1 is not", "--nnodes 1:4"),
         (["--nnodes", "0", "train.py"], "--nnodes 0 is not", "--nnodes 4"),
+        (["--nnodes", "2:", "train.py"], "--nnodes 2: is not", "--nnodes 1:4"),
         (["--nproc-per-node", "many", "train.py"], "--nproc-per-node many is not", "`gpu`"),
         (["--rdzv-endpoint", "e:1", "--run-id", "x", "train.py"], "--nnodes must be", "1:4"),
         (["--rdzv-endpoint", "e:1", "train.py"], "--run-id and --nnodes must be", "mnist"),

@@ -61,6 +61,18 @@ def test_tensors_are_separated_by_their_path() -> None:
     assert decoded_state[3] == Counter({30: 1})
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        {1: torch.ones(1), "1": torch.zeros(1)},
+        {"a.b": torch.ones(1), "a": {"b": torch.zeros(1)}},
+    ],
+)
+def test_two_tensors_with_one_path_are_an_error(value: Any) -> None:
+    with pytest.raises(EverstepError, match=r"^state\S+ is the path of two tensors"):
+        encode(value, "state", {})
+
+
 @pytest.mark.parametrize("value", [object(), lambda: None, {(1, 2): 3}, {"a": {1, 2}}])
 def test_a_value_that_cannot_be_saved_is_an_error_with_its_path(value: Any) -> None:
     with pytest.raises(EverstepError, match=r"^scheduler"):

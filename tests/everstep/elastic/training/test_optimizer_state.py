@@ -31,6 +31,25 @@ def test_an_optimizer_contains_its_state_from_its_first_step_on() -> None:
     assert state.tensors()["momentum.weight"].tolist() == [1, 1]
 
 
+class CountingOptimizer(torch.optim.SGD):
+    """An optimizer that counts its steps in a parameter group, as schedule-free optimizers do."""
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        super().step(closure)
+        for group in self.param_groups:
+            group["steps"] = group.get("steps", 0) + 1
+
+
+def test_the_trial_step_changes_no_hyperparameter() -> None:
+    parameter = nn.Parameter(torch.ones(2))
+    optimizer = CountingOptimizer([parameter], lr=0.1, momentum=0.9)
+
+    OptimizerState(optimizer, {parameter: "weight"})
+
+    assert "steps" not in optimizer.param_groups[0]
+    assert optimizer.param_groups[0]["params"] == [parameter]
+
+
 def test_an_optimizer_without_tensors_always_contains_its_state() -> None:
     assert new_state(momentum=0)[0].is_initialized
 

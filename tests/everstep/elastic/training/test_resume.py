@@ -39,6 +39,7 @@ def test_changed_data_are_refused_with_the_difference_and_the_option_that_accept
 
     assert f"{SAVED_DATA} then; {CURRENT_DATA} now" in error.value.problem
     assert "--accept-data=bbbb" in error.value.fix
+    assert "Run(accept_data='bbbb')" in error.value.fix, "a script has no such flag"
 
 
 def test_changed_data_are_accepted_by_their_digest(folder: Path) -> None:
@@ -51,6 +52,16 @@ def test_changed_data_are_accepted_by_their_digest(folder: Path) -> None:
 def test_the_digest_of_accepted_data_accepts_no_other_data(folder: Path) -> None:
     with pytest.raises(EverstepError, match="the data have changed"):
         run(folder, data="9 images in 2 classes, contents cccc", accept_data="bbbb")
+
+
+def test_data_that_are_identified_by_their_number_of_samples_are_accepted_by_it(
+    folder: Path,
+) -> None:
+    assert run(folder, data="9 samples", accept_data="9") is not None
+    for accept_data in ("samples", "8"):
+        with pytest.raises(EverstepError, match="the data have changed") as error:
+            run(folder, data="9 samples", accept_data=accept_data)
+        assert "Run(accept_data='9')" in error.value.fix
 
 
 def test_accepting_data_accepts_no_other_settings(folder: Path) -> None:

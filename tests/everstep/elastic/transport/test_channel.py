@@ -1,9 +1,11 @@
 """The connection between an agent and its workers, over a real Unix socket."""
 
 import contextlib
+import gc
 import os
 import queue
 import socket
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +35,16 @@ def server(path: Path, messages: MessageQueue) -> Iterator[channel.AgentServer]:
     server.start()
     yield server
     server.close()
+
+
+def test_a_refused_connection_leaves_no_socket_open(path: Path) -> None:
+    with warnings.catch_warnings(record=True) as leaks:
+        warnings.simplefilter("always", ResourceWarning)
+        with pytest.raises(FileNotFoundError):
+            channel.connect(str(path))
+        gc.collect()
+
+    assert not leaks
 
 
 def test_no_thread_accepts_connections_after_the_end(server: channel.AgentServer) -> None:

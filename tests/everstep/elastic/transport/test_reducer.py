@@ -249,7 +249,9 @@ def test_a_worker_without_samples_starts_the_same_sums_in_the_same_order() -> No
 
 @pytest.mark.parametrize("early", [True, False])
 def test_an_abandoned_sum_cannot_write_to_the_next_step(early: bool) -> None:
-    net, peer = model(), Peer()
+    plain_model, net, peer = model(), model(), Peer()
+    batch = torch.randn(4, 3, 5, 5)
+    plain_model(batch).square().sum().backward()
     exchange = GradientReducer(net, scalars=1, bucket_bytes=SMALL_BUCKET_BYTES)
 
     def start_and_raise(tensor: torch.Tensor) -> None:
@@ -258,7 +260,7 @@ def test_an_abandoned_sum_cannot_write_to_the_next_step(early: bool) -> None:
 
     exchange.clear()
     exchange.begin_microbatch(peer if early else None)
-    net(torch.randn(4, 3, 5, 5)).sum().backward()
+    net(batch).square().sum().backward()
     exchange.add_microbatch(1.0)
     if not early:
         with pytest.raises(PeerLostError):
@@ -266,11 +268,17 @@ def test_an_abandoned_sum_cannot_write_to_the_next_step(early: bool) -> None:
     exchange.roll_back()
     exchange.clear()
     exchange.begin_microbatch()
+    net(batch).square().sum().backward()
+    exchange.add_microbatch(1.0)
     for tensor in peer.started_buckets:  # a late operation of the abandoned group completes
         tensor.fill_(7)
+    exchange.sum([0.0], sum_over_one)
 
     assert peer.started_buckets
-    assert all(parameter.grad is None for parameter in net.parameters())
+    for parameter, expected in zip(net.parameters(), plain_model.parameters(), strict=True):
+        assert parameter.grad is not None
+        assert expected.grad is not None
+        assert torch.allclose(parameter.grad, expected.grad, rtol=1e-4, atol=1e-5)
 
 
 def raise_peer_lost(tensor: torch.Tensor) -> NoReturn:

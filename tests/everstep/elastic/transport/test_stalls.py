@@ -73,21 +73,21 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 def test_one_waiting_worker_reports_the_late_one_and_the_end_of_the_stall(port: int) -> None:
     reports: queue.SimpleQueue[Stall] = queue.SimpleQueue()
     over, all_built = threading.Event(), threading.Barrier(3)
-    seen = list[Stall]()
+    observed = list[Stall]()
 
     def work(link: Link) -> bool:
         all_built.wait(WAIT_SECONDS)
         if link.rank == 1:  # it computes until the others have reported it
-            seen.append(reports.get(timeout=WAIT_SECONDS))
+            observed.append(reports.get(timeout=WAIT_SECONDS))
         link.sum(torch.ones(1))
         if link.rank == 1:
-            seen.append(reports.get(timeout=WAIT_SECONDS))
+            observed.append(reports.get(timeout=WAIT_SECONDS))
             over.set()
         return over.wait(WAIT_SECONDS)
 
     assert run(port, 3, work, report=reports.put) == [True] * 3
 
-    begun, ended = seen
+    begun, ended = observed
     assert list(begun.late_nodes) == [1]
     assert begun.late_nodes == ended.late_nodes
     assert begun.began_at == ended.began_at
@@ -115,14 +115,14 @@ def test_a_group_gives_up_a_worker_that_never_arrives(
     results = run(port, 2, work, report=reports.put)
 
     assert isinstance(results[0], PeerLostError), "a healthy worker must not wait endlessly"
-    seen = [reports.get(timeout=WAIT_SECONDS) for _ in range(2)]
-    assert [list(stall.late_nodes) for stall in seen] == [[1], [1]]
-    assert [(stall.is_over, stall.is_lost) for stall in seen] == [(False, False), (True, True)]
+    observed = [reports.get(timeout=WAIT_SECONDS) for _ in range(2)]
+    assert [list(stall.late_nodes) for stall in observed] == [[1], [1]]
+    assert [(stall.is_over, stall.is_lost) for stall in observed] == [(False, False), (True, True)]
 
 
 def test_the_end_of_a_stall_is_reported_if_the_group_is_given_up(port: int) -> None:
     reports: queue.SimpleQueue[Stall] = queue.SimpleQueue()
-    seen = list[Stall]()
+    observed = list[Stall]()
     over = threading.Event()
 
     def work(link: Link) -> None:
@@ -136,11 +136,11 @@ def test_the_end_of_a_stall_is_reported_if_the_group_is_given_up(port: int) -> N
             over.set()
 
     def abort_after_report(link: Link) -> None:
-        seen.append(reports.get(timeout=WAIT_SECONDS))
+        observed.append(reports.get(timeout=WAIT_SECONDS))
         link.abort()
 
     run(port, 2, work, report=reports.put)
-    seen.append(reports.get(timeout=WAIT_SECONDS))
+    observed.append(reports.get(timeout=WAIT_SECONDS))
 
-    assert [list(stall.late_nodes) for stall in seen] == [[1], [1]]
-    assert [(stall.is_over, stall.is_lost) for stall in seen] == [(False, False), (True, True)]
+    assert [list(stall.late_nodes) for stall in observed] == [[1], [1]]
+    assert [(stall.is_over, stall.is_lost) for stall in observed] == [(False, False), (True, True)]
