@@ -392,8 +392,15 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "group that continues without a generation in etcd",
         _MEMBERSHIP,
-        "        if not self.view.revision:",
-        "        if False:",
+        "        if not self.view.revision:  # the generation's key",
+        "        if False:  # the generation's key",
+        _STATE_MACHINE_TESTS,
+    ),
+    Mutation(
+        "drained node that leaves although etcd has lost its group",
+        _MEMBERSHIP,
+        "        if self.leaving and (group is None or self._others_have_state(group)):",
+        "        if self.leaving:",
         _STATE_MACHINE_TESTS,
     ),
     Mutation(
