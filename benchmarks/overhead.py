@@ -9,7 +9,7 @@ of a few steps, so that other load on the machine affects all of them: `plain` (
 all-reduce), `ddp` (torch's defaults), `live` and `exact` (the trainer's steps, in a group that is
 formed once). Model, precision, optimizer, order of samples, augmentation and normalization are the
 same. A ratio is computed within each round, against `ddp`, and for one worker also against `plain`;
-the output has the median over rounds, and the quartiles. `effort` is the inverse ratio of the CPU time
+the output has the median over rounds, and the quartiles. `cpu_time` is the ratio of the CPU time
 of worker 0, which other load disturbs less; it does not include waits.
 
 Nothing is saved unless --checkpoint-seconds is given: then `live` and `exact` save as the trainer
@@ -230,7 +230,7 @@ def summarize(
             variants[name][f"ratio_to_{base}"] = quartiles(
                 [base_times[0] / times[0] for base_times, times in pairs]
             )
-            variants[name][f"effort_to_{base}"] = quartiles(
+            variants[name][f"cpu_time_to_{base}"] = quartiles(
                 [times[1] / base_times[1] for base_times, times in pairs]
             )
     return {

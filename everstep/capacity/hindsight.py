@@ -95,11 +95,11 @@ def _transition(
     continuing = 0 if moved else min(old_on_demand, on_demand)
     continuing += min(old_spot, spot) if old_zone == new_mode.zone else 0
     work = machines * gap_seconds - (machines - continuing) * job.start_seconds
-    cost = job.hourly_cost(spot, on_demand) * gap_seconds / HOUR_SECONDS
+    cost = job.hourly_cost(spot, on_demand, new_mode.zone) * gap_seconds / HOUR_SECONDS
     if moved and old_zone is not None:  # the old zone trains until the new one does
         remaining = min(old_spot, tick[old_zone])
         work += (remaining + old_on_demand) * job.start_seconds
-        hourly_cost = job.hourly_cost(remaining, old_on_demand) - job.prices.fixed
+        hourly_cost = job.hourly_cost(remaining, old_on_demand, old_zone) - job.prices.fixed
         cost += hourly_cost * job.start_seconds / HOUR_SECONDS
     return ceil(max(0.0, work) / gap_seconds - 1e-9), cost
 

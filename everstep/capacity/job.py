@@ -12,7 +12,7 @@ BOOT = ChangeCost(
 )
 IDLE = ChangeCost(
     600.0,
-    "default of autoscaling.scaleDownMinutes: the autoscaler keeps a machine without workers for this time",
+    "default of cluster.autoscaling.scaleDownMinutes: the autoscaler keeps a machine without workers for this time",
 )
 MIN_BILLED_TIME = ChangeCost(60.0, "AWS bills Linux machines by the second, at least one minute")
 STATE_BYTES = 204.7e6  # ResNet-50, as in docs/measurements.md

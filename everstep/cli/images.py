@@ -1,7 +1,7 @@
 """Everstep's container images, as recipes for the twin and for other builders.
 
 python -m everstep.cli.images                     build all missing programs and images of the twin
-python -m everstep.cli.images build NAME          build one image and print its OCI archive
+python -m everstep.cli.images build NAME          build one image and print the path of its archive
 python -m everstep.cli.images context NAME DIR    write the build context of one image, with its Dockerfile
 """
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from everstep.catalog.names import RELEASED_IMAGE
 from tests.github.act import ROOT, Repository, WorkflowRun
 from tests.github.stand_ins import DIGEST
 
@@ -22,8 +23,9 @@ def release(repository: Repository, tag: str, **arguments: str) -> WorkflowRun:
     return repository.run("release", "push", payload=payload, environment=arguments, job=job)
 
 
-def test_the_version_of_the_tests_equals_the_version_of_the_distribution() -> None:
+def test_the_version_of_the_tests_and_of_the_default_images_equals_the_distributions() -> None:
     assert f'\nversion = "{VERSION}"\n' in (ROOT / "pyproject.toml").read_text()
+    assert RELEASED_IMAGE.endswith(f":{VERSION}")
 
 
 def test_a_tag_publishes_wheels_and_all_images_with_provenance(repository: Repository) -> None:
@@ -33,7 +35,7 @@ def test_a_tag_publishes_wheels_and_all_images_with_provenance(repository: Repos
     pushed_tags = {
         call["tags"].rpartition("/")[2] for call in run.calls("docker/build-push-action")
     }
-    assert pushed_tags == {f"{image}:v{VERSION}" for image in IMAGES}
+    assert pushed_tags == {RELEASED_IMAGE.format(image).rpartition("/")[2] for image in IMAGES}
     digests = [call.get("subject-digest") for call in run.calls("actions/attest-build-provenance")]
     assert digests.count(DIGEST) == len(IMAGES), "each image's provenance names its digest"
     assert f"trainer@{DIGEST}" in run.summary, "stack files name images by these digests"

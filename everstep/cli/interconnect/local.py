@@ -47,9 +47,10 @@ def run_locally(ranks: int, arguments: Sequence[str], progress: Progress) -> lis
         text = log.read_text(errors="replace")
     if process.returncode:
         lines = [line for line in text.splitlines() if line.startswith("error:")]
+        details = "\n".join(lines or text.splitlines()[-LOG_LINES:])
         raise EverstepError(
-            f"a process of the test ended with exit code {process.returncode}",
-            "\n".join(lines or text.splitlines()[-LOG_LINES:]),
+            f"a process of the test ended with exit code {process.returncode}:\n{details}",
+            "Correct the cause that the log names, then run the test again.",
         )
     return [text]
 

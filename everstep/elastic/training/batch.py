@@ -99,10 +99,15 @@ class Batch:
                 or a mapping are parts of collated samples if they have the same first dimension.
 
         Raises:
-            EverstepError: no samples are passed without a current micro-batch, or more than it has.
+            EverstepError: no samples are passed without a current micro-batch, or more than it has, or a mapping
+                without tensors of one first dimension.
         """
         current_count = None if self._current is None else len(self._current.ids)
         count = current_count if samples is None else _count(samples)
+        if count is None and samples is not None:
+            raise self._misuse(
+                "weight() cannot count the samples of this mapping: pass their number"
+            )
         if count is None:
             raise self._misuse("weight() needs samples outside microbatches()")
         if current_count is not None and count > current_count:
@@ -186,16 +191,23 @@ class Batch:
         )
 
 
-def _count(samples: object) -> int:
-    """Return the number of samples in a collated batch."""
+def _count(samples: object) -> int | None:
+    """Return the number of samples in a batch; None for a mapping that does not show it."""
     if isinstance(samples, int):
         return samples
     if isinstance(samples, Mapping):
-        return _count(list(samples.values()))
+        sizes = set(_sizes_in(samples))
+        return sizes.pop() if len(sizes) == 1 else None
     if isinstance(samples, list | tuple):
-        sizes = {
-            len(part) if isinstance(part, torch.Tensor) and part.ndim else None for part in samples
-        }
-        collated_size = sizes.pop() if len(sizes) == 1 else None
-        return len(samples) if collated_size is None else collated_size
+        sizes = {len(part) for part in samples if isinstance(part, torch.Tensor) and part.ndim}
+        return sizes.pop() if len(sizes) == 1 else len(samples)
     return len(samples)  # type: ignore[arg-type] # anything with a length
+
+
+def _sizes_in(batch: Mapping[Any, Any]) -> Iterator[int]:
+    """Yield the first dimension of each tensor of a collated batch; other values, such as paths, have none."""
+    for part in batch.values():
+        if isinstance(part, Mapping):
+            yield from _sizes_in(part)
+        elif isinstance(part, torch.Tensor) and part.ndim:
+            yield len(part)

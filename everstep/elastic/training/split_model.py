@@ -1,4 +1,4 @@
-"""The models that `Run` accepts if torch has split them over processes (FSDP2)."""
+"""Checks of models that are sharded over processes (FSDP2), before `Run` trains them."""
 
 from collections.abc import Mapping
 
@@ -11,15 +11,15 @@ from everstep.errors import EverstepError
 
 
 def check_split(model: nn.Module, group: Group | None, unsupported: Mapping[str, bool]) -> None:
-    """Check a model that is split over the workers of a node; a model that is not split is accepted.
+    """Check a model that is sharded over the workers of a node; an unsharded model is accepted.
 
     Args:
         model: the model.
         group: the group that was passed to `Run`.
-        unsupported: arguments of `Run` that a split model does not allow, and whether each is set.
+        unsupported: arguments of `Run` that a sharded model does not allow, and whether each is set.
 
     Raises:
-        EverstepError: the model is split in another way, or cannot be trained with these arguments.
+        EverstepError: the model is sharded in another way, or cannot be trained with these arguments.
     """
     split = {name: p for name, p in model.named_parameters() if is_split(p)}
     if not split:
@@ -28,19 +28,19 @@ def check_split(model: nn.Module, group: Group | None, unsupported: Mapping[str,
     if not isinstance(group, ShardedGroup) or not group.mesh_size:
         raise EverstepError(
             f"the parameter {name} is a {type(parameter.data).__name__}, of which this process has "
-            "one part, and Run does not know the processes with the others",
-            "Split the model by fully_shard over the mesh of attach_sharded(...).node_mesh(), as "
-            "examples/sharded/fsdp.py does, or pass a model that is not split.",
+            "one shard, and Run does not know the processes with the others",
+            "Shard the model by fully_shard over the mesh of attach_sharded(...).node_mesh(), as "
+            "examples/sharded/fsdp.py does, or pass an unsharded model.",
         )
     if arguments := [argument for argument, is_set in unsupported.items() if is_set]:
         raise EverstepError(
-            f"a split model cannot be trained with {', '.join(arguments)}: no worker has the whole model",
+            f"a sharded model cannot be trained with {', '.join(arguments)}: no worker has the whole model",
             "Remove these arguments of Run.",
         )
     for name, parameter in model.named_parameters():
         if name not in split or own_part(parameter).numel() * group.mesh_size != parameter.numel():
             raise EverstepError(
-                f"the parameter {name} of shape {tuple(parameter.shape)} is not split into equal parts "
+                f"the parameter {name} of shape {tuple(parameter.shape)} is not sharded evenly "
                 f"over the {group.mesh_size} workers of a node",
                 "Apply fully_shard to the whole model, and make the first dimension of each parameter a "
                 "multiple of the number of workers.",

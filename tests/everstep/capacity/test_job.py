@@ -10,5 +10,5 @@ def test_the_assumptions_are_as_in_the_report_with_the_time_to_start_a_machine()
     boot, idle, *costs = job.assumptions()
 
     assert boot.startswith("boot 300 s: assumed")
-    assert idle.startswith("idle 600 s: default of autoscaling.scaleDownMinutes")
+    assert idle.startswith("idle 600 s: default of cluster.autoscaling.scaleDownMinutes")
     assert costs == [*assumptions(LIVE), "machines are lost without notice"]

@@ -310,6 +310,9 @@ COUNTS: list[tuple[object, int]] = [
     (torch.zeros(3, 5), 3),
     ([torch.zeros(3, 5), torch.zeros(3)], 3),
     ({"x": torch.zeros(3, 5), "y": torch.zeros(3)}, 3),
+    ({"x": torch.zeros(3, 5), "path": ["a", "b", "c"]}, 3),
+    ({"inputs": {"ids": torch.zeros(3, 5)}, "labels": torch.zeros(3)}, 3),
+    ((torch.zeros(3, 5), ["a", "b", "c"]), 3),
     ([torch.zeros(4), torch.zeros(5)], 2),
     ([(torch.zeros(4), 1), (torch.zeros(4), 0)], 2),
     (4, 4),
@@ -325,6 +328,18 @@ def test_the_weight_is_the_share_of_the_samples_however_they_are_collated(
     batch = next(iter(run))
 
     assert batch.weight(parts) == count / BATCH
+
+
+@pytest.mark.parametrize("parts", [{"a": torch.zeros(3), "b": torch.zeros(4)}, {"path": ["a"]}])
+def test_a_mapping_that_does_not_show_the_number_of_samples_has_no_weight(
+    parts: object,
+) -> None:
+    model = network()
+    run = start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    batch = next(iter(run))
+
+    with pytest.raises(EverstepError, match="pass their number"):
+        batch.weight(parts)
 
 
 @pytest.mark.parametrize("name", LOOPS)

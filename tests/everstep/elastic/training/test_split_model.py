@@ -84,9 +84,7 @@ def test_a_disabled_gradient_scaler_counts_as_none(split_model: nn.Module) -> No
 def test_unequal_parts_are_refused(split_model: nn.Module) -> None:
     error = error_of(split_model, GroupOfSize(2))
 
-    assert (
-        "weight of shape (6, 5) is not split into equal parts over the 2 workers" in error.problem
-    )
+    assert "weight of shape (6, 5) is not sharded evenly over the 2 workers" in error.problem
 
 
 def test_a_parameter_that_is_not_split_is_refused(split_model: nn.Module) -> None:

@@ -35,6 +35,7 @@ EGRESS = "aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule"
 GROUP_RULE = "aws:ec2/securityGroupRule:SecurityGroupRule"
 MIN_PREFIX, MAX_PREFIX = 16, 28
 LAST_PORT = 65535
+ICMP = ("icmp", "icmpv6", "1", "58")
 TARGETS = ("gatewayId", "natGatewayId", "networkInterfaceId", "transitGatewayId", "vpcEndpointId",
            "vpcPeeringConnectionId", "egressOnlyGatewayId", "coreNetworkArn", "carrierGatewayId",
            "localGatewayId")  # fmt: skip
@@ -107,7 +108,7 @@ def _nat_mode(inputs: Inputs) -> Iterable[CheckFailure]:
             "subnetId", "a zonal NAT gateway is in one subnet: it is required and missing"
         )
     if is_zonal and is_public and inputs.get("allocationId") is None:
-        yield failure_at("allocationId", "a public NAT gateway needs an elastic address")
+        yield failure_at("allocationId", "a public NAT gateway needs an Elastic IP address")
 
 
 def _border_group(inputs: Inputs) -> Iterable[CheckFailure]:
@@ -124,6 +125,8 @@ def _ports(inputs: Inputs) -> Iterable[CheckFailure]:
             yield failure_at("fromPort", "the protocol -1 means every port: leave the ports out")
     elif protocol in ("tcp", "udp") and (low is None or high is None):
         yield failure_at("fromPort", f"the protocol {protocol} needs fromPort and toPort")
+    elif protocol in ICMP:
+        return  # a type and a code, -1 for all
     elif isinstance(low, int) and isinstance(high, int) and not 0 <= low <= high <= LAST_PORT:
         yield failure_at("fromPort", f"{low}-{high} is not a valid range of ports")
 
@@ -158,6 +161,8 @@ def _has_gateway(request: ResourceRequest) -> Iterable[str]:
 def _mapped_addresses(attachment: Resource, account: Inventory) -> Iterable[str]:
     for nat in account.all(NAT):
         subnet = account.find((SUBNET,), nat.inputs.get("subnetId") or "")
+        if nat.inputs.get("connectivityType") == "private":
+            continue  # it has no public address
         if subnet and subnet.inputs["vpcId"] == attachment.inputs.get("vpcId"):
             yield f"Network {attachment.inputs['vpcId']} has some mapped public address(es): {nat.id}"
 

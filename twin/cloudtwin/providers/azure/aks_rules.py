@@ -17,11 +17,11 @@ from cloudtwin.providers.azure.common import ZONAL, is_child_of, location_of, pa
 from cloudtwin.providers.azure.identity import (
     CLUSTER,
     CONTRIBUTOR,
-    DNS_ZONE_CONTRIBUTOR,
     IDENTITY,
     IDENTITY_OPERATOR,
     NETWORK_CONTRIBUTOR,
     OWNER,
+    PRIVATE_DNS_ZONE_CONTRIBUTOR,
     granted_roles,
 )
 from cloudtwin.providers.azure.network import ROUTE_TABLE, SUBNET
@@ -307,7 +307,7 @@ def writes_dns_zone(request: ResourceRequest) -> Iterable[str]:
     principal = _control_plane(request)
     if principal is None or not isinstance(zone, str) or "/" not in zone:
         return
-    if not {DNS_ZONE_CONTRIBUTOR, CONTRIBUTOR, OWNER} & set(
+    if not {PRIVATE_DNS_ZONE_CONTRIBUTOR, CONTRIBUTOR, OWNER} & set(
         granted_roles(request.account, principal, zone)
     ):
         yield f"the control plane's identity lacks the role Private DNS Zone Contributor on {zone}"

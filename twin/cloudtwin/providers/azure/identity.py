@@ -44,11 +44,11 @@ BLOB_OWNER = "b7e6dc6d-f1e8-4753-8033-0f276bb0955b"
 CONTRIBUTOR = "b24988ac-6180-42a0-ab88-20f7382dd24c"
 OWNER = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"
 ACR_PULL = "7f951dda-4ed3-4680-a7ca-43fe172d538d"
-DNS_ZONE_CONTRIBUTOR = "b12aa53e-6015-4669-85d0-8515ebb3ae7f"
+PRIVATE_DNS_ZONE_CONTRIBUTOR = "b12aa53e-6015-4669-85d0-8515ebb3ae7f"
 # Azure RBAC, "Azure built-in roles".
 ROLES = frozenset({
     NETWORK_CONTRIBUTOR, IDENTITY_OPERATOR, BLOB_CONTRIBUTOR, BLOB_OWNER, CONTRIBUTOR, OWNER,
-    ACR_PULL, DNS_ZONE_CONTRIBUTOR,
+    ACR_PULL, PRIVATE_DNS_ZONE_CONTRIBUTOR,
     "8311e382-0749-4cb8-b61a-304f252e45ec",  # AcrPush
     "4abbcc35-e782-43d8-92c5-2d3f1bd2253f",  # Azure Kubernetes Service Cluster User Role
     "0ab0b1a8-8aac-4efd-b8c2-3ee1fb270be8",  # Azure Kubernetes Service Cluster Admin Role

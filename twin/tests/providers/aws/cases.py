@@ -52,7 +52,7 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     ),
     "size of a subnet": ({"cidrBlock": "10.0.0.0/24"}, {"cidrBlock": "10.0.0.0/29"}, "/28"),
     "subnet of a NAT gateway": (
-        {"subnetId": "s", "allocationId": "e"}, {"subnetId": "s"}, "elastic address",
+        {"subnetId": "s", "allocationId": "e"}, {"subnetId": "s"}, "Elastic IP address",
     ),
     "target of a route": (
         {"gatewayId": "g"}, {"gatewayId": "g", "natGatewayId": "n"}, "one target",
