@@ -29,6 +29,7 @@ from statistics import median
 from typing import Any
 
 import yaml
+from cloudtwin.images.confine import KILLED_WITH_PARENT
 from cloudtwin.nodes import Twin
 from cloudtwin.nodes.layout import Layout
 
@@ -209,7 +210,8 @@ class MovingStack(PacedCycle):
     def follower(self) -> Iterator[subprocess.Popen[str]]:
         """Run `everstep follow`, which records machines and moves; its lines go to standard error."""
         with subprocess.Popen(
-            [EVERSTEP, "follow", "--stack", STACK, "--twin"], cwd=self.folder, env=self.environment,
+            [*KILLED_WITH_PARENT, EVERSTEP, "follow", "--stack", STACK, "--twin"],
+            cwd=self.folder, env=self.environment,
             stdout=sys.stderr, text=True,
         ) as process:  # fmt: skip
             try:

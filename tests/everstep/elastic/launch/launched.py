@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from cloudtwin.images.confine import KILLED_WITH_PARENT
 from cloudtwin.toolchain import ensure_tools
 
 from everstep.progress import Silent
@@ -44,7 +45,7 @@ class LauncherProcess:
         self.etcd_folder.mkdir(exist_ok=True)
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*program, *arguments],
+                [*KILLED_WITH_PARENT, *program, *arguments],
                 cwd=folder,
                 env={
                     "PATH": os.environ["PATH"],
