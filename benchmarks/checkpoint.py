@@ -96,14 +96,19 @@ def resnet50_state() -> dict[str, torch.Tensor]:
 
 
 def stall(folder: Path, rounds: int) -> dict[str, Any]:
-    """Return the milliseconds of each method; the rounds alternate."""
+    """Return the milliseconds of each method; the rounds alternate.
+
+    Raises:
+        SystemExit: a checkpoint was not written.
+    """
     state = resnet50_state()
     written_at: list[float] = []
+    failures: list[str] = []
     writer = Writer(
         FolderStore(folder / "ours"),
         commit=lambda _: True,
         on_written=lambda *_: written_at.append(time.monotonic()),
-        on_failed=lambda step, reason: sys.exit(f"step {step}: {reason}"),
+        on_failed=lambda step, reason: failures.append(f"step {step}: {reason}"),
         keep=2,
     )
     writer.prepare(state)
@@ -115,6 +120,11 @@ def stall(folder: Path, rounds: int) -> dict[str, Any]:
             lambda: writer.start(state, manifest_of(number), unchanging_names=state.keys())
         )
 
+    def wait_until_written() -> None:
+        is_complete = writer.wait()
+        if failures or not is_complete:  # the writing thread cannot end this process
+            raise SystemExit(failures[0] if failures else "the disk does not respond")
+
     for number in track(range(0, 3 * rounds, 3), "rounds", rounds):
         durations["torch_save"].append(
             timed(functools.partial(torch_save, folder / "torch", state, number % 2))
@@ -124,17 +134,17 @@ def stall(folder: Path, rounds: int) -> dict[str, Any]:
         start_seconds = save(number)
         durations["work_meanwhile"].append(timed(work))
         durations["stall"].append(start_seconds + timed(writer.wait_snapshot))
-        writer.wait()
+        wait_until_written()
         durations["durable_meanwhile"].append(written_at[-1] - started_at)
         started_at = time.monotonic()
         durations["at_once"].append(save(number + 1) + timed(writer.wait_snapshot))
-        writer.wait()
+        wait_until_written()
         durations["durable"].append(written_at[-1] - started_at)
         writer.start(state, manifest_of(number + 1), unchanging_names=state.keys())
         start_seconds = save(number + 2)
         work()
         durations["while_writing"].append(start_seconds + timed(writer.wait_snapshot))
-        writer.wait()
+        wait_until_written()
     megabytes = sum(tensor.nbytes for tensor in state.values()) / 1e6
     return {
         "megabytes": round(megabytes, 1),
