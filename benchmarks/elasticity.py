@@ -122,7 +122,7 @@ def report(kind: str, changes: Sequence[GroupChange]) -> None:
     parts = []
     for name in ("next_step", "extra"):
         values = sorted(getattr(change, name) for change in changes)
-        p95 = values[min(len(values) - 1, round(0.95 * (len(values) - 1)))]
+        p95 = values[round(0.95 * (len(values) - 1))]
         parts.append(
             f"{name} median {statistics.median(values):.3f} s, p95 {p95:.3f}, "
             f"{values[0]:.3f} to {values[-1]:.3f}"
