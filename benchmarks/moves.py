@@ -33,6 +33,7 @@ from cloudtwin.images.confine import KILLED_WITH_PARENT
 from cloudtwin.nodes import Twin
 from cloudtwin.nodes.layout import Layout
 
+from controller.placement_settings import PlacementSettings
 from everstep.capacity.generator import fit, generate
 from everstep.capacity.history import CapacityHistory
 from everstep.capacity.job import IDLE, STATE_BYTES, JobModel, Prices
@@ -66,7 +67,11 @@ GLOBAL_BATCH = 120
 CHECKPOINT_SECONDS = 5.0
 UP_SECONDS, TRAIN_SECONDS, END_SECONDS = 900, 600, 3600
 
-POLICY_SECONDS = {"shortSeconds": 600.0, "moveIntervalSeconds": 3600.0, "retrySeconds": 1800.0}
+POLICY_SECONDS = {
+    "shortSeconds": PlacementSettings.short_seconds,
+    "moveIntervalSeconds": PlacementSettings.move_interval_seconds,
+    "retrySeconds": PlacementSettings.retry_seconds,
+}
 """Defaults of the policy's times, which are compressed like the market."""
 
 MACHINE_SECONDS = {

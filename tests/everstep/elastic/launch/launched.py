@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 
 class LauncherProcess:
-    """A launcher that runs as a process, with its log in a folder.
+    """A launcher that runs as a process, with its log in a folder; it ends with the thread that starts it.
 
     Args:
         folder: working folder, which several launchers may share.
