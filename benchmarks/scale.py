@@ -216,7 +216,7 @@ def main() -> None:
         parser.error(f"--members takes numbers of at least {MIN_MEMBERS}")
     sizes = sorted(options.members)
     if options.extrapolate_to and len(set(sizes[-2:])) < 2:
-        parser.error("--extrapolate-to needs two different numbers of --members")
+        parser.error("--extrapolate-to needs several --members, of which the two largest differ")
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     lease = options.lease_seconds or lease_seconds(max(*sizes, options.extrapolate_to or 0))

@@ -122,11 +122,12 @@ def _measure_event(
         START_SECONDS,
         "all three train again",
     )
-    last_alone = max(step["at"] for step in nodes.journal("step") if step["at"] < joined_step["at"])
+    earlier_steps = [step for step in nodes.journal("step") if step["at"] < joined_step["at"]]
+    last_alone = max(earlier_steps, key=lambda step: (step["generation"], step["at"]))
     return (
         first_step["at"] - event_time,
         highest_step + 1 - first_step["step"],
-        joined_step["at"] - last_alone,
+        joined_step["at"] - last_alone["at"],
     )
 
 
