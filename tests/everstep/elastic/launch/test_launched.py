@@ -27,12 +27,14 @@ def test_a_launcher_ends_with_the_process_that_started_it(tmp_path: Path) -> Non
     with subprocess.Popen(
         [sys.executable, "-c", PARENT, str(tmp_path)], stdout=subprocess.PIPE, cwd=REPOSITORY
     ) as parent:
-        assert parent.stdout
-        launcher = int(parent.stdout.readline())
-        name = Path(f"/proc/{launcher}/comm")
-        wait_until(lambda: name.read_text() == "sleep\n", "the launcher runs", WAIT_SECONDS)
-        process_handle = os.pidfd_open(launcher)
-        parent.terminate()
+        try:
+            assert parent.stdout
+            launcher = int(parent.stdout.readline())
+            name = Path(f"/proc/{launcher}/comm")
+            wait_until(lambda: name.read_text() == "sleep\n", "the launcher runs", WAIT_SECONDS)
+            process_handle = os.pidfd_open(launcher)
+        finally:
+            parent.terminate()
 
     has_ended = select.select([process_handle], [], [], WAIT_SECONDS)[0]
     os.close(process_handle)

@@ -100,9 +100,8 @@ def run_server(
     if not program.exists():
         pytest.skip(f"{program.name} is not installed: `make test-staging` installs it")
     log = (folder / "log").open("w")
-    with log, subprocess.Popen(
-        [*KILLED_WITH_PARENT, *command], env=environment, stdout=log, stderr=log
-    ) as server:
+    command = [*KILLED_WITH_PARENT, *command]
+    with log, subprocess.Popen(command, env=environment, stdout=log, stderr=log) as server:
         try:
             wait_until_ready(server, ready_address, folder / "log")
             yield
