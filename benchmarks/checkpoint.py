@@ -96,7 +96,11 @@ def resnet50_state() -> dict[str, torch.Tensor]:
 
 
 def stall(folder: Path, rounds: int) -> dict[str, Any]:
-    """Return the milliseconds of each method; the rounds alternate."""
+    """Return the milliseconds of each method; the rounds alternate.
+
+    Raises:
+        SystemExit: a checkpoint was not written.
+    """
     state = resnet50_state()
     written_at: list[float] = []
     failures: list[str] = []
@@ -111,15 +115,15 @@ def stall(folder: Path, rounds: int) -> dict[str, Any]:
     time.sleep(1)  # as between the first rank assignment and the first checkpoint
     durations: dict[str, list[float]] = defaultdict(list)
 
-    def wait() -> None:
-        writer.wait()
-        if failures:
-            sys.exit(failures[0])
-
     def save(number: int) -> float:
         return timed(
             lambda: writer.start(state, manifest_of(number), unchanging_names=state.keys())
         )
+
+    def wait_until_written() -> None:
+        is_complete = writer.wait()
+        if failures or not is_complete:  # the writing thread cannot end this process
+            raise SystemExit(failures[0] if failures else "the disk does not respond")
 
     for number in track(range(0, 3 * rounds, 3), "rounds", rounds):
         durations["torch_save"].append(
@@ -130,17 +134,17 @@ def stall(folder: Path, rounds: int) -> dict[str, Any]:
         start_seconds = save(number)
         durations["work_meanwhile"].append(timed(work))
         durations["stall"].append(start_seconds + timed(writer.wait_snapshot))
-        wait()
+        wait_until_written()
         durations["durable_meanwhile"].append(written_at[-1] - started_at)
         started_at = time.monotonic()
         durations["at_once"].append(save(number + 1) + timed(writer.wait_snapshot))
-        wait()
+        wait_until_written()
         durations["durable"].append(written_at[-1] - started_at)
         writer.start(state, manifest_of(number + 1), unchanging_names=state.keys())
         start_seconds = save(number + 2)
         work()
         durations["while_writing"].append(start_seconds + timed(writer.wait_snapshot))
-        wait()
+        wait_until_written()
     megabytes = sum(tensor.nbytes for tensor in state.values()) / 1e6
     return {
         "megabytes": round(megabytes, 1),

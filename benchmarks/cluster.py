@@ -23,6 +23,7 @@ from cloudtwin.toolchain import ensure_tools
 from everstep.cli.images import OPTIONS
 from everstep.cli.twin_settings import configure_twin, gpu_machine, system_machine
 from everstep.progress import Lines, Silent
+from tests.processes import stat_fields
 
 SETTLE_SECONDS = 30  # caches fill and informers sync for some time after everything is ready
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -80,12 +81,9 @@ def cpu_seconds(twin: Twin) -> dict[str, float]:
     """Return the CPU time of the twin's running processes, in seconds, by program."""
     seconds: dict[str, float] = {}
     for pid, name in programs(twin).items():
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
+        fields = stat_fields(pid)[11:15]  # none if the process has ended
         # User and system time of the process and of its ended children, such as iptables.
-        seconds[name] = seconds.get(name, 0.0) + sum(map(int, fields[11:15])) / TICKS
+        seconds[name] = seconds.get(name, 0.0) + sum(map(int, fields)) / TICKS
     return seconds
 
 

@@ -107,12 +107,13 @@ class Worker:
 
     @torch.no_grad()
     def difference(self, unsharded: nn.Module) -> float:
-        """Return the greatest difference of a parameter from the unsharded model's."""
+        """Return the greatest difference of a parameter from the unsharded model's; NaN if one is not a number."""
         pairs = zip(self.model.parameters(), unsharded.parameters(), strict=True)
-        return max(
-            float((local(shard) - expected.chunk(NODE_PROCESSES)[self._rank]).abs().max())
+        differences = [
+            (local(shard) - expected.chunk(NODE_PROCESSES)[self._rank]).abs().max()
             for shard, expected in pairs
-        )
+        ]
+        return float(torch.stack(differences).max())  # NaN if one is NaN, unlike Python's max
 
 
 def work(port: int, node: int, rank: int) -> None:
@@ -135,7 +136,7 @@ def work(port: int, node: int, rank: int) -> None:
         f"node {node}, process {rank}: {shard_size} of {size} parameters, difference {difference:.1e}"
     )
     distributed.destroy_process_group()
-    sys.exit(difference > TOLERANCE)
+    sys.exit(not difference <= TOLERANCE)  # NaN fails, too
 
 
 def main() -> int:

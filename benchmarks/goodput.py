@@ -19,6 +19,7 @@ from typing import Any
 
 from cloudtwin.capacity import market
 
+from everstep.catalog.units import HOUR_SECONDS
 from everstep.goodput import (
     ChangeCause,
     ChangeCost,
@@ -112,7 +113,7 @@ def history(seed: int, machines: int, per_hour: float, hours: float) -> Iterator
     parameters = market.MarketParameters(changes_per_hour=per_hour)
     changes = market.changes(str(seed), machines, parameters)
     for before, after in pairwise(
-        takewhile(lambda change: change.at_seconds <= hours * 3600, changes)
+        takewhile(lambda change: change.at_seconds <= hours * HOUR_SECONDS, changes)
     ):
         difference = after.machines - before.machines
         cause = ChangeCause.JOIN if difference > 0 else ChangeCause.LOSS
@@ -134,7 +135,7 @@ def simulate(
     rows = []
     for design in designs(workload, options.gigabits):
         outcomes = [
-            replay(machines, history, options.hours * 3600, design) for history in histories
+            replay(machines, history, options.hours * HOUR_SECONDS, design) for history in histories
         ]
         rows.append(summary(workload, machines, design, outcomes))
     return rows

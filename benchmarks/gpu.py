@@ -70,7 +70,8 @@ class Throughput:
         live: the same through `Run`.
         exact: the same in mode `exact`.
         exact_precision: its type of matrix products.
-        gigabytes: peak of the memory that torch allocated; 0 on a CPU.
+        gigabytes: peak of the memory that torch allocated, with the models and optimizers of all three loops;
+            0 on a CPU.
     """
 
     model: str

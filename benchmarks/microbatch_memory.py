@@ -143,7 +143,7 @@ def lines(peaks: dict[str, list[int]]) -> Sequence[str]:
     """Return the table as lines of text."""
     table = ["workers of 8    " + "".join(f"{workers:>10}" for workers in WORKERS) + "  1 to 8"]
     for mode, values in peaks.items():
-        cells = "".join(f"{value / 2**20:>7.1f} MB" for value in values)
+        cells = "".join(f"{value / 2**20:>6.1f} MiB" for value in values)
         table.append(f"{mode:<16}{cells}  {values[-1] / values[0]:.3f}")
     return table
 

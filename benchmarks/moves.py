@@ -29,9 +29,11 @@ from statistics import median
 from typing import Any
 
 import yaml
+from cloudtwin.images.confine import KILLED_WITH_PARENT
 from cloudtwin.nodes import Twin
 from cloudtwin.nodes.layout import Layout
 
+from controller.placement_settings import PlacementSettings
 from everstep.capacity.generator import fit, generate
 from everstep.capacity.history import CapacityHistory
 from everstep.capacity.job import IDLE, STATE_BYTES, JobModel, Prices
@@ -65,7 +67,11 @@ GLOBAL_BATCH = 120
 CHECKPOINT_SECONDS = 5.0
 UP_SECONDS, TRAIN_SECONDS, END_SECONDS = 900, 600, 3600
 
-POLICY_SECONDS = {"shortSeconds": 600.0, "moveIntervalSeconds": 3600.0, "retrySeconds": 1800.0}
+POLICY_SECONDS = {
+    "shortSeconds": PlacementSettings.short_seconds,
+    "moveIntervalSeconds": PlacementSettings.move_interval_seconds,
+    "retrySeconds": PlacementSettings.retry_seconds,
+}
 """Defaults of the policy's times, which are compressed like the market."""
 
 MACHINE_SECONDS = {
@@ -209,7 +215,8 @@ class MovingStack(PacedCycle):
     def follower(self) -> Iterator[subprocess.Popen[str]]:
         """Run `everstep follow`, which records machines and moves; its lines go to standard error."""
         with subprocess.Popen(
-            [EVERSTEP, "follow", "--stack", STACK, "--twin"], cwd=self.folder, env=self.environment,
+            [*KILLED_WITH_PARENT, EVERSTEP, "follow", "--stack", STACK, "--twin"],
+            cwd=self.folder, env=self.environment,
             stdout=sys.stderr, text=True,
         ) as process:  # fmt: skip
             try:

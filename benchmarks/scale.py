@@ -214,15 +214,13 @@ def main() -> None:
     options = parser.parse_args()
     if min(options.members) < MIN_MEMBERS:
         parser.error(f"--members takes numbers of at least {MIN_MEMBERS}")
+    sizes = sorted(options.members)
+    if options.extrapolate_to and len(set(sizes[-2:])) < 2:
+        parser.error("--extrapolate-to needs several --members, of which the two largest differ")
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    lease = options.lease_seconds or lease_seconds(
-        max(*options.members, options.extrapolate_to or 0)
-    )
-    results = [
-        measure(members, options.arrivals, options.seconds, lease)
-        for members in sorted(options.members)
-    ]
+    lease = options.lease_seconds or lease_seconds(max(*sizes, options.extrapolate_to or 0))
+    results = [measure(members, options.arrivals, options.seconds, lease) for members in sizes]
     if options.extrapolate_to:
         results.append(extrapolate(results, options.extrapolate_to))
     if options.json:
@@ -338,8 +336,6 @@ def _rates(before: Usage, after: Usage) -> dict[str, float]:
 
 def extrapolate(results: Sequence[dict[str, Any]], members: int) -> dict[str, Any]:
     """Return the figures for `members` by the power law that fits the two largest measurements."""
-    if len(results) < 2:
-        raise SystemExit("Error: --extrapolate-to needs at least two numbers of --members.")
     smaller, larger = results[-2:]
     result: dict[str, Any] = {
         "members": members,

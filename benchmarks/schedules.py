@@ -8,7 +8,7 @@
 
 A schedule has at least --events events: crashes, freezes, drains and returns. A real schedule ends with SIGTERM to
 all nodes, so that the last node saves its state; a separate process then verifies the ledger. Exits with 1
-if a sample was missing or trained twice.
+if a sample was missing or trained twice, or if an invariant of recovery does not hold.
 """
 
 import argparse
@@ -76,7 +76,7 @@ def main() -> None:
                 f"{outcome.kind} {outcome.seed}: {outcome.events} events, {outcome.verdict}"
             ),
             lambda outcome: outcome.right,
-            "with a sample missing or trained twice",
+            "with a sample missing or trained twice, or a broken invariant",
             count=options.simulated + options.partial + options.suspicion + options.real,
             as_json=options.json,
         )

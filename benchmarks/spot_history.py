@@ -26,13 +26,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
 from benchmarks.progress import track
+from benchmarks.schedules import KINDS, act
 from everstep.cli.report.goodput import counted_steps
 from everstep.cli.report.readers import FolderReader
 from everstep.cli.report.report import Report, build
@@ -78,7 +79,7 @@ def plan(seed: int, seconds: float, events: int) -> list[PlannedEvent]:
             kind = RETURN_KINDS[absences.pop(name)[1]]
             planned_events.append(PlannedEvent(event_time, kind, name))
         elif len(present_nodes) > 1:
-            kinds = kinds or rng.sample(("kill", "vanish", "freeze", "drain"), 4)
+            kinds = kinds or rng.sample(KINDS, len(KINDS))
             kind, name = kinds.pop(), rng.choice(present_nodes)
             planned_events.append(PlannedEvent(event_time, kind, name))
             if kind in RETURN_KINDS:
@@ -116,16 +117,13 @@ class History:
         nodes, name = self._nodes, event.node
         if event.kind == "kill":  # a node that has just returned may have no worker yet
             name = next(iter(sorted(self._training(), key=lambda other: other != name)))
-        actions: dict[str, Callable[[], None]] = {
-            "kill": lambda: os.kill(nodes.worker(name), signal.SIGKILL),
-            "vanish": lambda: nodes.signal_all(name, signal.SIGKILL),
-            "freeze": lambda: nodes.signal_all(name, signal.SIGSTOP),
-            "drain": lambda: nodes.signal_agent(name, signal.SIGTERM),
-            "thaw": lambda: nodes.signal_all(name, signal.SIGCONT),
-            "return": lambda: nodes.start(name),
-        }
         entry = {"at": round(time.time(), 4), "kind": event.kind, "node": f"node-{name}"}
-        actions[event.kind]()
+        if event.kind in KINDS:
+            act(nodes, event.kind, name)
+        elif event.kind == "thaw":
+            nodes.signal_all(name, signal.SIGCONT)
+        else:
+            nodes.start(name)
         with self._events.open("a") as file:
             file.write(json.dumps(entry) + "\n")
         print(f"{event.at:6.1f} s  {event.kind:7} {name}", file=sys.stderr, flush=True)

@@ -244,6 +244,8 @@ def busy_processes(count: int) -> Iterator[None]:
     finally:
         for process in processes:
             process.kill()
+        for process in processes:
+            process.join()
 
 
 def _compute() -> None:

@@ -116,12 +116,18 @@ def _measure_event(
         nodes.signal_all(name, signal.SIGCONT)
     else:
         nodes.start(name)
-    joined_step = nodes.next_step(first_step["at"], 3, START_SECONDS)
-    last_alone = max(step["at"] for step in nodes.journal("step") if step["at"] < joined_step["at"])
+    # Only a later group counts: a worker that was frozen after an all-reduce records that step when it resumes.
+    joined_step = nodes.next_step_where(
+        lambda step: step["world_size"] == 3 and step["generation"] > first_step["generation"],
+        START_SECONDS,
+        "all three train again",
+    )
+    earlier_steps = [step for step in nodes.journal("step") if step["at"] < joined_step["at"]]
+    last_alone = max(earlier_steps, key=lambda step: (step["generation"], step["at"]))
     return (
         first_step["at"] - event_time,
         highest_step + 1 - first_step["step"],
-        joined_step["at"] - last_alone,
+        joined_step["at"] - last_alone["at"],
     )
 
 

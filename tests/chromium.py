@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import websocket
+from cloudtwin.images.confine import KILLED_WITH_PARENT
 
 from tests.waiting import wait_until
 
@@ -106,6 +107,7 @@ def browser() -> Iterator[Tab]:
     assert is_installed(), f"{PROGRAM} is not installed: `make browser` installs it"
     with tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as profile:
         command = [
+            *KILLED_WITH_PARENT,
             PROGRAM, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars",
             "--disable-background-networking", "--remote-debugging-port=0", f"--user-data-dir={profile}", "about:blank",
         ]  # fmt: skip

@@ -65,7 +65,7 @@ class Figures:
     Attributes:
         event: the event, one of EVENTS.
         disturbance: times of the event.
-        step_seconds: duration of an undisturbed step.
+        step_seconds: median duration of a committed step.
         samples: number of samples of the complete epochs.
         samples_twice: number of these samples that were trained more than once.
         samples_missing: number of these samples that no committed step trained.

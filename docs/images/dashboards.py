@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -123,19 +123,20 @@ class Load:
     """
 
     session: int
-    _seconds: float = 0.0
-    _at: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self._seconds, self._at = self._used_seconds(), time.monotonic()
 
     def __call__(self) -> float:
         """Return the percentage of this machine's CPUs that they used since the previous call."""
-        seconds, now = (
-            sum(map(_cpu_seconds, processes_in_session(self.session))),
-            time.monotonic(),
-        )
+        seconds, now = self._used_seconds(), time.monotonic()
         used = seconds - self._seconds  # negative after the end of a process
         share = used / (now - self._at) / (os.cpu_count() or 1)
         self._seconds, self._at = seconds, now
         return min(100.0, max(0.0, 100 * share))
+
+    def _used_seconds(self) -> float:
+        return sum(map(_cpu_seconds, processes_in_session(self.session)))
 
 
 def _cpu_seconds(process: int) -> float:

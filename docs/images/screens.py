@@ -29,6 +29,7 @@ def main() -> None:
     record = RunRecord(
         tuple(entry for entry in run.entries if entry.at <= now),
         tuple(event for event in run.events if event.at <= now),
+        blocks=tuple(block for block in run.blocks if block.at <= now),
     )
     draw("follow", follow_screen(build(record), record, now, WIDTH))
     draw("report", report_screen(build(run), run, run.entries[-1].at, WIDTH))

@@ -104,5 +104,7 @@ def test_policies_are_compared_for_each_deadline() -> None:
     rows = list(deadline_rows(MODEL, 1, 0))
 
     assert len(rows) == 2 * 4 * 4, "prices, deadlines, policies"
-    assert all("1 of 1 in time" in row.value for row in rows if row.expected)
+    targets = [row for row in rows if row.expected]
+    assert len(targets) == 2 * 4, "one for each price and deadline"
+    assert all("1 of 1 in time" in row.value for row in targets)
     assert PLACEMENT.machines == MACHINES

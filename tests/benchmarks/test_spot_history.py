@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis.strategies import integers
 
+from benchmarks.schedules import KINDS
 from benchmarks.spot_history import MIN_AWAY_SECONDS, RETURN_KINDS, plan
 from tests.trainer.elastic.nodes import NAMES
 
@@ -12,7 +13,7 @@ def test_ten_minutes_have_at_least_thirty_events_and_every_kind_of_loss() -> Non
         kinds = [event.kind for event in plan(seed, 600, 34)]
 
         assert len(kinds) >= 30
-        assert min(kinds.count(kind) for kind in ("kill", "vanish", "freeze", "drain")) >= 3
+        assert min(kinds.count(kind) for kind in KINDS) >= 3
 
 
 @given(seed=integers(0, 10_000), events=integers(1, 60))

@@ -103,7 +103,7 @@ def test_a_preview_lists_the_resources_to_create_and_uses_no_account(cycle: Life
     assert "to create" in cycle.results["preview"].stdout
 
 
-def test_the_training_runs_on_the_gpu_pool_and_its_files_are_on_the_clouds_volume(
+def test_the_files_of_the_training_are_on_the_clouds_volume(
     cycle: LifeCycle,
 ) -> None:
     (volume,) = (cycle.folder / "state" / cycle.stack / "cloud").glob("volumes.json")

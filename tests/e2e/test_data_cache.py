@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 import yaml
+from cloudtwin.images.confine import KILLED_WITH_PARENT
 from cloudtwin.kubernetes_api import ApiError
 from cloudtwin.nodes import Twin
 from cloudtwin.nodes.bring_up import admin_client
@@ -140,6 +141,7 @@ class Bench:
             assert up.wait(UP_SECONDS) == 0, log.read_text()[-4000:]
         finally:
             up.kill()
+            up.wait()
 
     def _create_secret(self) -> bool:
         """Create the credentials; return False while there is no namespace."""
@@ -184,7 +186,7 @@ def serve(twin: Twin, store: Path) -> "subprocess.Popen[bytes]":
     assert keeper is not None
     address = [str(addressing.CONTROL_PLANE), str(PORT), str(store)]
     return subprocess.Popen(
-        ["nsenter", f"--net={links.namespace_of(keeper.pid)}", sys.executable, "-m",
+        [*KILLED_WITH_PARENT, "nsenter", f"--net={links.namespace_of(keeper.pid)}", sys.executable, "-m",
          "tests.e2e.object_server", *address],
         cwd=REPOSITORY,
     )  # fmt: skip

@@ -26,6 +26,7 @@ from typing import Any
 import pytest
 import yaml
 from cloudtwin.facade import shared_volume
+from cloudtwin.images.confine import KILLED_WITH_PARENT
 from cloudtwin.kubernetes_api import ApiError
 from cloudtwin.nodes import Twin
 from cloudtwin.nodes.control_plane.components import holder
@@ -119,7 +120,12 @@ class SourceCycle(LifeCycle):
         assert keeper is not None
         command, environment = self.store.command(self.store_folder)
         return subprocess.Popen(
-            ["nsenter", f"--net={links.namespace_of(keeper.pid)}", *command],
+            [
+                *KILLED_WITH_PARENT,
+                "nsenter",
+                f"--net={links.namespace_of(keeper.pid)}",
+                *command,
+            ],
             env=environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

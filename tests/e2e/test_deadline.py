@@ -66,8 +66,6 @@ POOLS: dict[str, dict[str, Any]] = {
 }
 """Changes of `gpuPool`: one size on AKS, since another size would replace the lost machines."""
 
-PROVIDERS = {"eks-prod": "aws", "aks-prod": "azure-native"}
-
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.timeout(2 * UP_SECONDS + 2 * TRAIN_SECONDS + 4 * QUERY_SECONDS + DOWN_SECONDS),

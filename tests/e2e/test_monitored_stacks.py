@@ -31,7 +31,6 @@ SERVICES: dict[str, dict[str, bool]] = {
     "eks-dev": {"containerInsights": True, "managedPrometheus": True},
     "aks-dev": {"containerInsights": True, "managedPrometheus": True, "jobMetrics": True},
 }
-PROVIDERS = {"eks-dev": "aws", "aks-dev": "azure-native"}
 EXPECTED_TYPES = {
     "eks-dev": {
         "aws:amp/workspace:Workspace",

@@ -49,13 +49,13 @@ class Walk:
         shell: the reader's shell.
         state: folder of the reader's twins.
         outputs: output of each command; of the last one with the same words.
-        steps_lost: steps that each loss of a machine cost.
+        steps_lost: steps that each loss of a machine cost; None if no step followed it.
     """
 
     shell: Shell
     state: Path
     outputs: dict[str, str] = field(default_factory=dict)
-    steps_lost: dict[str, int] = field(default_factory=dict)
+    steps_lost: dict[str, int | None] = field(default_factory=dict)
 
     @property
     def clone(self) -> Path:
@@ -68,7 +68,7 @@ class Walk:
             self.wait_before(command)
             if command.startswith("everstep down"):
                 events = self.report().events
-                self.steps_lost = {e.kind: e.steps_lost or 0 for e in events if e.kind != "return"}
+                self.steps_lost = {e.kind: e.steps_lost for e in events if e.kind != "return"}
             self.outputs[command] = self.shell.run(command, COMMAND_SECONDS)
 
     def wait_before(self, command: str) -> None:

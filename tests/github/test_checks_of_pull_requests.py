@@ -55,4 +55,5 @@ def test_the_notebooks_of_a_failed_run_are_kept(repository: Repository) -> None:
 def test_the_site_of_a_pull_request_is_not_published(repository: Repository) -> None:
     run = run_with(repository, "site", "exit 0")
 
+    assert run.is_green, run.log
     assert not run.calls("actions/deploy-pages")

@@ -21,6 +21,7 @@ from typing import Any
 
 import yaml
 from cloudtwin.facade import cache_directory
+from cloudtwin.images.confine import KILLED_WITH_PARENT
 
 from tests.processes import free_port
 from tests.waiting import wait_until
@@ -151,6 +152,7 @@ def prometheus_server(
     with log.open("wb") as output:
         process = subprocess.Popen(
             [
+                *KILLED_WITH_PARENT,
                 program("prometheus"),
                 f"--config.file={folder / 'prometheus.yaml'}",
                 f"--storage.tsdb.path={folder / 'data'}",

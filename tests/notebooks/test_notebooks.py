@@ -102,6 +102,10 @@ def test_commands_on_a_stack_are_on_the_twin_or_the_account_that_was_chosen(path
             assert "$TWIN" in words or "--twin" in words, command
 
 
+def test_the_commands_of_the_lab_are_found() -> None:
+    assert any(commands(path) for path in PATHS), "the tests of commands would check nothing"
+
+
 @every_notebook
 def test_every_command_and_option_of_everstep_exists(path: Path) -> None:
     for text in commands(path):

@@ -74,7 +74,9 @@ def test_roles_and_data_follow_the_rules_of_the_team(
         resources = [item for item in project.resources().values() if item["type"] == kind]
         assert resources, kind
         assert all(KEY in json.dumps(item["inputs"]) for item in resources), kind
-    for group in (item for item in project.resources().values() if item["type"] == NODES):
+    groups = [item for item in project.resources().values() if item["type"] == NODES]
+    assert groups
+    for group in groups:
         assert group["outputs"]["releaseVersion"] == RELEASE
     project.pulumi("preview", "--expect-no-changes")
     project.destroy()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cloudtwin.images.confine import KILLED_WITH_PARENT
 from cloudtwin.toolchain import ensure_tools
 
 from everstep.progress import Silent
@@ -53,7 +54,7 @@ class Members:
     def start(self, index: int) -> "subprocess.Popen[bytes]":
         (self.folder / f"etcd-{index}").mkdir(exist_ok=True)
         with (self.folder / f"etcd-{index}.log").open("ab") as log:
-            command = [str(self.program), *self.flags(index)]
+            command = [*KILLED_WITH_PARENT, str(self.program), *self.flags(index)]
             self.processes[index] = subprocess.Popen(command, stdout=log, stderr=log)
         return self.processes[index]
 

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from cloudtwin.images.confine import KILLED_WITH_PARENT
 from cloudtwin.toolchain import ensure_tools
 
 from everstep.progress import Silent
@@ -23,7 +24,7 @@ Result = TypeVar("Result")
 
 
 class LauncherProcess:
-    """A launcher that runs as a process, with its log in a folder.
+    """A launcher that runs as a process, with its log in a folder; it ends with the thread that starts it.
 
     Args:
         folder: working folder, which several launchers may share.
@@ -44,7 +45,7 @@ class LauncherProcess:
         self.etcd_folder.mkdir(exist_ok=True)
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*program, *arguments],
+                [*KILLED_WITH_PARENT, *program, *arguments],
                 cwd=folder,
                 env={
                     "PATH": os.environ["PATH"],

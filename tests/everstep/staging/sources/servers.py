@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cloudtwin.images.confine import KILLED_WITH_PARENT
 
 from tests.processes import free_port
 from tests.waiting import wait_until
@@ -99,6 +100,7 @@ def run_server(
     if not program.exists():
         pytest.skip(f"{program.name} is not installed: `make test-staging` installs it")
     log = (folder / "log").open("w")
+    command = [*KILLED_WITH_PARENT, *command]
     with log, subprocess.Popen(command, env=environment, stdout=log, stderr=log) as server:
         try:
             wait_until_ready(server, ready_address, folder / "log")

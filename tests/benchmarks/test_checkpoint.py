@@ -1,0 +1,24 @@
+"""The benchmark of checkpoints, on a disk that is full."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import checkpoint
+from everstep.elastic.checkpoint.folder_store import FolderStore
+
+
+@pytest.mark.timeout(60)
+def test_a_checkpoint_that_cannot_be_written_ends_the_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_arguments: object, **_options: object) -> int:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(FolderStore, "write", refuse)
+    monkeypatch.setattr(checkpoint, "resnet50_state", lambda: {"weight": torch.zeros(4)})
+    monkeypatch.setattr(checkpoint, "work", lambda: None)
+
+    with pytest.raises(SystemExit, match="step 0: no space left"):
+        checkpoint.stall(tmp_path, rounds=1)
