@@ -39,8 +39,8 @@ test-engine: built  ## Run the part of test-twin for the engine, the program, wo
 test-nodes: built  ## Run the rest of test-twin: machines, controller, etcd, launchers
 	.venv/bin/pytest -m twin $(addprefix --ignore=,$(ENGINE) $(ELASTIC) $(CLOUDS) tests/examples)
 
-# The parts of continuous integration. The nodes' tests compare the mounts of the machine, so parts that mount wait for them.
-ci-elastic ci-clouds ci-rollout: ci-nodes
+# The parts of continuous integration. The nodes' tests compare the mounts of the machine, so parts with machines wait for them.
+ci-clouds ci-rollout: ci-nodes
 ci-%:
 	@$(MAKE) --no-print-directory test-$*
 

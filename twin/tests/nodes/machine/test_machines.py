@@ -54,6 +54,11 @@ def api(twin: Twin) -> KubernetesClient:
     return api_of(twin)
 
 
+def is_disk_of_a_test(line: str) -> bool:
+    """Return True for a line of mountinfo about a tmpfs that another test mounts meanwhile."""
+    return "/pytest-of-" in line and " - tmpfs " in line
+
+
 def host() -> dict[str, object]:
     """Return the settings of the host that a twin could change by mistake."""
     links = json.loads(subprocess.check_output(["ip", "-json", "link"]))
@@ -64,7 +69,9 @@ def host() -> dict[str, object]:
         "routes": subprocess.check_output(["ip", "route"], text=True),
         "rules": [line for line in rules.splitlines() if not line.startswith("#")],
         "mounts": {
-            line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()
+            line.split()[4]
+            for line in Path("/proc/self/mountinfo").read_text().splitlines()
+            if not is_disk_of_a_test(line)
         },
         "folders": {
             p: Path(p).exists() for p in ("/var/lib/kubelet", "/var/lib/cni", "/run/netns")
