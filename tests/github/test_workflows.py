@@ -2,13 +2,16 @@
 
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from everstep.catalog.names import RELEASED_IMAGE
 from tests.github import act, stand_ins
+from tests.github.test_release import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
@@ -42,6 +45,24 @@ def test_a_pull_request_runs_all_that_continuous_integration_runs() -> None:
     text = (ROOT / ".github" / "workflows" / "pull-request.yaml").read_text()
 
     assert any(".ci/run" in step.get("run", "") for step in steps(yaml.safe_load(text)))
+
+
+def test_the_distributions_and_the_default_images_have_one_version() -> None:
+    """The workflow `release` checks the files, but not before the tag exists."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    versions = {
+        tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]["version"]
+        for folder in ("", "facts", "twin")
+    }
+    requirements = {
+        requirement.partition("==")[2]
+        for group in project["optional-dependencies"].values()
+        for requirement in group
+        if requirement.startswith(("cloudfacts==", "cloudtwin=="))
+    }
+
+    assert versions | requirements == {VERSION}
+    assert RELEASED_IMAGE.endswith(f":{VERSION}")
 
 
 def test_a_workflow_runs_every_target_of_tests_except_the_longest_and_those_on_gpus() -> None:
