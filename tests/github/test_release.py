@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from everstep.catalog.names import RELEASED_IMAGE
-from tests.github.act import ROOT, Repository, WorkflowRun
+from tests.github.act import Repository, WorkflowRun
 from tests.github.stand_ins import DIGEST
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
