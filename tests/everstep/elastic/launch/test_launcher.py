@@ -1,11 +1,9 @@
 """The options that torchrun's agent gets from the launcher's command line, and launchers as processes."""
 
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
-from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,7 @@ from everstep.elastic.launch.launcher import (
     RETRY,
     USAGE,
     Launcher,
-    warm_up,
+    set_variables,
 )
 from everstep.elastic.launch.options import parse
 from everstep.elastic.launch.programs import run_program, run_supervised
@@ -63,12 +61,9 @@ def test_with_a_backend_of_torch_the_program_starts_unsupervised() -> None:
 def test_torchs_watchdog_does_not_end_the_survivors_of_a_lost_peer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(forkserver, "ensure_running", lambda: None)
-    monkeypatch.setattr(multiprocessing, "set_forkserver_preload", lambda _: None)
-    monkeypatch.setattr(sys, "warnoptions", [])
     monkeypatch.setattr(os, "environ", {"PATH": os.environ["PATH"]})
 
-    warm_up("", [])
+    set_variables("")
 
     assert os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "0"
 
