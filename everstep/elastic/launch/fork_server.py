@@ -63,5 +63,5 @@ def _forget_parent(descriptors: set[int]) -> None:
     logging.root.handlers.clear()
     logging.root.setLevel(logging.WARNING)
     # The parent holds the first object's lock now, and a worker may start processes of its own.
-    forkserver._forkserver.__init__()
-    resource_tracker._resource_tracker.__init__()
+    forkserver.ForkServer.__init__(forkserver._forkserver)
+    resource_tracker.ResourceTracker.__init__(resource_tracker._resource_tracker)
