@@ -12,7 +12,7 @@ import os
 import signal
 from collections.abc import Sequence
 from multiprocessing import forkserver, resource_tracker, util
-from pathlib import Path
+from typing import Any
 
 STANDARD_STREAMS = {0, 1, 2}
 
@@ -36,13 +36,19 @@ def start(preload: Sequence[str]) -> None:
         util.spawnv_passfds = start_interpreter
 
 
-def _fork(path: bytes, args: Sequence[str | bytes], descriptors: Sequence[int]) -> int:
-    """Fork this process, and run the code there that a new interpreter would get with `-c`; return the process id."""
+def _fork(path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> int:
+    """Fork this process, and run the code there that a new interpreter would get with `-c`; return the process id.
+
+    Args:
+        path: the interpreter, which is not started.
+        args: its command line, with the code at the end.
+        passfds: file descriptors that the code uses.
+    """
     del path
     if pid := os.fork():
         return pid
     try:
-        _forget_parent({*STANDARD_STREAMS, *descriptors})
+        _forget_parent({*STANDARD_STREAMS, *passfds})
         exec(args[-1])  # noqa: S102  the code is from multiprocessing
     finally:
         os._exit(1)
@@ -54,10 +60,10 @@ def _forget_parent(descriptors: set[int]) -> None:
     Args:
         descriptors: file descriptors to keep open.
     """
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) not in descriptors:
+    for descriptor in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208  names only
+        if descriptor not in descriptors:
             with contextlib.suppress(OSError):  # the folder's own
-                os.close(int(name))
+                os.close(descriptor)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     logging.root.handlers.clear()
