@@ -29,6 +29,8 @@ WORKLOADS = {"DaemonSet", "Deployment", "Job", "Pod", "StatefulSet"}
 PERMISSIONS = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 """Kinds whose deletion may take from the client the permission to read them: a refusal counts as the deletion."""
 FORBIDDEN = 403
+REVISION = "deployment.kubernetes.io/revision"
+"""Annotation of a Deployment and its ReplicaSets."""
 
 
 @dataclass
@@ -151,17 +153,38 @@ def related_to(cluster: ClusterClient, live: Mapping[str, Any]) -> Related:
     if annotation(live, WAIT_FOR) and kind not in WORKLOADS:
         return Related(pods=_owned_pods(cluster, live))
     labels = _pod_labels(live)
+    if kind == "Deployment":
+        return Related(pods=_newest_pods(cluster, live, labels))
     return Related(pods=cluster.list("v1", "Pod", namespace, labels)) if labels else Related()
 
 
 def _owned_pods(cluster: ClusterClient, live: Mapping[str, Any]) -> list[Object]:
     """Return the pods that a custom resource's controller created for it."""
-    uid, namespace = live["metadata"]["uid"], live["metadata"].get("namespace")
-    return [
-        pod
-        for pod in cluster.list("v1", "Pod", namespace)
-        if any(owner["uid"] == uid for owner in pod["metadata"].get("ownerReferences") or ())
+    namespace = live["metadata"].get("namespace")
+    return [pod for pod in cluster.list("v1", "Pod", namespace) if _is_owned(pod, live)]
+
+
+def _newest_pods(
+    cluster: ClusterClient, live: Mapping[str, Any], labels: Mapping[str, str]
+) -> list[Object]:
+    """Return the pods of a Deployment's newest revision.
+
+    Those of the previous one run until the new ones are available. That they fail, which may be the reason for the
+    update, says nothing about the new ones.
+    """
+    namespace, revision = live["metadata"].get("namespace"), annotation(live, REVISION)
+    newest_sets = [
+        replica_set
+        for replica_set in cluster.list("apps/v1", "ReplicaSet", namespace, labels)
+        if _is_owned(replica_set, live) and annotation(replica_set, REVISION) == revision
     ]
+    pods = cluster.list("v1", "Pod", namespace, labels)
+    return [pod for pod in pods if any(_is_owned(pod, newest) for newest in newest_sets)]
+
+
+def _is_owned(item: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
+    references = item["metadata"].get("ownerReferences") or ()
+    return any(reference["uid"] == owner["metadata"]["uid"] for reference in references)
 
 
 def _pod_labels(live: Mapping[str, Any]) -> dict[str, str]:

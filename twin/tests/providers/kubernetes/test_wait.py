@@ -10,7 +10,8 @@ import pytest
 from cloudtwin.providers.kubernetes.client import ClusterClient
 from cloudtwin.providers.kubernetes.config import KubernetesConfig
 from cloudtwin.providers.kubernetes.objects import ObjectReference
-from cloudtwin.providers.kubernetes.wait import wait_until_gone
+from cloudtwin.providers.kubernetes.readiness import Waiting, assess
+from cloudtwin.providers.kubernetes.wait import REVISION, related_to, wait_until_gone
 from cloudtwin.providers.protocol.errors import ProviderError
 from cloudtwin.providers.timeouts import Timeouts
 
@@ -104,3 +105,44 @@ def test_the_deletion_of_the_clients_own_permissions_ends_with_a_refusal(
     assert wait(cluster, BINDING, [200, 403], 60)
     with pytest.raises(ProviderError, match="says 500"):
         wait(cluster, BINDING, [500], 0.3)
+
+
+def item(name: str, owner: str = "", revision: str = "", **parts: Any) -> dict[str, Any]:
+    """Return an object whose uid is its name."""
+    metadata: dict[str, Any] = {"name": name, "uid": name, "namespace": "n"}
+    metadata |= {"annotations": {REVISION: revision}} if revision else {}
+    metadata |= {"ownerReferences": [{"uid": owner}]} if owner else {}
+    return {"metadata": metadata, **parts}
+
+
+def pod(name: str, owner: str, reason: str) -> dict[str, Any]:
+    """Return a pod with a container that waits."""
+    state = {"waiting": {"reason": reason}}
+    return item(name, owner, status={"containerStatuses": [{"name": "c", "state": state}]})
+
+
+@pytest.mark.parametrize(("revision", "is_stuck"), [("2", False), ("1", True)])
+def test_a_deployment_is_stuck_only_if_a_pod_of_its_newest_revision_is(
+    cluster: ClusterClient, monkeypatch: pytest.MonkeyPatch, revision: str, is_stuck: bool
+) -> None:
+    objects = {
+        "ReplicaSet": [
+            item("wrong", "d", "1"),
+            item("right", "d", "2"),
+            item("of another deployment", "e", "1"),
+        ],
+        "Pod": [
+            pod("old", "wrong", "ImagePullBackOff"),
+            pod("new", "right", "ContainerCreating"),
+        ],
+    }
+    monkeypatch.setattr(cluster, "list", lambda api, kind, *_: objects[kind])
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "a"}}}
+    deployment = item(
+        "d", "", revision, apiVersion="apps/v1", kind="Deployment", spec=spec, status={}
+    )
+
+    verdict = assess(deployment, related_to(cluster, deployment))
+
+    assert isinstance(verdict, Waiting)
+    assert verdict.stuck == is_stuck
