@@ -52,13 +52,15 @@ def test_a_capability_that_a_twin_does_not_need_may_be_missing(
     assert requirements.missing_abilities(process) == []
 
 
-def test_the_relay_keeps_its_port_and_takes_another_if_it_is_in_use() -> None:
-    with relay.listen(0) as first:
-        port = first.getsockname()[1]
-        with relay.listen(port) as second:
+def test_the_relay_listens_on_its_port_and_on_another_if_it_is_in_use() -> None:
+    with socket.socket() as reservation:  # bound and not listening: only the relay can use the port
+        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reservation.bind(("127.0.0.1", 0))
+        port = reservation.getsockname()[1]
+
+        with relay.listen(port) as first, relay.listen(port) as second:
+            assert first.getsockname() == ("127.0.0.1", port)
             assert second.getsockname()[1] not in {0, port}
-    with relay.listen(port) as third:
-        assert third.getsockname() == ("127.0.0.1", port)
 
 
 def test_the_relay_listens_on_loopback_only() -> None:
