@@ -174,9 +174,9 @@ def test_load_is_read_from_the_cgroup_of_all_pods(
     assert meter.utilization() == 0.0, (
         "the first measurement has no earlier measurement to compare with"
     )
-    (tmp_path / usage).write_text(content.replace("5", "9", 1))
+    (tmp_path / usage).write_text(f"{content}000")
 
-    assert meter.utilization() == 100.0, "four seconds of work in almost no time"
+    assert meter.utilization() == 100.0, "5000 s of work in almost no time"
     assert meter.memory_bytes() == 4096
 
 

@@ -29,17 +29,12 @@ METADATA = {"metadata": "true"}
 
 
 def call_aws(
-    path: str,
-    notice: Notice | None = None,
-    spec: MachineSpec = SPOT,
-    method: str = "GET",
-    now: float = 0.0,
-    **headers: Any,
+    path: str, notice: Notice | None = None, method: str = "GET", **headers: Any
 ) -> MetadataResponse:
     tokens = Tokens({"good": 100.0})
     all_headers = {"x-aws-ec2-metadata-token": "good", **headers}
     request = MetadataRequest(method, f"/latest/{path}", headers=all_headers)
-    return aws.respond(request, instance.facts(spec, "10.0.0.1"), notice, tokens, now)
+    return aws.respond(request, instance.facts(SPOT, "10.0.0.1"), notice, tokens, now=0.0)
 
 
 def call_azure(
@@ -223,7 +218,7 @@ def test_a_damaged_notice_is_an_error_of_the_server_and_not_the_absence_of_a_not
         urllib.request.urlopen(urllib.request.Request(events, headers=METADATA), timeout=100)
 
     with error.value:
-        assert error.value.code == 500
+        assert error.value.code == HTTPStatus.INTERNAL_SERVER_ERROR
         assert f"{service.notice} is damaged" in error.value.read().decode()
 
 
@@ -255,5 +250,5 @@ def test_an_unknown_path_is_not_found(metadata_server: tuple[server.MetadataServ
     with pytest.raises(urllib.error.HTTPError) as error:
         urllib.request.urlopen(request, timeout=100)
 
-    assert error.value.code == HTTPStatus.NOT_FOUND
-    error.value.close()
+    with error.value:
+        assert error.value.code == HTTPStatus.NOT_FOUND
