@@ -22,13 +22,11 @@ from cloudtwin.providers.protocol.errors import ProviderError
 from cloudtwin.providers.protocol.values import UNKNOWN, Object, Secret, Unknown
 from cloudtwin.providers.timeouts import Timeouts
 
+from twin.tests.providers.aws.cases import TRUST
 from twin.tests.providers.offline import CONFIG, Provider, request
 
 BLOCK = "10.0.0.0/16"
 ROLE = "aws:iam/role:Role"
-TRUST = json.dumps(
-    {"Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": "*"}]}
-)
 
 
 def faults(provider: Provider, *plan: Object, **fields: object) -> None:
@@ -160,6 +158,7 @@ def test_concurrent_creations_are_all_kept(provider: Provider) -> None:
                 range(16),
             )
         )
+    assert len(set(ids)) == 16
     assert {resource.id for resource in provider.account.read().all(SUBNET)} == set(ids)
 
 
@@ -264,14 +263,14 @@ def test_a_resource_without_machines_cannot_lack_capacity(provider: Provider) ->
 
 def test_an_invalid_fault_names_the_valid_kinds(provider: Provider) -> None:
     faults(provider, {"kind": "fire"})
-    with pytest.raises(Exception, match=r"throttle.*capacity.*lost"):
+    with pytest.raises(ProviderError, match=r"throttle.*capacity.*lost"):
         provider.make(VPC, "v", cidrBlock=BLOCK)
 
 
 def test_an_unknown_type_and_an_unknown_function_name_the_nearest(provider: Provider) -> None:
-    with pytest.raises(Exception, match="did you mean aws:ec2/vpc:Vpc"):
+    with pytest.raises(ProviderError, match=r"did you mean aws:ec2/vpc:Vpc\?"):
         provider.kind("aws:ec2/vpc:Vcp")
-    with pytest.raises(Exception, match="did you mean aws:index/getRegion:getRegion"):
+    with pytest.raises(ProviderError, match=r"did you mean aws:index/getRegion:getRegion\?"):
         provider.invoke("aws:index/getRegion:getRegions", {})
 
 
