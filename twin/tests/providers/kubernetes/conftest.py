@@ -1,6 +1,7 @@
 """A Pulumi project on a separate cluster: real engine, stand-in plugins, real API server."""
 
 import os
+import socket
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -84,6 +85,17 @@ def metadata_of(kubernetes_object: Any) -> client.V1ObjectMeta:
     """Return the metadata of an object from the API server; its type there is optional."""
     assert isinstance(kubernetes_object.metadata, client.V1ObjectMeta)
     return kubernetes_object.metadata
+
+
+@pytest.fixture
+def silent_server() -> Iterator[socket.socket]:
+    """Yield a server that accepts connections and never responds."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+def address_of(server: socket.socket) -> str:
+    return f"https://127.0.0.1:{server.getsockname()[1]}"
 
 
 @pytest.fixture(scope="session")
