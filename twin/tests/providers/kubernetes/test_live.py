@@ -100,7 +100,7 @@ def test_a_secret_stays_one_through_outputs_and_refresh() -> None:
     }
 
 
-def test_the_outputs_equal_the_official_providers() -> None:
+def test_the_outputs_have_the_internal_fields_of_the_official_provider() -> None:
     outputs = live.outputs(LIVE, INPUTS, ORIGIN)
 
     assert outputs["__inputs"] == INPUTS
