@@ -3,7 +3,7 @@
 import contextlib
 import os
 import shutil
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -69,9 +69,10 @@ def test_up_waits_for_an_operation_on_a_machine_but_not_for_another_up(tmp_path:
     class OperationEnds(Silent):
         """Progress that ends the operation when `up` begins to wait."""
 
-        def step(self, action: str) -> AbstractContextManager[Step]:
+        @contextlib.contextmanager
+        def step(self, action: str) -> Iterator[Step]:
             operation.close()
-            return super().step(action)
+            yield self
 
     with (
         lock.held(path, "t", "up", shared_timeout_seconds=3600, progress=OperationEnds()),
