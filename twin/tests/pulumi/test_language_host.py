@@ -2,7 +2,6 @@
 
 import json
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -160,12 +159,10 @@ def test_violations_found_by_a_policy_pack_folder_fail_the_preview(
     (pack / "PulumiPolicy.yaml").write_text("runtime: python\nversion: 1.0.0\n")
     (pack / "__main__.py").write_text(POLICY)
     project.program(
-        textwrap.dedent(
-            """
-            import pulumi_kubernetes as k8s
-            k8s.core.v1.ConfigMap("map", metadata={"name": "m", "namespace": "default"})
-            """
-        )
+        """
+        import pulumi_kubernetes as k8s
+        k8s.core.v1.ConfigMap("map", metadata={"name": "m", "namespace": "default"})
+        """
     )
 
     output = project.pulumi("preview", f"--policy-pack={pack}", fails=True)

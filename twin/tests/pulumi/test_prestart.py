@@ -1,14 +1,12 @@
 """Programs that run in a process started before the engine requests their runs."""
 
 import signal
-import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from cloudtwin.pulumi.prestart import connect, prestarted_program
+from cloudtwin.pulumi.prestart import prestarted_program
 
 from twin.tests.project import Project
 from twin.tests.waiting import wait_until
@@ -124,21 +122,6 @@ def test_a_program_of_another_interpreter_is_started_as_usual(project: Project) 
 
     with prestarted(project, "pulumi"):
         assert f"run by {interpreter}" in project.pulumi("preview")
-
-
-def test_no_process_is_found_without_the_variable() -> None:
-    assert connect(sys.executable, ["."], "/", {}) is None
-
-
-def test_nothing_is_prestarted_where_the_path_of_a_socket_is_too_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    long_folder = tmp_path / ("folder-" * 16)
-    long_folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(long_folder))
-
-    with prestarted_program(tmp_path, ["pulumi"]) as variables:
-        assert not variables
 
 
 def has_ended(process: int) -> bool:
