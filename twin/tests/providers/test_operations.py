@@ -187,7 +187,8 @@ def test_an_update_of_a_credential_is_refused_while_another_write_to_its_identit
     ):
         provider.update(request(CREDENTIAL, "c"), identity, inputs, 5)
 
-    assert provider.update(request(CREDENTIAL, "c"), identity, inputs, 5)
+    outputs = provider.update(request(CREDENTIAL, "c"), identity, inputs, 5)
+    assert outputs["subject"] == inputs["subject"], "the write of the identity has ended"
 
 
 def test_a_creation_with_a_lost_response_is_adopted_and_not_repeated(provider: Provider) -> None:
@@ -235,10 +236,11 @@ def test_a_service_finishes_what_a_killed_process_had_requested(
 
 
 def test_a_throttled_operation_is_retried_a_limited_number_of_times(provider: Provider) -> None:
-    faults(provider, {"kind": "throttle", "type": VPC, "times": 2})
-    assert provider.make(VPC, "v", cidrBlock=BLOCK)
-
     provider.cancelled.set()  # skips the pauses
+    faults(provider, {"kind": "throttle", "type": VPC, "times": 2})
+    vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
+    assert [resource.id for resource in provider.account.read().all(VPC)] == [vpc]
+
     faults(provider, {"kind": "throttle", "type": VPC, "times": 0})
     with pytest.raises(
         CloudError, match="ThrottlingException: rate exceeded, 10 consecutive times"

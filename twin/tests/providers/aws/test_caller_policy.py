@@ -34,7 +34,9 @@ def write_policy(provider: Provider, text: str) -> None:
 
 
 def test_everything_is_allowed_without_a_policy(provider: Provider) -> None:
-    assert provider.make(VPC, "v", cidrBlock=BLOCK)
+    vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
+
+    assert [resource.id for resource in provider.account.read().all(VPC)] == [vpc]
 
 
 def test_the_listed_actions_are_enough_for_the_life_of_a_resource(provider: Provider) -> None:
