@@ -129,6 +129,12 @@ def test_a_token_needs_put_and_a_direct_request() -> None:
     assert call_aws("api/token", method="PUT", **headers).status == HTTPStatus.FORBIDDEN
 
 
+def test_aws_refuses_to_change_metadata() -> None:
+    response = call_aws("meta-data/instance-id", method="PUT")
+
+    assert response.status == HTTPStatus.METHOD_NOT_ALLOWED
+
+
 def test_azure_schedules_a_preemption_only_after_the_notice() -> None:
     assert json.loads(call_azure().body) == {"DocumentIncarnation": 1, "Events": []}
 
