@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from cloudtwin.files import DamagedFileError
 from cloudtwin.providers.faults import FaultInjector, FaultKind, FaultPlan, InjectedFault, parse
+from cloudtwin.providers.protocol.errors import ProviderError
+from cloudtwin.providers.protocol.values import Object
 
 
 def test_a_fault_is_injected_into_matching_operations_and_as_often_as_planned() -> None:
@@ -21,6 +23,21 @@ def test_a_fault_is_injected_into_matching_operations_and_as_often_as_planned() 
 def test_the_longest_matching_pattern_decides_the_latency() -> None:
     plan = parse({"latency": {"*": 1, "aws:eks/*": 5}})
     assert (plan.seconds("aws:eks/cluster:Cluster"), plan.seconds("aws:s3/bucket:Bucket")) == (5, 1)
+
+
+@pytest.mark.parametrize(
+    ("document", "reason"),
+    [
+        ({"faults": [{"kind": "fire"}]}, r"its kind is one of .*throttle.*capacity.*lost"),
+        ({"faults": [{}]}, "invalid fault: 'kind'"),
+        ({"faults": [{"kind": "error", "typ": "*"}]}, "'typ'.* A fault has .*'type'"),
+        ({"latency": {"*": "slow"}}, "'slow'"),
+        ({"fault": []}, r"unknown keys \['fault'\]; it has faults and latency"),
+    ],
+)
+def test_an_invalid_plan_is_refused_with_what_it_may_have(document: Object, reason: str) -> None:
+    with pytest.raises(ProviderError, match=reason):
+        parse(document)
 
 
 def test_a_plan_that_is_not_valid_json_is_refused_with_its_path(tmp_path: Path) -> None:

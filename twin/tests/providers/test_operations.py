@@ -263,12 +263,6 @@ def test_a_resource_without_machines_cannot_lack_capacity(provider: Provider) ->
     assert not list(provider.account.read().all(VPC))
 
 
-def test_an_invalid_fault_names_the_valid_kinds(provider: Provider) -> None:
-    faults(provider, {"kind": "fire"})
-    with pytest.raises(ProviderError, match=r"throttle.*capacity.*lost"):
-        provider.make(VPC, "v", cidrBlock=BLOCK)
-
-
 def test_an_unknown_type_and_an_unknown_function_name_the_nearest(provider: Provider) -> None:
     with pytest.raises(ProviderError, match=r"did you mean aws:ec2/vpc:Vpc\?"):
         provider.kind("aws:ec2/vpc:Vcp")
