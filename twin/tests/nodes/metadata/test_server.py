@@ -112,7 +112,7 @@ def test_a_token_of_aws_expires() -> None:
 
 @pytest.mark.parametrize(
     ("ttl", "status"),
-    [("60", 200), ("21600", 200), ("21601", 400), ("0", 400), ("", 400), ("x", 400)],
+    [("1", 200), ("60", 200), ("21600", 200), ("21601", 400), ("0", 400), ("", 400), ("x", 400)],
 )
 def test_a_token_lasts_six_hours_at_most(ttl: str, status: int) -> None:
     headers: dict[str, Any] = {"x-aws-ec2-metadata-token-ttl-seconds": ttl}
@@ -138,8 +138,10 @@ def test_aws_refuses_to_change_metadata() -> None:
 def test_azure_schedules_a_preemption_only_after_the_notice() -> None:
     assert json.loads(call_azure().body) == {"DocumentIncarnation": 1, "Events": []}
 
-    (event,) = json.loads(call_azure(notice=NOTICE).body)["Events"]
+    document = json.loads(call_azure(notice=NOTICE).body)
+    (event,) = document["Events"]
 
+    assert document["DocumentIncarnation"] == 2, "clients skip a document with a known number"
     assert event["EventType"] == "Preempt"
     assert event["Resources"] == ["gpu-3"]
     assert event["EventStatus"] == "Scheduled"
@@ -151,7 +153,9 @@ def test_an_acknowledged_event_of_azure_is_started() -> None:
 
     assert call_azure(notice=NOTICE, method="POST", body=body).acknowledged_event == "ID-1"
 
-    (event,) = json.loads(call_azure(notice=NOTICE, started=True).body)["Events"]
+    document = json.loads(call_azure(notice=NOTICE, started=True).body)
+    (event,) = document["Events"]
+    assert document["DocumentIncarnation"] == 3
     assert (event["EventStatus"], event["NotBefore"]) == ("Started", "")
 
 
