@@ -1,6 +1,7 @@
 """The load of simulated GPUs: measurement and metrics."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from cloudtwin.nodes.metadata import gpu_load
@@ -15,7 +16,8 @@ def test_the_load_of_pods_is_shared_by_the_gpus_and_raises_their_temperature() -
     assert len(lines) == 2 * len(gpu_load.FIELDS)
     assert values["DCGM_FI_DEV_GPU_UTIL"] == "50"
     assert values["DCGM_FI_DEV_FB_USED"] == "1024"
-    assert 34 < int(values["DCGM_FI_DEV_GPU_TEMP"]) < 71
+    assert values["DCGM_FI_DEV_GPU_TEMP"] == "52", "half of the way from 34 to 71"
+    assert values["DCGM_FI_DEV_POWER_USAGE"] == "87.500", "half of the way from 27 to 148"
     assert values["DCGM_FI_DEV_XID_ERRORS"] == "0"
 
 
@@ -28,8 +30,11 @@ def test_the_load_of_pods_is_shared_by_the_gpus_and_raises_their_temperature() -
     ids=["cgroup 1", "cgroup 2"],
 )
 def test_load_is_read_from_the_cgroup_of_all_pods(
-    tmp_path: Path, usage: str, memory: str, content: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, usage: str, memory: str, content: str
 ) -> None:
+    times = iter([100.0, 102.0])
+    monkeypatch.setattr(gpu_load, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    monkeypatch.setattr(gpu_load, "os", SimpleNamespace(cpu_count=lambda: 4))
     for file in (usage, memory):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / usage).write_text(content)
@@ -39,9 +44,9 @@ def test_load_is_read_from_the_cgroup_of_all_pods(
     assert meter.utilization() == 0.0, (
         "the first measurement has no earlier measurement to compare with"
     )
-    (tmp_path / usage).write_text(f"{content}000")
+    (tmp_path / usage).write_text(content.replace("5", "9", 1))
 
-    assert meter.utilization() == 100.0, "5000 s of work in almost no time"
+    assert meter.utilization() == 50.0, "4 s of work by 4 CPUs in 2 s"
     assert meter.memory_bytes() == 4096
 
 
