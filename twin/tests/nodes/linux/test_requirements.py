@@ -29,6 +29,28 @@ def test_every_missing_ability_is_named(process: Path, monkeypatch: pytest.Monke
     assert requirements.missing_abilities(process) == ["root", "pid namespaces", "CAP_SYS_ADMIN"]
 
 
+@pytest.mark.parametrize(
+    ("capability", "bit"),  # bits of capability.h
+    [("CAP_KILL", 5), ("CAP_NET_ADMIN", 12), ("CAP_SYS_CHROOT", 18), ("CAP_SYS_ADMIN", 21)],
+)
+def test_a_process_without_a_capability_lacks_it_by_name(
+    process: Path, monkeypatch: pytest.MonkeyPatch, capability: str, bit: int
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    (process / "status").write_text(f"CapEff:\t{ALL_CAPABILITIES & ~(1 << bit):016x}\n")
+
+    assert requirements.missing_abilities(process) == [capability]
+
+
+def test_a_host_whose_security_module_forbids_namespaces_is_refused(
+    process: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(requirements, "_may_unshare", lambda: False)
+
+    assert requirements.missing_abilities(process) == ["permission to create namespaces"]
+
+
 def test_the_error_suggests_an_existing_cluster(
     process: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
