@@ -35,6 +35,7 @@ AwsResponse: TypeAlias = Mapping[str, Any]
 JSON_SERVICES = frozenset({"eks", "logs", "servicequotas", "ecr", "kms", "fsx"})
 ALL_RESOURCES = "*"
 SESSION_KEY = "ASIACLOUDTWIN"  # id of the access key of an assumed role
+POLL_SECONDS = 0.01  # time in which the server notices its shutdown
 DEFAULT_QUOTA = 0.0  # GPU quota of a new account
 DEFAULT_QUOTAS: Mapping[str, float] = {
     "L-1216C47A": 64,
@@ -388,12 +389,8 @@ def _session_arn(role: str) -> str:
 def _zone_id_prefix(region: str) -> str:
     """Return the prefix of zone ids: `use1` for `us-east-1`."""
     area, direction, number = region.rsplit("-", 2)
-    direction_code = {"central": "c"}.get(direction) or "".join(
-        letter
-        for word in ("north", "south", "east", "west")
-        if word in direction
-        for letter in word[0]
-    )
+    directions = ("north", "south", "east", "west", "central")
+    direction_code = "".join(word[0] for word in directions if word in direction)
     return f"{area.replace('-', '')}{direction_code}{number}"
 
 
@@ -426,7 +423,9 @@ def serve(api: AwsApi) -> Iterator[str]:
             """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, daemon=True)
+    thread = Thread(
+        target=server.serve_forever, kwargs={"poll_interval": POLL_SECONDS}, daemon=True
+    )
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}"

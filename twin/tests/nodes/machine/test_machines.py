@@ -193,7 +193,8 @@ def test_pods_run_and_their_logs_can_be_read_through_the_api_server(api: Kuberne
         "the DNS is ready",
     )
 
-    api.request("GET", f"/api/v1/namespaces/kube-system/pods/{dns['metadata']['name']}/log")
+    log = api.text(f"/api/v1/namespaces/kube-system/pods/{dns['metadata']['name']}/log")
+    assert "CoreDNS-" in log
     assert dns["spec"]["nodeName"] == "system-0"
 
 

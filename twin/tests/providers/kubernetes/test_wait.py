@@ -15,6 +15,8 @@ from cloudtwin.providers.kubernetes.wait import REVISION, related_to, wait_until
 from cloudtwin.providers.protocol.errors import ProviderError
 from cloudtwin.providers.timeouts import Timeouts
 
+from twin.tests.providers.kubernetes.kubeconfigs import kubeconfig
+
 BINDING = ObjectReference("rbac.authorization.k8s.io/v1", "RoleBinding", "default", "b")
 MAP = ObjectReference("v1", "ConfigMap", "default", "m")
 LIVE = {"kind": "ConfigMap", "metadata": {"uid": "1", "finalizers": ["a.b/c"]}}
@@ -58,13 +60,8 @@ def cluster() -> Iterator[ClusterClient]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), ApiServer)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    kubeconfig = {
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-    }  # fmt: skip
-    client = ClusterClient(KubernetesConfig(kubeconfig=json.dumps(kubeconfig)))
+    address = f"http://127.0.0.1:{server.server_port}"
+    client = ClusterClient(KubernetesConfig(kubeconfig=kubeconfig(address)))
     yield client
     client._client.rest_client.pool_manager.clear()
     server.shutdown()
