@@ -1,7 +1,7 @@
 """The fork server of multiprocessing, from which workers are forked, as a fork of this process.
 
 By default multiprocessing starts its fork server as a new interpreter. On each node, torchrun's agent and the fork
-server would both import torch, which takes two seconds of processor time and private memory. A fork shares what
+server would both import torch, which takes two CPU seconds and private memory. A fork shares what
 this process has imported.
 """
 
@@ -55,7 +55,7 @@ def _fork(path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> int:
 
 
 def _forget_parent(descriptors: set[int]) -> None:
-    """Put the state of this process back to that of a new interpreter, except for imported modules.
+    """Reset this process to the state of a new interpreter, except for imported modules.
 
     Args:
         descriptors: file descriptors to keep open.

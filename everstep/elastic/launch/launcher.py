@@ -121,7 +121,7 @@ class Launcher:
         return not self._handler.has_been_assigned and self._find_result() is not None
 
     def handle_signals(self) -> None:
-        """Leave the group when this process gets SIGTERM or SIGINT, also if it does before `run`."""
+        """Leave the group when this process gets SIGTERM or SIGINT, even before `run`."""
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signal_number, self._on_signal)
 

@@ -169,8 +169,8 @@ def _newest_pods(
 ) -> list[Object]:
     """Return the pods of a Deployment's newest revision.
 
-    Those of the previous one run until the new ones are available. That they fail, which may be the reason for the
-    update, says nothing about the new ones.
+    The previous pods run until the new ones are available. If they fail, which may be the reason for the update, this
+    says nothing about the new ones.
     """
     namespace, revision = live["metadata"].get("namespace"), annotation(live, REVISION)
     newest_sets = [

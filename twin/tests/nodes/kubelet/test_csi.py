@@ -110,7 +110,7 @@ def test_a_driver_that_ends_leaves_no_socket(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    sockets = [of(csi_drivers.BLOB, Path()) for of in (csi.socket_of, csi.registration_of)]
+    sockets = [path(csi_drivers.BLOB, Path()) for path in (csi.socket_of, csi.registration_of)]
     with csi.serving(CsiPlugin(csi_drivers.BLOB, "n", tmp_path, tmp_path), Path()):
         assert all(socket.exists() for socket in sockets)
 

@@ -45,7 +45,7 @@ def test_a_later_process_of_the_same_id_is_not_killed(
 
     assert not earlier_process.alive
     earlier_process.kill()
-    sleeper.communicate(b"\n")  # its input, with which it ends by itself
+    sleeper.communicate(b"\n")  # its input, after which it ends
     assert sleeper.returncode == 0, "an unrelated process was killed"
 
 
