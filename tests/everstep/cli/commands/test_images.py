@@ -12,6 +12,7 @@ from everstep.cli.commands import images
 from everstep.cli.engine.context import StackContext, open_stack
 from everstep.cli.image_push import PushedImage, fix_of, login_command
 from everstep.errors import EverstepError
+from tests.everstep.cli.projects import enter_project
 
 ECR = "111122223333.dkr.ecr.eu-west-1.amazonaws.com"
 
@@ -114,11 +115,7 @@ def job_on_a_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StackC
         "eks-dev": f"config:\n  everstep:tags: {tags}\n  everstep:cluster: {cluster}\n",
         "second": "config:\n  everstep:platformStack: {name: eks-dev}\n  everstep:job: {name: second}\n",
     }
-    (tmp_path / "stacks").mkdir()
-    (tmp_path / "Pulumi.yaml").write_text("name: everstep\n")
-    for name, text in texts.items():
-        (tmp_path / "stacks" / f"Pulumi.{name}.yaml").write_text(text)
-    monkeypatch.chdir(tmp_path)
+    enter_project(tmp_path, monkeypatch, texts)
     return open_stack("second")
 
 

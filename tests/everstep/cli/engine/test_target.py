@@ -13,6 +13,7 @@ from everstep.cli.engine.stack_file import copy_stack_file
 from everstep.cli.engine.target import Target
 from everstep.cli.engine.workspace import Workspace, open_workspace
 from everstep.errors import EverstepError
+from tests.everstep.cli.projects import enter_project
 
 LOCAL = "config:\n  everstep:job: {name: fashion}\n"
 OWN_CLUSTER = "config:\n  everstep:cluster: {kind: existing, kubeconfig: /home/me/config}\n"
@@ -27,11 +28,7 @@ EKS = """config:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a project with a stack of each kind and separate state roots."""
     folder = tmp_path / "project"
-    (folder / "stacks").mkdir(parents=True)
-    (folder / "Pulumi.yaml").write_text("name: everstep\n")
-    for name, text in (("local", LOCAL), ("mine", OWN_CLUSTER), ("eks-dev", EKS)):
-        (folder / "stacks" / f"Pulumi.{name}.yaml").write_text(text)
-    monkeypatch.chdir(folder)
+    enter_project(folder, monkeypatch, {"local": LOCAL, "mine": OWN_CLUSTER, "eks-dev": EKS})
     monkeypatch.setenv("CLOUDTWIN_STATE", str(tmp_path / "twins"))
     monkeypatch.delenv("EVERSTEP_TWIN", raising=False)
     return folder
