@@ -217,7 +217,7 @@ def serve(api: AzureApi) -> Iterator[dict[str, str]]:
             azure = hosts
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        thread = Thread(target=server.serve_forever, daemon=True)
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         try:
             yield {

@@ -5,7 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import botocore.session
 import pytest
+from botocore.loaders import Loader, create_loader
 from cloudtwin.capacity import QuotaStore
 from cloudtwin.providers.account import Account
 from cloudtwin.providers.aws.eks_rules import CLUSTER
@@ -44,6 +46,17 @@ CLUSTER_CONFIG: dict[str, Any] = {
     "administrators": [f"arn:aws:iam::{ACCOUNT}:role/team/platform"],
     "gpuPool": {"instanceTypes": ["g5.xlarge", "g6.xlarge"], "maxNodes": 4},
 }
+
+
+@pytest.fixture(scope="module")
+def loader() -> Loader:
+    return create_loader()
+
+
+@pytest.fixture(autouse=True)
+def shared_models(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parse the models of AWS's services once, not for the session of each test."""
+    monkeypatch.setattr(botocore.session, "create_loader", lambda _search_path: loader)
 
 
 @pytest.fixture
