@@ -90,14 +90,6 @@ def api_server(status: int) -> Iterator[int]:
         yield port
 
 
-@pytest.fixture
-def refusing_port() -> Iterator[int]:
-    """Yield a port that refuses connections: it is bound, so that nothing else gets it, and nothing listens."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        yield int(bound.getsockname()[1])
-
-
 @pytest.mark.parametrize("status", [404, 500])
 def test_a_pod_that_ended_runs_no_command(
     client_of: Callable[[int], KubernetesClient], status: int

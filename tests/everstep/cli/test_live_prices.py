@@ -1,7 +1,6 @@
 """Current prices: boto3 over HTTP against the twin's account, and a server with the format of Azure's price list."""
 
 import json
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -230,14 +229,14 @@ def test_a_price_list_without_the_machine_or_in_another_format_is_an_error(
         live_prices.live_prices(aks())
 
 
-def test_a_price_list_that_does_not_respond_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as bound:  # nothing listens, and nothing else gets the port
-        bound.bind(("127.0.0.1", 0))
-        address = f"http://127.0.0.1:{bound.getsockname()[1]}/"
-        monkeypatch.setattr(live_prices, "AZURE_PRICES", address)
-        monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+def test_a_price_list_that_does_not_respond_is_named(
+    monkeypatch: pytest.MonkeyPatch, refusing_port: int
+) -> None:
+    address = f"http://127.0.0.1:{refusing_port}/"
+    monkeypatch.setattr(live_prices, "AZURE_PRICES", address)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
 
-        with pytest.raises(
-            EverstepError, match=f"--live cannot read the retail prices of Azure at {address}"
-        ):
-            live_prices.live_prices(aks())
+    with pytest.raises(
+        EverstepError, match=f"--live cannot read the retail prices of Azure at {address}"
+    ):
+        live_prices.live_prices(aks())

@@ -18,10 +18,10 @@ EVERSTEP = str(Path(sys.executable).parent / "everstep")
 KUBECONFIG = """
 apiVersion: v1
 kind: Config
-clusters: [{name: far, cluster: {server: "https://192.0.2.1:6443"}}]
+clusters: [{name: silent, cluster: {server: "https://127.0.0.1:PORT"}}]
 users: [{name: me, user: {token: not-a-secret}}]
-contexts: [{name: far, context: {cluster: far, user: me}}]
-current-context: far
+contexts: [{name: silent, context: {cluster: silent, user: me}}]
+current-context: silent
 """
 
 
@@ -118,9 +118,11 @@ def test_a_deadline_in_the_past_is_refused_before_anything_is_built(
 
 
 @pytest.mark.parametrize("command", ["status", "up", "follow"])
-def test_a_cluster_that_does_not_respond_is_named(project: Path, command: str) -> None:
+def test_a_cluster_that_does_not_respond_is_named(
+    project: Path, command: str, refusing_port: int
+) -> None:
     path = project.parent / "kubeconfig"
-    path.write_text(KUBECONFIG)
+    path.write_text(KUBECONFIG.replace("PORT", str(refusing_port)))
     use_own_cluster(project, path)
 
     result = everstep(project, command)
@@ -128,7 +130,7 @@ def test_a_cluster_that_does_not_respond_is_named(project: Path, command: str) -
     error = result.stderr[result.stderr.index("error:") :]  # without the lines of progress
     check_failure(
         subprocess.CompletedProcess(result.args, result.returncode, "", error),
-        "192.0.2.1:6443 does not respond",
+        f"127.0.0.1:{refusing_port} does not respond",
     )
 
 
