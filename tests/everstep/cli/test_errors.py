@@ -106,6 +106,7 @@ def test_results_go_to_standard_output_and_messages_to_standard_error(tmp_path: 
     assert result.returncode == FAILED
     assert result.stdout == ""
     assert "has not begun" in result.stderr
+    assert "`everstep up` starts it" in result.stderr
 
 
 def test_an_unknown_name_without_similar_names_lists_all_names() -> None:

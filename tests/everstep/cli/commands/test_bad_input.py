@@ -78,19 +78,6 @@ def test_up_without_root_is_refused_and_suggests_an_existing_cluster(project: Pa
     assert not (project.parent / "state").exists(), "a refused command must not create state"
 
 
-def test_a_stack_file_that_is_not_yaml_is_reported_with_its_line(project: Path) -> None:
-    file = project / "stacks" / "Pulumi.local.yaml"
-    file.write_text("config:\n  everstep:job: {name: fashion\n  everstep:data: x}\n")
-
-    check_failure(everstep(project, "up"), "is not YAML", "line 3")
-
-
-def test_an_unknown_stack_is_reported_with_the_nearest_name(project: Path) -> None:
-    check_failure(
-        everstep(project, "up", "--stack", "loca"), "no stack named 'loca'", "Did you mean local?"
-    )
-
-
 def test_a_misspelt_key_is_found_before_anything_is_built(project: Path) -> None:
     file = project / "stacks" / "Pulumi.local.yaml"
     file.write_text(file.read_text().replace("minReplicas", "minReplcas"))
@@ -153,10 +140,6 @@ def test_commands_that_need_a_local_cluster_suggest_up(project: Path, command: s
     result = everstep(project, *command.split())
 
     check_failure(result, "there is no local cluster", "`everstep up` starts one")
-
-
-def test_a_report_before_any_worker_has_started_suggests_up(project: Path) -> None:
-    check_failure(everstep(project, "report"), "has not begun", "`everstep up` starts it")
 
 
 def test_a_concurrent_command_is_refused_with_the_process_that_runs(project: Path) -> None:
