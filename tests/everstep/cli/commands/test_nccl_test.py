@@ -1,4 +1,4 @@
-"""`everstep nccl-test`: options that are refused, and a test between processes of this machine."""
+"""`everstep nccl-test`: options that are refused."""
 
 from pathlib import Path
 from typing import Any
