@@ -1,6 +1,7 @@
 """Each kind of exit has one code and a readable message; tracebacks only with --debug."""
 
 import errno
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep.cli.errors import BUG, FAILED, INTERRUPTED, run_guarded
+from everstep.cli.errors import BUG, FAILED, run_guarded
 from everstep.errors import EverstepError
 from everstep.spelling import unknown_name
 
@@ -71,7 +72,9 @@ def test_debug_shows_the_traceback(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_ctrl_c_ends_as_a_shell_expects(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run_guarded(failing_action(KeyboardInterrupt()), debug=False) == INTERRUPTED
+    assert run_guarded(failing_action(KeyboardInterrupt()), debug=False) == 128 + signal.SIGINT
+
+    assert capfd.readouterr().err == "interrupted\n"
 
 
 @pytest.mark.parametrize(
