@@ -1,6 +1,7 @@
 """Each kind of exit has one code and a readable message; tracebacks only with --debug."""
 
 import errno
+import os
 import signal
 import subprocess
 import sys
@@ -110,6 +111,19 @@ def test_results_go_to_standard_output_and_messages_to_standard_error(tmp_path: 
     assert result.stdout == ""
     assert "has not begun" in result.stderr
     assert "`everstep up` starts it" in result.stderr
+
+
+def test_a_reader_that_closes_its_pipe_ends_a_command_without_a_message() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        result = subprocess.run(
+            [EVERSTEP, "--version"], stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+        )
+    finally:
+        os.close(writer)
+
+    assert (result.returncode, result.stderr) == (1, "")
 
 
 def test_an_unknown_name_without_similar_names_lists_all_names() -> None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from components.config import StackConfig, from_mapping
 from components.cost import pool_prices
 from everstep.cli import live_prices, plan_inputs
+from everstep.cli.account.aws_account import AwsAccount
 from everstep.errors import EverstepError
 from tests.components.config.bad_stacks import AKS, EKS
 from tests.http_servers import serving
@@ -84,6 +86,35 @@ def test_the_spot_price_is_the_highest_of_the_zones_and_the_on_demand_price_come
     assert live_price.on_demand == table_price.on_demand
 
 
+def test_the_newest_spot_price_of_all_pages_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def page(usd: str, hour: int, **fields: str) -> dict[str, object]:
+        prices = [
+            {
+                "InstanceType": G5,
+                "AvailabilityZone": zone,
+                "SpotPrice": usd,
+                "Timestamp": datetime(2026, 11, 1, hour, tzinfo=UTC),
+            }
+            for zone in (ZONE_A, ZONE_B)
+        ]
+        return {"SpotPriceHistory": prices, **fields}
+
+    pages = {
+        "": page("0.5", 2, NextToken="2"),
+        "2": page("0.4", 3, NextToken="3"),
+        "3": page("0.3", 1),
+    }
+
+    def call(_account: object, *_: str, **arguments: Any) -> dict[str, object]:
+        return pages[arguments.get("NextToken", "")]
+
+    monkeypatch.setattr(AwsAccount, "_call", call)
+
+    prices = live_prices.live_prices(eks()).prices
+
+    assert {price.spot for price in prices.values()} == {0.4}
+
+
 @pytest.mark.usefixtures("credentials")
 def test_a_machine_type_without_a_spot_price_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -140,7 +171,7 @@ WINDOWS = {"productName": "Virtual Machines NCasT4_v3 Series Windows"}
 ITEMS = [
     item("NC4as T4 v3", 0.526),
     item("NC4as T4 v3 Spot", 0.0789),
-    item("NC4as T4 v3 Low Priority", 0.1052),
+    item("NC4as T4 v3 Low Priority", 0.6),  # above on demand, so that its use would be noticed
     item("NC4as T4 v3", 0.71, **WINDOWS),
     item("NC4as T4 v3 Spot", 0.1065, **WINDOWS),
 ]

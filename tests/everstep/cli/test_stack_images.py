@@ -1,6 +1,7 @@
 """Digests are written into a stack file, and nothing else in it changes."""
 
 import shutil
+import stat
 from pathlib import Path
 
 import pytest
@@ -52,11 +53,13 @@ def test_a_value_is_set_in_an_existing_or_a_new_section(text: str, keys: list[li
 def test_comments_and_all_other_values_of_a_shipped_stack_stay(stack: Path, tmp_path: Path) -> None:
     file = tmp_path / stack.name
     shutil.copy(stack, file)
+    file.chmod(0o640)
     comments = [line.partition("#")[2] for line in stack.read_text().splitlines() if "#" in line]
 
     changed_keys = stack_images.write_images(file, {"trainer": REFERENCE, "spot": REFERENCE})
 
     assert changed_keys == ["job.image", "platform.spot.image"]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
     text = file.read_text()
     assert comments == [line.partition("#")[2] for line in text.splitlines() if "#" in line]
     expected = yaml.safe_load(stack.read_text())
