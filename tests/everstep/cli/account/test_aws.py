@@ -312,6 +312,12 @@ def test_roles_are_simulated_with_the_boundary_and_path_of_the_stack(doctor: Doc
     assert failed_checks(checks) == []
 
 
+def test_actions_are_simulated_in_the_region_of_the_stack(doctor: Doctor) -> None:
+    assert failed_checks(doctor(region="us-east-1")) == []
+    faults = failed_checks(doctor(region="eu-west-1"))
+    assert {check.name for check in faults} == {"permissions"}, "its policies allow another region"
+
+
 def test_a_stack_with_a_key_of_the_team_needs_no_permission_to_create_one(doctor: Doctor) -> None:
     denied = frozenset({"kms:CreateKey", "kms:CreateAlias"})
 

@@ -1,6 +1,7 @@
 """`everstep images`: user errors end with a fix, before anything is built."""
 
 import os
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,7 @@ def test_a_tag_depends_on_the_sources_and_the_base_only(tmp_path: Path) -> None:
     recipe = Recipe("example", "Dockerfile", tmp_path, ("program.py",))
 
     tag = image_push.image_tag(recipe)
+    assert tag.startswith(f"{version('everstep')}-")
 
     os.utime(source, (0, 0))
     assert image_push.image_tag(recipe) == tag, "a clone has other times"

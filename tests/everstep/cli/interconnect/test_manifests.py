@@ -82,6 +82,22 @@ def test_each_node_has_one_pod_with_a_process_for_each_gpu() -> None:
     assert "--processes=8" in pod["containers"][0]["command"]
 
 
+def test_pods_find_the_first_one_by_its_name_before_it_is_ready() -> None:
+    manifests = manifests_of(elastic_job())
+
+    service = manifests[1]
+    assert service["metadata"]["name"] == pod_of(manifests)["subdomain"]
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    assert service["spec"]["selector"] == {"job-name": NAME}, "the Job's controller sets this label"
+
+
+def test_kubernetes_ends_a_test_that_takes_too_long() -> None:
+    job = manifests_of(elastic_job())[-1]
+
+    assert job["spec"]["activeDeadlineSeconds"] == 60, "nothing else does if the command was killed"
+
+
 def test_a_lost_pod_ends_the_test() -> None:
     job = manifests_of(elastic_job())[-1]
 
