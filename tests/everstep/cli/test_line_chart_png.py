@@ -74,7 +74,7 @@ def test_texts_are_drawn_without_fonts_of_the_machine(monkeypatch: pytest.Monkey
     font_types = set()
     truetype = ImageFont.truetype
 
-    def record(font: object, *arguments: Any, **options: Any) -> ImageFont.FreeTypeFont:
+    def record(font: str | io.BytesIO, *arguments: Any, **options: Any) -> ImageFont.FreeTypeFont:
         font_types.add(type(font))
         return truetype(font, *arguments, **options)
 

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from everstep.cli.engine.file_lock import exclusive_lock
-from everstep.cli.engine.host_checks import HostCheck, require_fit
-from everstep.errors import EverstepError
 
 REPOSITORY = Path(__file__).parents[4]
 EVERSTEP = str(Path(sys.executable).parent / "everstep")
@@ -148,16 +146,3 @@ def test_a_concurrent_command_is_refused_with_the_process_that_runs(project: Pat
         result = everstep(project, "down")
 
     check_failure(result, "already running", f"process {os.getpid()}")
-
-
-def test_all_missing_prerequisites_are_reported_together() -> None:
-    checks = [
-        HostCheck("root", passed=False, observed="uid 1000", fix="Use sudo."),
-        HostCheck("cgroups", passed=False, observed="none", fix="Mount them."),
-        HostCheck("disk", passed=False, observed="1 GiB free", fix="Free some.", fatal=False),
-    ]
-
-    with pytest.raises(EverstepError, match=r"root \(uid 1000\); cgroups \(none\)") as error:
-        require_fit(checks)
-    assert error.value.fix == "Use sudo.\nMount them."
-    assert require_fit(checks[2:]) == checks[2:], "low disk space is a warning, not an error"
