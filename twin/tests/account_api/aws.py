@@ -70,6 +70,7 @@ class AccountFacts:
         key: metadata of the account's existing KMS key, if it has one.
         role_boundary: permissions boundary that its policies require of a new role; empty: none.
         role_path: path that its policies require of a new role.
+        region: region to which its policies limit requests, except those of IAM; empty: all regions.
         not_offered: pairs of instance type and zone without an offering.
         unavailable_zones: zones that the account cannot use.
         zone_ids: ids of zones that differ from the usual order.
@@ -86,6 +87,7 @@ class AccountFacts:
     key: Mapping[str, str] = field(default_factory=dict)
     role_boundary: str = ""
     role_path: str = "/"
+    region: str = ""
     not_offered: frozenset[tuple[str, str]] = frozenset()
     unavailable_zones: frozenset[str] = frozenset()
     zone_ids: Mapping[str, str] = field(default_factory=dict)
@@ -341,11 +343,16 @@ class AwsApi:
             return "explicitDeny"
         is_scoped = resource == ALL_RESOURCES and action in self.facts.scoped
         is_refused_role = action == "iam:CreateRole" and not self._allows_role(request, resource)
-        return "implicitDeny" if is_scoped or is_refused_role else "allowed"
+        is_limited = self.facts.region and not action.startswith("iam:")
+        is_elsewhere = is_limited and _context(request) != (
+            "aws:RequestedRegion",
+            self.facts.region,
+        )
+        return "implicitDeny" if is_scoped or is_refused_role or is_elsewhere else "allowed"
 
     def _allows_role(self, request: AwsRequest, resource: str) -> bool:
         """Return True if the caller's policies allow a role of this ARN with the request's boundary."""
-        boundary = request.arguments.get("ContextEntries.member.1.ContextKeyValues.member.1", "")
+        boundary = _context(request)[1]
         has_path = resource == ALL_RESOURCES or f":role{self.facts.role_path}" in resource
         return boundary == self.facts.role_boundary and has_path
 
@@ -378,6 +385,13 @@ OPERATIONS: Mapping[str, Callable[[AwsApi, AwsRequest], AwsResponse]] = {
     "iam:SimulatePrincipalPolicy": AwsApi.simulation,
     "ecr:DescribeImages": AwsApi.image_details,
 }
+
+
+def _context(request: AwsRequest) -> tuple[str, str]:
+    """Return the condition key and its value in a simulation; both are empty if it has none."""
+    entry = "ContextEntries.member.1"
+    key = request.arguments.get(f"{entry}.ContextKeyName", "")
+    return str(key), str(request.arguments.get(f"{entry}.ContextKeyValues.member.1", ""))
 
 
 def _session_arn(role: str) -> str:
