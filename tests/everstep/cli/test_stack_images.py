@@ -23,6 +23,7 @@ TEXTS = (
     "config: {everstep:tags: {a: b}}\n",
     "config:\n",
     "config: {}\n",
+    "{}\n",
     "# first\nconfig:\n    everstep:tags:\n        a: b\n",
 )
 
@@ -32,7 +33,7 @@ TEXTS = (
     st.permutations([key.split(".") for key in stack_images.KEYS.values()]),
 )
 def test_a_value_is_set_in_an_existing_or_a_new_section(text: str, keys: list[list[str]]) -> None:
-    initial_config = yaml.safe_load(text)["config"] or {}
+    initial_config = yaml.safe_load(text).get("config") or {}
 
     for section, *keys_below in keys:
         path = ["config", f"everstep:{section}", *keys_below]
