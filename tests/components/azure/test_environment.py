@@ -81,8 +81,7 @@ def test_every_resource_has_an_explicit_name_and_is_deleted_before_replacement(
     graph: Graph,
 ) -> None:
     for resource in graph.resources_of("azure-native"):
-        names = AZURE_NAMES[resource.type.rsplit(":", 1)[-1]]
-        assert any(key in resource.inputs for key in names), (
+        assert AZURE_NAMES[resource.type.rsplit(":", 1)[-1]] in resource.inputs, (
             f"{resource.name} would get a random name"
         )
         assert resource.delete_before_replace, f"two {resource.name} with one name cannot coexist"
