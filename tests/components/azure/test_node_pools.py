@@ -153,9 +153,13 @@ def test_the_first_pool_starts_with_nodes_and_the_others_from_zero() -> None:
     }
 
 
-def test_a_pool_starts_between_its_minimum_and_maximum() -> None:
-    for pool in config_of({"minNodes": 2, "nodes": 3, "maxNodes": 4}).pools:
-        assert pool.min_nodes <= pool.nodes <= pool.max_nodes
+def test_pools_after_the_first_start_with_their_minimum_of_nodes() -> None:
+    pools = config_of({"minNodes": 2, "nodes": 3, "maxNodes": 4}).pools
+
+    assert [(node_pool.nodes, node_pool.min_nodes, node_pool.max_nodes) for node_pool in pools] == [
+        (3, 2, 4),
+        (2, 2, 4),
+    ]
 
 
 def test_on_demand_capacity_has_no_spot_pool_and_no_fallback() -> None:
@@ -209,11 +213,12 @@ def test_the_autoscaler_tries_the_pools_in_configured_order() -> None:
 
 def test_a_pattern_matches_only_the_scale_set_of_its_pool() -> None:
     table = yaml.safe_load(priorities([pool("t4"), pool("t4a")]))
-    for number, (pattern,) in table.items():
-        matches = [
-            name for name in ("t4", "t4a", "at4") if re.search(pattern, f"aks-{name}-31-vmss")
-        ]
-        assert matches == [{20: "t4", 10: "t4a"}[number]]
+    matches = {
+        rank: [name for name in ("t4", "t4a", "at4") if re.search(pattern, f"aks-{name}-31-vmss")]
+        for rank, (pattern,) in table.items()
+    }
+
+    assert matches == {20: ["t4"], 10: ["t4a"]}
 
 
 def test_the_priorities_are_in_the_config_map_that_the_autoscaler_reads() -> None:
