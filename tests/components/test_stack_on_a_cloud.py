@@ -251,6 +251,9 @@ def test_a_member_without_its_data_rejoins_before_etcd_starts() -> None:
     assert "--data-dir=/var/lib/etcd/member" in rejoin["command"]
     assert member["args"] == ["--config-file=/var/lib/etcd/etcd.json"]
     assert rejoin["volumeMounts"] == member["volumeMounts"]
+    assert rejoin["securityContext"] == member["securityContext"], (
+        "the namespace refuses a pod with a less confined container"
+    )
 
 
 def test_a_single_member_needs_no_rejoin_container() -> None:

@@ -36,6 +36,13 @@ def test_versions_are_looked_up_in_the_region_of_the_stack() -> None:
     assert {call.arguments["addonName"] for call in calls} == set(EKS_ADDONS)
     for call in calls:
         assert "::eks-aws::" in call.provider, "the default provider may be of another region"
+        assert call.arguments["mostRecent"] is False, "the default is not always the most recent"
+
+
+def test_settings_of_an_add_on_that_were_changed_outside_the_stack_are_overwritten() -> None:
+    for addon in plain_stack().some_of_type("Addon"):
+        for event in ("Create", "Update"):
+            assert addon.inputs[f"resolveConflictsOn{event}"] == "OVERWRITE", addon.name
 
 
 def test_network_policies_are_enforced() -> None:

@@ -37,7 +37,7 @@ def test_spot_is_tried_first_and_on_demand_after_it() -> None:
     )
     assert rank("eks-everstep-gpu-spot-0a1b") > rank("eks-everstep-gpu-on-demand-0a1b")
     assert rank("eks-everstep-gpu-on-demand-0a1b") > rank("eks-everstep-system-0a1b")
-    assert "--expander=priority,least-waste" in flags_of()
+    assert {"--expander=priority,least-waste", "--max-node-provision-time=10m"} <= set(flags_of())
 
 
 def test_groups_are_discovered_by_the_tags_of_eks() -> None:
@@ -58,6 +58,9 @@ def test_idle_nodes_are_removed_after_the_configured_minutes() -> None:
     actual = flags_of(autoscaling={"scaleDownMinutes": 25})
 
     assert "--scale-down-unneeded-time=25m" in actual
+    assert "--skip-nodes-with-local-storage=false" in actual, (
+        "a worker's /dev/shm would keep its node"
+    )
 
 
 def test_the_autoscaler_runs_on_system_nodes_without_privileges() -> None:

@@ -1,6 +1,7 @@
 """The pools of an AKS cluster: capacity, labels, taints and scaling."""
 
 import re
+from functools import cache
 from typing import Any
 
 import pytest
@@ -21,10 +22,11 @@ from tests.components.azure.aks_stack import (
     SNAPSHOTS,
     all_features_stack,
     cluster_of,
+    declare_aks,
     plain_stack,
     spoke_stack,
 )
-from tests.components.recorder import RecordedResource
+from tests.components.recorder import Graph, RecordedResource
 
 SPOT = "kubernetes.azure.com/scalesetpriority"
 
@@ -137,6 +139,33 @@ def test_the_autoscaler_changes_only_the_count() -> None:
     for pool in all_features_stack().some_of_type("AgentPool"):
         assert pool.ignore_changes == ("count",)
         assert pool.inputs["enableAutoScaling"] is True
+
+
+@cache
+def fixed_stack() -> Graph:
+    """Declare a stack without an autoscaler, whose Kubernetes version AKS upgrades."""
+    return declare_aks(
+        cluster={
+            "autoscaling": {"enabled": False},
+            "gpuPool": {"nodes": 3},
+            "upgrades": {"channel": "rapid"},
+        }
+    )
+
+
+def test_without_an_autoscaler_the_stack_sets_the_count() -> None:
+    pools = {pool.inputs["agentPoolName"]: pool for pool in fixed_stack().of_type("AgentPool")}
+
+    assert {name: pool.inputs["count"] for name, pool in pools.items()} == {"t4": 3, "a100": 0}
+    for pool in pools.values():
+        assert pool.inputs["enableAutoScaling"] is False
+        assert not {"minCount", "maxCount"} & set(pool.inputs), "they are the autoscaler's"
+        assert "count" not in pool.ignore_changes, "a changed number would have no effect"
+
+
+def test_a_version_that_aks_upgrades_is_ignored() -> None:
+    for pool in fixed_stack().some_of_type("AgentPool"):
+        assert pool.ignore_changes == ("orchestratorVersion",), "Kubernetes supports no downgrade"
 
 
 def test_the_first_pool_starts_with_nodes_and_the_others_from_zero() -> None:
