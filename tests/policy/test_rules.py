@@ -1,7 +1,7 @@
 """Each rule of the pack against one compliant and one violating resource."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -76,7 +76,6 @@ class Case:
     compliant_properties: dict[str, Any]
     violating_properties: dict[str, Any]
     message: str
-    common: dict[str, Any] = field(default_factory=dict)  # properties of both resources
 
 
 BLOCK_ALL = dict.fromkeys(
@@ -447,15 +446,6 @@ def test_long_lived_credentials_are_always_refused() -> None:
     assert list(
         RULES["no-long-lived-credentials"].violations(Resource(type=ACCESS_KEY, properties={}))
     )
-
-
-def test_default_tags_of_the_provider_count() -> None:
-    rule, resource = (
-        RULES["costs-have-an-owner"],
-        Resource(type=ROLE, properties={}, default_tags=TAGS),
-    )
-
-    assert not list(rule.violations(resource))
 
 
 def test_a_rule_ignores_resources_of_other_types() -> None:

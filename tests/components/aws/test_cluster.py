@@ -89,6 +89,6 @@ def test_the_cluster_never_enters_extended_support() -> None:
     assert control_plane(plain_stack())["upgradePolicy"] == {"supportType": "STANDARD"}
 
 
-def test_only_production_cannot_be_deleted() -> None:
+def test_only_production_has_deletion_protection() -> None:
     assert control_plane(plain_stack())["deletionProtection"] is False
     assert control_plane(all_features_stack())["deletionProtection"] is True
