@@ -70,7 +70,7 @@ class AccountFacts:
         key: metadata of the account's existing KMS key, if it has one.
         role_boundary: permissions boundary that its policies require of a new role; empty: none.
         role_path: path that its policies require of a new role.
-        region: region to which its policies limit requests, except those of IAM; empty: all regions.
+        region: region to which its policies limit requests, except requests to IAM; empty: all regions.
         not_offered: pairs of instance type and zone without an offering.
         unavailable_zones: zones that the account cannot use.
         zone_ids: ids of zones that differ from the usual order.
