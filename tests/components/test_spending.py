@@ -119,6 +119,22 @@ def test_a_zone_has_the_ceiling_of_its_pool_and_a_pool_above_its_ceiling_is_pass
     }, "with the disk, as prices are"
 
 
+def test_a_zone_with_a_pool_of_unknown_price_has_no_ceiling() -> None:
+    size, unpriced = "Standard_NC4as_T4_v3", "Standard_NC8as_T4_v3"
+    assert machine(unpriced, "eastus").spot is None, "the test needs a size without a price"
+    listed = [
+        {"name": "low", "zone": "1", "vmSize": size, "maxPrice": 0.5},
+        {"name": "unknown", "zone": "1", "vmSize": unpriced},
+        {"name": "only", "zone": "2", "vmSize": size, "maxPrice": 0.5},
+    ]
+    config = from_mapping(with_changes(AKS, {"cluster.gpuPools": listed}))
+
+    assert zone_prices(config).keys() == {"eastus-1", "eastus-2"}
+    assert zone_ceilings(config) == {"eastus-2": rounded(0.5 + AKS_GPU_DISK)}, (
+        "the price of the other pool cannot be compared"
+    )
+
+
 def test_reserved_machines_are_paid_for_as_long_as_the_job_runs() -> None:
     reserved = {
         "capacity": "onDemand",

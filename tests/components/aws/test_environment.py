@@ -250,6 +250,9 @@ def test_the_bucket_is_secured_before_anything_is_written() -> None:
 
     for part in ("private", "versions", "encryption", "transport", "data", "runs"):
         assert f"eks-storage-bucket-{part}" in ancestors
+    assert "eks-storage-bucket-private" in plain_stack().ancestors(
+        "eks-storage-bucket-transport"
+    ), "S3 refuses concurrent changes of access"
 
 
 def test_the_gateway_address_is_allocated_after_the_internet_gateway() -> None:

@@ -86,11 +86,13 @@ def test_a_rename_is_atomic(graph: Graph) -> None:
 
 
 def test_only_nodes_and_listed_networks_reach_the_data() -> None:
-    inputs = fuse().one("StorageAccount").inputs["networkRuleSet"]
+    account = fuse().one("StorageAccount").inputs
+    rules = account["networkRuleSet"]
 
-    assert inputs["defaultAction"] == "Deny"
-    assert [rule["virtualNetworkResourceId"] for rule in inputs["virtualNetworkRules"]] == [SUBNET]
-    assert [rule["iPAddressOrRange"] for rule in inputs["ipRules"]] == [
+    assert account["publicNetworkAccess"] == "Enabled", "otherwise Azure ignores the rules"
+    assert rules["defaultAction"] == "Deny"
+    assert [rule["virtualNetworkResourceId"] for rule in rules["virtualNetworkRules"]] == [SUBNET]
+    assert [rule["iPAddressOrRange"] for rule in rules["ipRules"]] == [
         "203.0.113.0/24",
         "198.51.100.9",
     ]

@@ -16,6 +16,7 @@ from tests.components.azure.aks_stack import (
     ZONE,
     all_features_stack,
     cluster_of,
+    declare_aks,
     plain_stack,
     spoke_stack,
 )
@@ -23,6 +24,7 @@ from tests.components.certificates import CA
 from tests.components.recorder import RecordedResource
 
 KUBELET = "everstep-kubelet"
+CREDENTIALS = "azure-native:containerservice:listManagedClusterUserCredentials"
 
 
 def cluster() -> RecordedResource:
@@ -61,6 +63,12 @@ def test_pods_use_an_overlay_network_that_enforces_policies() -> None:
     assert (inputs["serviceCidr"], inputs["dnsServiceIP"]) == ("10.2.0.0/16", "10.2.0.10")
 
 
+def test_pods_get_their_addresses_from_the_configured_block() -> None:
+    assert profiles.network(config_of(network={"podCidr": "100.64.0.0/10"})).pod_cidr == (
+        "100.64.0.0/10"
+    )
+
+
 def test_only_named_networks_and_its_own_nodes_reach_the_api() -> None:
     inputs = cluster().inputs["apiServerAccessProfile"]
 
@@ -86,13 +94,18 @@ def test_a_private_api_has_no_authorized_ranges() -> None:
 
 
 def test_without_a_private_zone_the_api_has_a_public_name() -> None:
-    config = config_of(privateApi=True, authorizedRanges=[], privateDnsZone="none")
+    graph = declare_aks(
+        cluster={"privateApi": True, "authorizedRanges": [], "privateDnsZone": "none"}
+    )
+    (credentials,) = graph.calls_of(CREDENTIALS)
 
-    actual = profiles.api_access_profile(config, egress=None)
-
-    assert actual.private_dns_zone == "none"
-    assert actual.enable_private_cluster_public_fqdn is True, "no other name resolves"
-    assert profiles.has_public_name(config)
+    assert graph.one("ManagedCluster").inputs["apiServerAccessProfile"] == {
+        "enablePrivateCluster": True,
+        "privateDNSZone": "none",
+        "enablePrivateClusterPublicFQDN": True,
+    }, "no other name resolves"
+    assert credentials.arguments["serverFqdn"] == "public"
+    assert graph.outputs["endpoint"] == "https://everstep-0a1b2c3.hcp.eastus.azmk8s.io:443"
 
 
 def test_the_control_plane_registers_a_private_api_in_the_zone_of_the_hub() -> None:
@@ -219,7 +232,8 @@ def test_upgrades_happen_in_the_maintenance_window() -> None:
     assert set(windows) == {"aksManagedAutoUpgradeSchedule", "aksManagedNodeOSUpgradeSchedule"}
     for window in windows.values():
         assert window["schedule"] == {"weekly": {"dayOfWeek": "Sunday", "intervalWeeks": 1}}
-        assert (window["startTime"], window["durationHours"]) == ("02:00", 4)
+        assert (window["startTime"], window["utcOffset"]) == ("02:00", "+00:00")
+        assert window["durationHours"] == 4
 
 
 def test_control_plane_and_all_pools_have_one_version() -> None:
@@ -317,6 +331,15 @@ def test_the_agent_of_azure_monitor_finds_the_scrape_job_under_its_name() -> Non
     assert inputs["metadata"]["name"] == "ama-metrics-prometheus-config"
     assert inputs["metadata"]["namespace"] == "kube-system", "the agent reads it only there"
     assert config == {"scrape_configs": [scrape_job(15)]}
+
+
+def test_the_kubeconfig_of_aks_fetches_tokens_with_kubelogin() -> None:
+    (credentials,) = plain_stack().calls_of(CREDENTIALS)
+
+    assert credentials.arguments["format"] == "exec", (
+        "kubectl has no login to Azure of its own since 1.26"
+    )
+    assert "serverFqdn" not in credentials.arguments
 
 
 def kubeconfig_with(arguments: list[str]) -> dict[str, Any]:
