@@ -21,11 +21,6 @@ from everstep.errors import EverstepError
 FIRST_SCALE = 65536.0
 
 
-@pytest.fixture(autouse=True)
-def no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-
-
 class Training:
     """A run with a gradient scaler, whose losses or gradients can be made non-finite.
 
