@@ -3,7 +3,7 @@
 import selectors
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,14 +16,7 @@ from everstep.elastic.transport import link as link_module
 from everstep.elastic.transport.group import PeerLostError
 from everstep.elastic.transport.link import GroupAddress, Link, UsualWait
 from tests.everstep.elastic.descriptors import no_descriptors_left
-from tests.everstep.elastic.transport.links import CPU, WAIT_SECONDS, group_store, run
-
-
-@pytest.fixture
-def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    with group_store() as port:
-        yield port
+from tests.everstep.elastic.transport.links import CPU, WAIT_SECONDS, run
 
 
 def test_a_sum_is_over_all_workers(port: int) -> None:
