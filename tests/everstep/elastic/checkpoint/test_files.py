@@ -63,18 +63,18 @@ def test_files_of_a_killed_writer_are_never_read_and_removed_by_the_next_write(
 
 
 def test_any_damage_is_detected_and_the_previous_checkpoint_is_used(tmp_path: Path) -> None:
-    random.seed(3)
+    rng = random.Random(3)
     save(tmp_path, 1)
     previous_folder = save(tmp_path, 2)
     for number in range(40):
         damaged_folder = tmp_path / "step-00000003"
         shutil.copytree(previous_folder, damaged_folder)
-        file = damaged_folder / random.choice([files.STATE_FILE, files.MANIFEST_FILE])
+        file = damaged_folder / rng.choice([files.STATE_FILE, files.MANIFEST_FILE])
         content = bytearray(file.read_bytes())
         if number % 2:
-            content = content[: random.randrange(len(content))]
+            content = content[: rng.randrange(len(content))]
         else:
-            content[random.randrange(len(content))] ^= 1 << random.randrange(8)
+            content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
         file.write_bytes(content)
         skipped_checkpoints: list[SkippedCheckpoint] = []
         restored = restore.newest_checkpoint(FolderStore(tmp_path), RUN, skipped_checkpoints.append)
@@ -92,9 +92,8 @@ def test_every_changed_byte_of_a_manifest_is_detected(tmp_path: Path) -> None:
         damaged_content = bytearray(content)
         damaged_content[position] = ord("\t" if damaged_content[position] == ord(" ") else " ")
         manifest.write_bytes(damaged_content)
-        if bytes(damaged_content) != content:
-            with pytest.raises(ValueError, match="manifest"):
-                files.check(manifest.parent)
+        with pytest.raises(ValueError, match="manifest"):
+            files.check(manifest.parent)
 
 
 def test_a_manifest_of_another_format_is_skipped_with_a_reason(tmp_path: Path) -> None:

@@ -104,7 +104,9 @@ def test_a_checkpoint_newer_than_the_record_of_a_restored_etcd_is_used(tmp_path:
 
 
 def test_without_a_record_the_newest_valid_checkpoint_is_used(tmp_path: Path) -> None:
+    save(tmp_path, 40)
     save(tmp_path, 48)
+    (save(tmp_path, 56) / files.STATE_FILE).write_bytes(b"torn")
 
     checkpoint = restore_point(FolderStore(tmp_path), RUN, CommitRecord())
 

@@ -12,6 +12,7 @@ from everstep import elastic
 from everstep.elastic.checkpoint.s3_bucket import bucket_at
 from everstep.elastic.training.run_storage import BucketStorage
 from everstep.errors import EverstepError
+from tests.everstep.elastic.checkpoint.s3_environment import use_server
 from tests.everstep.staging.sources import servers
 from tests.everstep.staging.sources.test_s3 import client_of
 from tests.processes import free_port
@@ -24,10 +25,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Run a server with a bucket that is empty before and after each test."""
     with servers.moto() as address:
         client_of(address).create_bucket(Bucket="models")
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", servers.KEY_ID)
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", servers.SECRET)
-        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        use_server(monkeypatch, address)
         yield
         client = client_of(address)  # moto's state belongs to this process
         for item in client.list_objects_v2(Bucket="models").get("Contents", ()):
@@ -82,14 +80,17 @@ def test_a_changed_number_of_samples_is_recorded_once() -> None:
 
 
 def test_a_bucket_that_does_not_exist_ends_the_run_with_a_fix() -> None:
-    with pytest.raises(EverstepError, match="the bucket of s3://nothing/run does not exist"):
+    with pytest.raises(
+        EverstepError, match="the bucket of s3://nothing/run does not exist"
+    ) as error:
         train(1, checkpoint="s3://nothing/run")
+    assert "create it" in error.value.fix
 
 
 def test_a_bucket_that_cannot_be_reached_ends_this_process_and_not_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{free_port()}")
+    use_server(monkeypatch, f"http://127.0.0.1:{free_port()}")
     monkeypatch.setattr("everstep.elastic.checkpoint.s3_bucket.ATTEMPTS", 1)
     monkeypatch.setattr("everstep.elastic.training.training_state.end_process", sys.exit)
 
