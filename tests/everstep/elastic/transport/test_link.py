@@ -283,13 +283,26 @@ def test_the_usual_wait_grows_immediately_and_shrinks_slowly() -> None:
     assert wait.limit_seconds == link_module.STALL_AFTER_SECONDS
 
 
-def test_an_abandoned_group_refuses_all_operations(port: int) -> None:
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda link: link.sum(torch.ones(1)),
+        lambda link: link.run(lambda backend: backend.barrier()),
+        lambda link: link.all_gather(torch.ones(1)),
+        lambda link: link.send_and_receive([], []),
+    ],
+    ids=["sum", "run", "all_gather", "send_and_receive"],
+)
+def test_an_abandoned_group_refuses_all_operations(
+    port: int, operation: Callable[[Link], object]
+) -> None:
     link = Link(GroupAddress(2, "127.0.0.1", port, 0, 1), CPU)
     link.build()
     link.abort()
 
-    with pytest.raises(PeerLostError):
-        link.sum(torch.ones(1))
+    with pytest.raises(PeerLostError, match="the group was given up"):
+        operation(link)
+    link.close()
 
 
 def test_only_missing_state_is_copied_bitwise(port: int) -> None:
