@@ -162,6 +162,43 @@ def test_old_checkpoints_and_leftovers_of_dead_writers_are_deleted(saves: Saves)
     )
 
 
+def test_a_late_writer_of_an_older_step_deletes_nothing_of_newer_steps(saves: Saves) -> None:
+    saves.save(24, generation=2)
+    with pytest.raises(FencedError):
+        saves.save(32, generation=2, committed=False)  # etcd has it; its response was lost
+    second_piece = len(saves.bucket.requests) + 2
+    saves.bucket.actions_before[second_piece] = crash
+    with pytest.raises(CrashError):
+        saves.save(40, generation=2)
+
+    saves.save(16, keep=1)
+
+    assert [name[:13] for name in saves.store.names()] == ["step-00000024", "step-00000016"]
+    assert saves.bucket.uploads(DATA), "its writer may still be at work"
+    assert saves.newest(CommitRecord(2, 32)) == 32
+
+
+def test_objects_of_another_writer_of_the_same_step_are_kept(saves: Saves) -> None:
+    with pytest.raises(FencedError):
+        saves.save(16, generation=2, committed=False)  # etcd has it; its response was lost
+    saves.save(16, generation=1)
+
+    assert saves.newest(CommitRecord(2, 16)) == 16
+
+
+def test_a_checkpoint_is_deleted_in_the_reverse_order_of_its_parts(saves: Saves) -> None:
+    saves.save(8)
+    (name,) = saves.store.names()
+    saves.save(16, keep=1)
+
+    deleted_keys = [key for kind, key in saves.bucket.requests if kind == "delete"]
+    assert deleted_keys == [
+        f"{COMMITTED}{name}.json",
+        f"{DATA}{name}/manifest.json",
+        f"{DATA}{name}/state.safetensors",
+    ], "a manifest without its state would look complete"
+
+
 def test_a_failed_upload_is_an_error_and_leaves_no_object(saves: Saves) -> None:
     second_piece = len(saves.bucket.requests) + 2
     saves.bucket.broken_requests.add(second_piece)
