@@ -172,6 +172,30 @@ def test_an_uncommitted_checkpoint_stays_in_its_staging_folder(
     assert restored.manifest.step == 6
 
 
+def test_the_staging_folder_of_another_writer_of_the_same_step_is_kept(tmp_path: Path) -> None:
+    with pytest.raises(FencedError):
+        files.write(
+            tmp_path, {"a": torch.ones(1)}, Manifest(7, 3, RUN), commit=lambda manifest: False
+        )
+    save(tmp_path, 7)  # in generation 1, before it learns of generation 3
+
+    files.place_committed(tmp_path, generation=3, step=7)  # etcd has recorded the commit
+
+    restored = restore.newest_checkpoint(FolderStore(tmp_path), RUN)
+    assert restored is not None
+    assert restored.manifest.generation == 3
+
+
+def test_a_late_writer_of_an_older_step_removes_no_newer_checkpoint(tmp_path: Path) -> None:
+    for step in (5, 7, 9):
+        save(tmp_path, step)
+
+    save(tmp_path, 6, keep=1)
+
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["step-00000006", "step-00000007", "step-00000009"]
+
+
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.bool]
 )
