@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -63,6 +64,19 @@ def test_common_units_are_those_in_both(spans: list[Span], other_spans: list[Spa
     )
 
 
+def test_the_units_of_several_micro_batches_add_up() -> None:
+    ids = np.arange(10, 13)
+
+    in_two_parts = (
+        InFlight()
+        .with_units(((0, 2),), 1.0, ids[:2], 4, unusable=True)
+        .with_units(((2, 3),), 0.5, ids[2:], 4)
+    )
+
+    assert in_two_parts == InFlight().with_units(((0, 3),), 1.5, ids, 4, unusable=True)
+    assert in_two_parts.unusable_shards == 1
+
+
 def test_discarded_units_on_which_the_group_counts_are_owed() -> None:
     in_flight = InFlight(own_spans=((0, 4), (8, 12)), group_spans=((0, 6),), loss=2.0, samples=8)
 
@@ -83,6 +97,15 @@ def test_a_bound_is_halved_and_remembered_for_the_device_type(tmp_path: Path) ->
     assert MicrobatchLimit(None, tmp_path, CPU).samples == 25
     assert MicrobatchLimit(8, tmp_path, CPU).samples == 8
     assert MicrobatchLimit(100, tmp_path, CPU).samples == 25, "more did not fit"
+
+
+def test_the_smallest_bound_of_all_workers_with_a_device_type_is_saved(tmp_path: Path) -> None:
+    first_limit, second_limit = (MicrobatchLimit(None, tmp_path, CPU) for _ in range(2))
+
+    first_limit.lower(6)
+    second_limit.lower(100)
+
+    assert MicrobatchLimit(None, tmp_path, CPU).samples == 3
 
 
 def test_bounds_that_cannot_be_read_are_determined_again(tmp_path: Path) -> None:
