@@ -224,13 +224,14 @@ def test_work_in_flight_survives_a_group_that_fails_before_it_trains() -> None:
     )
 
 
-def test_a_copied_state_forbids_older_snapshots() -> None:
+@pytest.mark.parametrize("own_sum", [0, 1], ids=["with other tensors", "with equal tensors"])
+def test_the_state_of_another_worker_forbids_older_snapshots(own_sum: int) -> None:
     core = training_worker(step=10)
     assert core.unbroken_since == 0
     core.handle(GroupLost("peer"))
     core.handle(Assigned(3, 1, 2))
     core.handle(Connected())
-    core.handle(Compared((report(2, 11, 1), report(2, 10, 0))))
+    core.handle(Compared((report(2, 11, 1), report(2, 10, own_sum))))
 
     assert core.unbroken_since == 3
 

@@ -115,6 +115,46 @@ def test_clearing_starts_a_new_sum() -> None:
         assert not parameter.grad.any()
 
 
+def test_a_backward_pass_outside_a_micro_batch_changes_no_sum() -> None:
+    net = nn.Linear(2, 1, bias=False)
+    reducer = GradientReducer(net, scalars=1)
+    reducer.clear()
+    reducer.begin_microbatch()
+    net(torch.ones(1, 2)).sum().backward()
+    reducer.add_microbatch(1.0)
+
+    net(torch.full((1, 2), 5.0)).sum().backward()
+    reducer.sum([0.0], sum_over_one)
+
+    assert net.weight.grad is not None
+    assert net.weight.grad.tolist() == [[1.0, 1.0]]
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_a_layer_that_a_step_does_not_use_has_a_gradient_of_zero(single: bool) -> None:
+    layers = nn.ModuleList([nn.Linear(2, 1, bias=False), nn.Linear(2, 1, bias=False)])
+    reducer = GradientReducer(layers, scalars=1)
+    for used_layers in (layers, layers[:1]):  # the second step must not repeat the first one's
+        reducer.clear()
+        reducer.begin_microbatch(single=single)
+        for layer in used_layers:
+            layer(torch.ones(1, 2)).sum().backward()
+        reducer.add_microbatch(1.0)
+        reducer.sum([0.0], sum_over_one)
+
+    gradients = [p.grad.tolist() for p in layers.parameters() if p.grad is not None]
+    assert gradients == [[[1.0, 1.0]], [[0.0, 0.0]]]
+
+
+def test_a_closed_reducer_takes_no_gradients() -> None:
+    net = nn.Linear(2, 1, bias=False)
+    GradientReducer(net, scalars=1).close()
+
+    net(torch.ones(1, 2)).sum().backward()
+
+    assert net.weight.grad is not None
+
+
 def test_compressed_gradients_have_the_precision_of_bfloat16_and_counters_are_exact() -> None:
     plain_model, compressed_model = model(), model()
     batch = torch.randn(6, 3, 5, 5)
