@@ -333,8 +333,8 @@ def play(
     min_members: int,
     kind: type[PartialFaultWorld] = PartialFaultWorld,
     coordinators: int = 0,
-) -> None:
-    """Run and check one schedule of partial faults."""
+) -> PartialFaultWorld:
+    """Run and check one schedule of partial faults; return its end, which benchmarks count."""
     world = kind(seed, nodes=4, min_members=min_members, coordinators=coordinators)
     for _ in range(MOVES):
         world.move()
@@ -348,6 +348,7 @@ def play(
             break
     check(world, seed)
     assert progress(world) > initial_progress, f"seed {seed}: no worker trains\n{describe(world)}"
+    return world
 
 
 @pytest.mark.parametrize("seed", range(20))
