@@ -87,13 +87,13 @@ def test_every_private_subnet_reaches_s3_without_the_nat_gateway() -> None:
 
 @pytest.mark.parametrize(("side", "role"), [("private", "internal-elb"), ("public", "elb")])
 def test_load_balancers_find_their_subnets_by_tag(side: str, role: str) -> None:
-    found = {
+    tagged_names = {
         resource.name
         for resource in plain_stack().of_type("Subnet")
         if resource.inputs["tags"].get(f"kubernetes.io/role/{role}") == "1"
     }
 
-    assert found == {subnet.name for subnet in subnets_by_zone(plain_stack(), side).values()}
+    assert tagged_names == {subnet.name for subnet in subnets_by_zone(plain_stack(), side).values()}
 
 
 def test_dns_is_enabled_in_the_vpc() -> None:

@@ -9,7 +9,7 @@ from tests.everstep.elastic.transport.links import group_store
 
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """Yield the port of the store of a group on this machine."""
+    """Yield the port of a group's store on this machine."""
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     with group_store() as port:
         yield port

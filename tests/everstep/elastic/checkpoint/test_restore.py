@@ -49,7 +49,9 @@ def test_a_damaged_committed_checkpoint_stops_the_run_and_the_error_describes_th
         restore_point(FolderStore(tmp_path), RUN, CommitRecord(8, 48))
 
 
-def test_the_damage_of_another_checkpoint_is_not_that_of_a_missing_one(tmp_path: Path) -> None:
+def test_the_damage_of_another_checkpoint_is_not_the_reason_for_a_missing_one(
+    tmp_path: Path,
+) -> None:
     (save(tmp_path, 40) / files.STATE_FILE).write_bytes(b"torn")
 
     with pytest.raises(LostCheckpointError, match="is missing; there is no other valid one"):
