@@ -298,10 +298,10 @@ def launch(
         sys.exit(DONE if arguments else USAGE)
     try:
         options = parse(arguments)
+        use_huge_pages()
         if result := find_result(options):
             log.info("nothing to do: %s", result)
             sys.exit(DONE)
-        use_huge_pages()
         with contextlib.ExitStack() as stack:
             endpoint = options.endpoint or _start_etcd(options, stack)
             set_variables(endpoint)

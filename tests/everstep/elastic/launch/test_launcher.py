@@ -78,6 +78,8 @@ import os, sys
 rank, workers = os.environ["LOCAL_RANK"], os.environ["LOCAL_WORLD_SIZE"]
 # In one write: workers share an unbuffered output.
 print(f"worker {rank} of {workers} {__name__} {sys.argv[1:]}\\n", end="")
+initial_environment = open("/proc/self/environ", "rb").read()
+print(f"huge pages: {b'glibc.malloc.hugetlb=1' in initial_environment}\\n", end="")
 """
 WAIT_PROGRAM = "import time; print('started', flush=True); time.sleep(600)"
 
@@ -91,6 +93,7 @@ def test_two_workers_of_one_machine_run_a_script_and_leave_no_etcd(tmp_path: Pat
 
         assert "worker 0 of 2 __main__ ['--lr', '1']" in launcher.log
         assert "worker 1 of 2 __main__ ['--lr', '1']" in launcher.log
+        assert launcher.log.count("huge pages: True") == 2, "malloc reads it when a process begins"
         assert "each worker ran on its own" in launcher.log, "it does not use the library"
         launcher.wait_until_etcd_is_removed()
 

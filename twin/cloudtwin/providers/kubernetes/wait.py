@@ -158,10 +158,12 @@ def related_to(cluster: ClusterClient, live: Mapping[str, Any]) -> Related:
     return Related(pods=cluster.list("v1", "Pod", namespace, labels)) if labels else Related()
 
 
-def _owned_pods(cluster: ClusterClient, live: Mapping[str, Any]) -> list[Object]:
-    """Return the pods that a custom resource's controller created for it."""
-    namespace = live["metadata"].get("namespace")
-    return [pod for pod in cluster.list("v1", "Pod", namespace) if _is_owned(pod, live)]
+def _owned_pods(
+    cluster: ClusterClient, owner: Mapping[str, Any], labels: Mapping[str, str] | None = None
+) -> list[Object]:
+    """Return the pods with the labels that a controller created for an object."""
+    namespace = owner["metadata"].get("namespace")
+    return [pod for pod in cluster.list("v1", "Pod", namespace, labels) if _is_owned(pod, owner)]
 
 
 def _newest_pods(
@@ -173,13 +175,12 @@ def _newest_pods(
     says nothing about the new ones.
     """
     namespace, revision = live["metadata"].get("namespace"), annotation(live, REVISION)
-    newest_sets = [
-        replica_set
+    return [
+        pod
         for replica_set in cluster.list("apps/v1", "ReplicaSet", namespace, labels)
         if _is_owned(replica_set, live) and annotation(replica_set, REVISION) == revision
+        for pod in _owned_pods(cluster, replica_set, labels)
     ]
-    pods = cluster.list("v1", "Pod", namespace, labels)
-    return [pod for pod in pods if any(_is_owned(pod, newest) for newest in newest_sets)]
 
 
 def _is_owned(item: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
