@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.processes import descendants
 from tests.program.conftest import ROOT
 from tests.waiting import wait_until
 from twin.tests.providers.conftest import CloudProject, plugins, project, pulumi_program
@@ -99,16 +100,6 @@ def kill_update(project: CloudProject, cloud: str, resources: int) -> None:
     for pid in [*descendants(process.pid), process.pid]:
         os.kill(pid, signal.SIGKILL)
     process.communicate(timeout=WAIT_SECONDS)
-
-
-def descendants(pid: int) -> list[int]:
-    """Return the processes that a process and its children have started."""
-    children = [
-        int(child)
-        for task in Path(f"/proc/{pid}/task").iterdir()
-        for child in (task / "children").read_text().split()
-    ]
-    return [process for child in children for process in (*descendants(child), child)]
 
 
 def fill_in(file: Path, project: CloudProject, cloud: str) -> int:
