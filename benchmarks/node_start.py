@@ -3,8 +3,8 @@
     python -m benchmarks.node_start
     python -m benchmarks.node_start --rounds 9 --json
 
-Each round runs `everstep launch` with a script of one worker that takes one step of an optimizer. CPU time is that of
-all its processes: launcher, fork server, worker and etcd. Memory is the largest sum of their resident memory in
+Each round runs `everstep launch` with a script of one worker that takes one step of an optimizer. CPU time is the sum
+over all its processes: launcher, fork server, worker and etcd. Memory is the largest sum of their resident memory in
 samples; pages that several share count once. The first round, which fills the caches, does not count.
 Needs an etcd program: on PATH, or named by EVERSTEP_ETCD.
 """
