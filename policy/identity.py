@@ -9,6 +9,8 @@ from cloudfacts.aws import READ_PREFIXES
 from policy.rule import PolicyRule, Resource
 from policy.tokens import IAM_POLICY, ROLE, ROLE_POLICY
 
+WILDCARDS = frozenset("*?")
+
 
 def _statements(document: object) -> Iterator[Mapping[str, Any]]:
     """Yield the Allow statements of a policy document, given as JSON text or parsed."""
@@ -36,7 +38,7 @@ def _check_wildcards(resource: Resource) -> Iterator[str]:
     for statement in _statements(resource.properties.get("policy")):
         actions = _as_list(statement.get("Action"))
         for action in actions:
-            if action == "*" or action.endswith(":*"):
+            if WILDCARDS & set(action):
                 yield f"allows {action}: list the required actions"
         everywhere = "*" in _as_list(statement.get("Resource"))
         if everywhere and not statement.get("Condition") and not _only_reads(actions):

@@ -17,6 +17,7 @@ from components.component import Transformation
 from components.config import EksIamConfig
 
 ALL_RESOURCES = "*"
+WILDCARDS = frozenset("*?")
 POD_IDENTITY = "pods.eks.amazonaws.com"
 ROLE, POLICY = "aws:iam/role:Role", "aws:iam/policy:Policy"
 
@@ -41,7 +42,7 @@ class Statement:
         Raises:
             ValueError: an action has a wildcard, or a writing action is allowed on all resources.
         """
-        if any("*" in action for action in self.actions):
+        if any(WILDCARDS & set(action) for action in self.actions):
             raise ValueError(
                 f"actions {list(self.actions)} contain a wildcard; name the actions one by one"
             )

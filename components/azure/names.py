@@ -33,8 +33,15 @@ def dns_prefix(cluster: str, stack: str) -> str:
 
 
 def budget_name(cluster: str, stack: str) -> str:
-    """Return the name of a stack's budget, unique in the subscription."""
-    return _fitted(_normalized(f"{cluster}-{stack}"), MAX_BUDGET_LENGTH).strip("-")
+    """Return the name of a stack's budget, unique in the subscription.
+
+    A digest distinguishes stacks whose names become the same, such as `a.b` and `a-b`.
+    """
+    name = f"{cluster}-{stack}"
+    normalized = _normalized(name)
+    if normalized != name:
+        return f"{normalized[: MAX_BUDGET_LENGTH - _DIGEST_LENGTH - 1]}-{_digest(name)}"
+    return _fitted(name, MAX_BUDGET_LENGTH)
 
 
 def account_name(cluster: str, group_id: str) -> str:

@@ -297,6 +297,20 @@ CASES = [
     Case(
         "no-wildcard-iam",
         ROLE_POLICY,
+        policy_allowing(["s3:GetObject", "s3:ListBucket"]),
+        policy_allowing(["s3:GetObject", "s3:List*"]),
+        "allows s3:List*",
+    ),
+    Case(
+        "no-wildcard-iam",
+        ROLE_POLICY,
+        policy_allowing(["s3:GetObject"]),
+        policy_allowing(["s3:?etObject"]),
+        "allows s3:?etObject",
+    ),
+    Case(
+        "no-wildcard-iam",
+        ROLE_POLICY,
         policy_allowing("autoscaling:SetDesiredCapacity", "*", Condition={"StringEquals": {}}),
         policy_allowing("autoscaling:SetDesiredCapacity", "*"),
         "every resource",

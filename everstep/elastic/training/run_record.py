@@ -51,9 +51,10 @@ def run_id(folder: Path) -> str:
     A commit in etcd contains this identity: a run of the same name in another folder has another identity.
     """
     try:
-        return str(json.loads((folder / RUN_FILE).read_text()).get("id", ""))
+        record = json.loads((folder / RUN_FILE).read_text())
     except (OSError, ValueError):
         return ""
+    return str(record.get("id", "")) if isinstance(record, dict) else ""
 
 
 def note_samples(folder: Path, step: int, samples: int) -> None:

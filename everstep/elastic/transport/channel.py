@@ -49,10 +49,11 @@ class MessageStream:
             self._connection.sendall(data)
 
     def receive(self) -> dict[str, Any] | None:
-        """Return the next message, or None if the other end is gone."""
+        """Return the next message, or None if the other end is gone or sent no message."""
         try:
             line = self._reader.readline()
-            return json.loads(line) if line.endswith(b"\n") else None
+            message = json.loads(line) if line.endswith(b"\n") else None
+            return message if isinstance(message, dict) else None
         # ValueError: another thread has closed this end, or the line is not JSON.
         except (OSError, ValueError):
             return None
@@ -167,10 +168,10 @@ class AgentServer:
 
     def _serve(self, stream: MessageStream) -> None:
         hello = stream.receive()
-        if not hello or "hello" not in hello:
+        pid = hello.get("hello") if hello else None
+        if not isinstance(pid, int):
             stream.close()
             return
-        pid = int(hello["hello"])
         with self._lock:
             self._streams[pid] = stream
         try:

@@ -31,7 +31,7 @@ RULES = {"permissionsBoundary": BOUNDARY, "path": "/everstep/"}
 PHOTOGRAPHS = {"dataset": "imagefolder", "source": "s3://my-photos/imagenet"}
 
 
-@pytest.mark.parametrize("action", ["*", "s3:*", "s3:Get*"])
+@pytest.mark.parametrize("action", ["*", "s3:*", "s3:Get*", "s3:?etObject"])
 def test_no_action_is_a_wildcard(action: str) -> None:
     with pytest.raises(ValueError, match="one by one"):
         Statement(actions=[action], resources=["arn:aws:s3:::a"])

@@ -4,7 +4,7 @@ import re
 import uuid
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from components.azure.names import (
@@ -34,13 +34,15 @@ def test_names_fit_their_services(cluster: str, stack: str) -> None:
 
 
 @given(cluster=CLUSTERS, first=STACKS, second=STACKS)
-def test_two_stacks_never_share_a_group_or_an_account(
+@example(cluster="a", first="b.c", second="b-c")
+def test_two_stacks_never_share_a_group_a_budget_or_an_account(
     cluster: str, first: str, second: str
 ) -> None:
+    budgets = {budget_name(cluster, first), budget_name(cluster, second)}
     groups = {group_name(cluster, first), group_name(cluster, second)}
     accounts = {account_name(cluster, GROUP + group) for group in groups}
 
-    assert len(groups) == len({first, second})
+    assert len(groups) == len(budgets) == len({first, second})
     assert len(accounts) == len({group.lower() for group in groups})
 
 

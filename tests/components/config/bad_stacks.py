@@ -1532,6 +1532,17 @@ CASES = [
         "cluster.gpuPool.tolerations[0].key",
         ("not a key of a Kubernetes label",),
     ),
+    Case(
+        LOCAL,
+        {
+            "cluster.systemPool.tolerations": [
+                {"key": "team", "operator": "Exists"},
+                {"key": "team", "operator": "Exists", "value": "vision"},
+            ]
+        },
+        "cluster.systemPool.tolerations[1].value",
+        ("the operator Exists compares no value", "remove it"),
+    ),
     wrong_key(AKS, "cluster.resourceGroup", "a/b", "not a name of a resource group"),
     wrong_key(AKS, "cluster.resourceGroup", "group.", "without a dot at its end"),
     wrong_key(AKS, "cluster.resourceGroup", "g" * 91, "91 characters; the maximum is 90"),

@@ -88,13 +88,16 @@ def test_a_server_that_does_not_listen_can_be_closed(path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_client_that_sends_no_json_is_disconnected_and_workers_are_served(
-    server: channel.AgentServer, path: Path, messages: MessageQueue
+@pytest.mark.parametrize(
+    "line", [b"GET / HTTP/1.1\r\n", b"[]\n", b'{"pid": 1}\n', b'{"hello": "there"}\n']
+)
+def test_a_client_that_does_not_introduce_itself_is_disconnected_and_workers_are_served(
+    server: channel.AgentServer, path: Path, messages: MessageQueue, line: bytes
 ) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
         stranger.settimeout(WAIT_SECONDS)
         stranger.connect(str(path))
-        stranger.sendall(b"GET / HTTP/1.1\r\n")
+        stranger.sendall(line)
         assert stranger.recv(1) == b""
 
     with contextlib.closing(channel.connect(str(path))) as worker:

@@ -41,6 +41,8 @@ from cloudtwin.providers.model import (
 from cloudtwin.providers.schema.check import CheckFailure
 
 FILE_SYSTEM = "aws:fsx/lustreFileSystem:LustreFileSystem"
+TIERING = "INTELLIGENT_TIERING"
+TIERING_THROUGHPUT = 4000  # MB/s, the step of throughputCapacity; same source as STORAGE
 ASSOCIATION = "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation"
 # Deployment type -> storage type -> values of perUnitStorageThroughput. Source: FSx API Reference, CreateFileSystem and
 # CreateFileSystemLustreConfiguration, in the service model of botocore 1.44.5, 2026-11-27.
@@ -48,7 +50,7 @@ STORAGE: Mapping[str, Mapping[str, tuple[int, ...]]] = {
     "SCRATCH_1": {"SSD": ()},
     "SCRATCH_2": {"SSD": ()},
     "PERSISTENT_1": {"SSD": (50, 100, 200), "HDD": (12, 40)},
-    "PERSISTENT_2": {"SSD": (125, 250, 500, 1000), "INTELLIGENT_TIERING": ()},
+    "PERSISTENT_2": {"SSD": (125, 250, 500, 1000), TIERING: ()},
 }
 # Sizes of a file system in GiB, in the same source: single values, and the step of the others.
 SCRATCH_1_SIZES, SSD_SIZES = ((1200, 2400), 3600), ((1200,), 2400)
@@ -122,6 +124,29 @@ def _throughput(inputs: Inputs) -> Iterable[CheckFailure]:
         yield failure_at(path, f"{label} needs one of {throughput_list}")
     if throughputs and isinstance(value, int) and value not in throughputs:
         yield failure_at(path, f"{value}: {label} allows only {throughput_list}")
+
+
+def _tiering_only(inputs: Inputs) -> Iterable[CheckFailure]:
+    storage = _storage(inputs)
+    if not is_known(storage) or storage == TIERING:
+        return
+    for name in ("throughputCapacity", "dataReadCacheConfiguration"):
+        if inputs.get(name) is not None:
+            yield failure_at(name, f"{storage} does not support it, only {TIERING}: leave it out")
+
+
+def _tiering(inputs: Inputs) -> Iterable[CheckFailure]:
+    if _storage(inputs) != TIERING:
+        return
+    if inputs.get("storageCapacity") is not None:
+        yield failure_at("storageCapacity", f"{TIERING} has no fixed size: leave it out")
+    if inputs.get("dataReadCacheConfiguration") is None:
+        yield failure_at("dataReadCacheConfiguration", f"{TIERING} needs it")
+    throughput = inputs.get("throughputCapacity")
+    if throughput is None or (isinstance(throughput, int) and throughput % TIERING_THROUGHPUT):
+        yield failure_at(
+            "throughputCapacity", f"{TIERING} needs a multiple of {TIERING_THROUGHPUT} MB/s"
+        )
 
 
 def _persistent_only(inputs: Inputs) -> Iterable[CheckFailure]:
@@ -315,6 +340,8 @@ TYPES = (
             InputRule("drive cache of a file system", CREATE_SYSTEM, _drive_cache),
             InputRule("size of a file system", CREATE_SYSTEM, _capacity),
             InputRule("throughput of a file system", CREATE_SYSTEM, _throughput),
+            InputRule("Intelligent-Tiering only", CREATE_SYSTEM, _tiering_only),
+            InputRule("Intelligent-Tiering of a file system", CREATE_SYSTEM, _tiering),
             InputRule("PERSISTENT only", f"{GUIDE}, deployment options", _persistent_only),
             InputRule("EFA of a file system", f"{GUIDE}, EFA", _efa),
             value_rule("one zone of a file system", "subnetIds",

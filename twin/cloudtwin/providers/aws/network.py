@@ -100,15 +100,30 @@ def _endpoint_service(inputs: Inputs) -> Iterable[CheckFailure]:
             )
 
 
-def _nat_mode(inputs: Inputs) -> Iterable[CheckFailure]:
-    is_zonal = inputs.get("availabilityMode", "zonal") == "zonal"
-    is_public = inputs.get("connectivityType", "public") == "public"
-    if is_zonal and inputs.get("subnetId") is None:
+def _zonal_nat(inputs: Inputs) -> Iterable[CheckFailure]:
+    if inputs.get("availabilityMode", "zonal") != "zonal":
+        return
+    if inputs.get("subnetId") is None:
         yield failure_at(
             "subnetId", "a zonal NAT gateway is in one subnet: it is required and missing"
         )
-    if is_zonal and is_public and inputs.get("allocationId") is None:
+    is_public = inputs.get("connectivityType", "public") == "public"
+    if is_public and inputs.get("allocationId") is None:
         yield failure_at("allocationId", "a public NAT gateway needs an Elastic IP address")
+
+
+def _regional_nat(inputs: Inputs) -> Iterable[CheckFailure]:
+    if inputs.get("availabilityMode") != "regional":
+        return
+    if inputs.get("vpcId") is None:
+        yield failure_at(
+            "vpcId", "a regional NAT gateway is in a whole VPC: it is required and missing"
+        )
+    if inputs.get("connectivityType") == "private":
+        yield failure_at("connectivityType", "a regional NAT gateway is public")
+    for name in ("subnetId", "allocationId"):
+        if inputs.get(name) is not None:
+            yield failure_at(name, "a regional NAT gateway does not support it: leave it out")
 
 
 def _border_group(inputs: Inputs) -> Iterable[CheckFailure]:
@@ -281,7 +296,10 @@ TYPES = (
         defaults={"connectivityType": "public"},
         immutable=("allocationId", "subnetId", "connectivityType", "privateIp", "region",
                    "availabilityMode"),
-        rules=(InputRule("subnet of a NAT gateway", "EC2 API, CreateNatGateway", _nat_mode),),
+        rules=(
+            InputRule("zonal NAT gateway", "EC2 API, CreateNatGateway", _zonal_nat),
+            InputRule("regional NAT gateway", "EC2 API, CreateNatGateway", _regional_nat),
+        ),
         references=(
             in_vpc(),
             in_subnets("subnetId"),

@@ -51,8 +51,13 @@ RULES: dict[str, tuple[Object, Object, str]] = {
         "requires assignGeneratedIpv6CidrBlock",
     ),
     "size of a subnet": ({"cidrBlock": "10.0.0.0/24"}, {"cidrBlock": "10.0.0.0/29"}, "/28"),
-    "subnet of a NAT gateway": (
+    "zonal NAT gateway": (
         {"subnetId": "s", "allocationId": "e"}, {"subnetId": "s"}, "Elastic IP address",
+    ),
+    "regional NAT gateway": (
+        {"availabilityMode": "regional", "vpcId": "v"},
+        {"availabilityMode": "regional", "vpcId": "v", "subnetId": "s"},
+        "leave it out",
     ),
     "target of a route": (
         {"gatewayId": "g"}, {"gatewayId": "g", "natGatewayId": "n"}, "one target",
@@ -284,6 +289,16 @@ RULES: dict[str, tuple[Object, Object, str]] = {
         {"deploymentType": "PERSISTENT_2", "kmsKeyId": "k"},
         {"deploymentType": "SCRATCH_2", "kmsKeyId": "k"},
         "requires a PERSISTENT",
+    ),
+    "Intelligent-Tiering only": (
+        {}, {"throughputCapacity": 4000}, "only INTELLIGENT_TIERING: leave it out",
+    ),
+    "Intelligent-Tiering of a file system": (
+        {"storageType": "INTELLIGENT_TIERING", "throughputCapacity": 8000,
+         "dataReadCacheConfiguration": {"sizingMode": "NO_CACHE"}},
+        {"storageType": "INTELLIGENT_TIERING", "throughputCapacity": 5000,
+         "dataReadCacheConfiguration": {"sizingMode": "NO_CACHE"}},
+        "a multiple of 4000 MB/s",
     ),
     "EFA of a file system": (
         {}, {"efaEnabled": True, "deploymentType": "SCRATCH_2"}, "PERSISTENT_2",

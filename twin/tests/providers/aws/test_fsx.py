@@ -13,6 +13,9 @@ HDD = {"deploymentType": "PERSISTENT_1", "storageType": "HDD", "driveCacheType":
 SLOW, FAST = ({**HDD, "perUnitStorageThroughput": throughput} for throughput in (12, 40))
 SCRATCH_1: Object = {"deploymentType": "SCRATCH_1"}
 SCRATCH_2: Object = {"deploymentType": "SCRATCH_2"}
+NO_CACHE = {"sizingMode": "NO_CACHE"}
+TIERING = {"deploymentType": "PERSISTENT_2", "storageType": "INTELLIGENT_TIERING",
+           "throughputCapacity": 4000, "dataReadCacheConfiguration": NO_CACHE}  # fmt: skip
 SSD = {"deploymentType": "PERSISTENT_1", "perUnitStorageThroughput": 50}
 
 
@@ -58,8 +61,13 @@ def test_the_sizes_of_a_file_system_depend_on_deployment_storage_and_throughput(
         ({**SSD, "storageCapacity": 1200, "driveCacheType": "READ"}, "no drive cache"),
         ({**SCRATCH_1, "storageCapacity": 6000, "storageType": "HDD", "driveCacheType": "NONE"},
          "SCRATCH_1 allows only SSD"),
-        ({"deploymentType": "PERSISTENT_2", "storageType": "INTELLIGENT_TIERING",
-          "perUnitStorageThroughput": 125}, "INTELLIGENT_TIERING does not support it"),
+        ({**TIERING, "perUnitStorageThroughput": 125}, "INTELLIGENT_TIERING does not support it"),
+        ({**TIERING, "storageCapacity": 4800}, "has no fixed size"),
+        ({**TIERING, "throughputCapacity": None}, "a multiple of 4000"),
+        ({**TIERING, "throughputCapacity": 6000}, "a multiple of 4000"),
+        ({**TIERING, "dataReadCacheConfiguration": None}, "needs it"),
+        ({**SSD, "storageCapacity": 1200, "dataReadCacheConfiguration": NO_CACHE},
+         "SSD does not support it"),
     ],
 )  # fmt: skip
 def test_storage_throughput_and_cache_of_a_file_system_agree(
