@@ -300,7 +300,7 @@ def _progress(observed: ObservedSpending, state: SpendingState) -> JobProgress:
         work_done=share.newest_share * work if share and work and is_measured else 0.0,
         spot=observed.training_spot,
         on_demand=observed.on_demand,
-        none_for_seconds=(observed.now - starved).total_seconds() if starved else 0.0,
+        below_min_seconds=(observed.now - starved).total_seconds() if starved else 0.0,
         starting=observed.starting_spot,
     )
 
