@@ -1,8 +1,21 @@
 """The values of a run's keys: what is written can be read, and anything else is a named error."""
 
+import contextlib
+import json
+
 import pytest
 from hypothesis import given
-from hypothesis.strategies import text
+from hypothesis.strategies import (
+    booleans,
+    dictionaries,
+    floats,
+    integers,
+    lists,
+    none,
+    recursive,
+    sampled_from,
+    text,
+)
 
 from everstep.elastic.membership.etcd_client import KeyValue
 from everstep.elastic.membership.events import Instruction, RunEnded
@@ -36,7 +49,8 @@ def test_each_value_is_read_as_it_was_written() -> None:
 
     assert read_member("a-1", entry(member_value(member))) == member
     assert read_generation(entry(generation_value(large))) == large
-    assert read_commit(entry(commit_value(StepProgress(2, 8), 3))) == StepProgress(2, 8)
+    commit = read_commit(entry(commit_value(StepProgress(2, 8, "run-1"), 3)))
+    assert (commit, commit.run) == (StepProgress(2, 8), "run-1"), "StepProgress ignores the run"
     outcome = RunEnded(finished=True, reason="done")
     assert read_outcome(entry(outcome_value(outcome))) == outcome
     instruction = read_instruction(entry(instruction_value(7, "lost b"), "x/instructions/stop"))
@@ -103,8 +117,21 @@ def test_the_fix_of_other_keys_is_to_remove_them(name: str) -> None:
     assert raised.value.fix.endswith(f"etcdctl del /everstep/run/{name}")
 
 
-@given(text())
-def test_no_text_raises_another_error(value: str) -> None:
+FIELDS = [
+    "address", "after", "agreed_generation", "avoids", "endpoint", "endpoints", "fenced", "finished",
+    "leaving", "members", "node", "number", "orders", "reason", "run", "step", "store",
+]  # fmt: skip
+json_values = recursive(
+    none() | booleans() | integers() | floats() | text(),
+    lambda values: lists(values, max_size=3) | dictionaries(text(), values, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(text() | dictionaries(sampled_from(FIELDS), json_values).map(json.dumps))
+def test_no_value_raises_another_error(value: str) -> None:
     for read in (read_generation, read_commit, read_instruction, read_outcome):
-        with pytest.raises(UnreadableKeyError):
+        with contextlib.suppress(UnreadableKeyError):
             read(entry(value))
+    with contextlib.suppress(UnreadableKeyError):
+        read_member("a-1", entry(value))
