@@ -1,11 +1,14 @@
-"""The rate at which an agent probes leases."""
+"""The rate at which an agent probes leases, and the end of a lapsed one."""
 
+import itertools
 import time
+from typing import Any
 
 import pytest
 
-from everstep.elastic.membership.etcd_client import Etcd
+from everstep.elastic.membership.etcd_client import Etcd, KeyValue
 from everstep.elastic.membership.etcd_connection import EtcdOptions
+from everstep.elastic.membership.lease_probe import LeaseProbe
 from everstep.elastic.membership.lease_prober import BURST_SECONDS, LeaseProber
 from everstep.elastic.membership.run_keys import RunKeys
 
@@ -31,3 +34,37 @@ def test_a_straggler_costs_etcd_at_most_20_requests_a_second() -> None:
     probes.report_stall()
 
     assert 1000 / probes._interval_seconds() <= 20
+
+
+class ExpiringEtcd(Etcd):
+    """A fake etcd with one lease, of which less than a second is left."""
+
+    def __init__(self) -> None:
+        super().__init__(EtcdOptions(endpoints=("127.0.0.1:1",)))
+        self.revoked_leases: list[int] = []
+
+    def get(self, prefix: str, **_: Any) -> tuple[list[KeyValue], int]:
+        return [KeyValue(prefix, "", 1, 1, 7)], 1
+
+    def seconds_left(self, lease: int, **_: Any) -> int:
+        assert lease == 7
+        return 0
+
+    def revoke(self, lease: int, **_: Any) -> None:
+        self.revoked_leases.append(lease)
+
+
+def test_a_lease_with_less_than_a_second_left_is_revoked_after_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    etcd, probe = ExpiringEtcd(), LeaseProbe()
+    probes = LeaseProber(etcd, RunKeys(etcd, "run"))
+    clock = itertools.count(0.0, 0.125)
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+
+    for _ in range(5):  # the response to the first probe comes at 0.125 s, the fifth probe at 1 s
+        probes._probe("lost", probe)
+    assert etcd.revoked_leases == []
+    probes._probe("lost", probe)
+
+    assert etcd.revoked_leases == [7]

@@ -37,7 +37,12 @@ from everstep.elastic.membership.key_values import (
     member_value,
     outcome_value,
 )
-from everstep.elastic.membership.run_keys import RunKeys, Update, watch_idle_seconds
+from everstep.elastic.membership.run_keys import (
+    OUTCOME_SECONDS,
+    RunKeys,
+    Update,
+    watch_idle_seconds,
+)
 from everstep.elastic.recovery.state_machine import StepProgress
 from everstep.elastic.transport.channel import RESPONSE_SECONDS
 
@@ -48,7 +53,7 @@ MEMBER = Member("a", "node-a", "127.0.0.1")
 
 
 class MemoryEtcd(Etcd):
-    """One member in memory, without leases.
+    """One member in memory; the ID of a lease is its duration.
 
     Attributes:
         before_put: called once, before the next conditional put.
@@ -66,11 +71,11 @@ class MemoryEtcd(Etcd):
         entries = [entry for key, entry in self.entries.items() if key.startswith(prefix)]
         return Reading(entries, self.revision, self.cluster)
 
-    def write(self, key: str, value: str) -> KeyValue:
+    def write(self, key: str, value: str, lease: int = LEASE) -> KeyValue:
         """Set a key of the run to any value, under a lease."""
         self.revision += 1
         name = f"/everstep/run/{key}"
-        self.entries[name] = KeyValue(name, value, self.revision, self.revision, LEASE)
+        self.entries[name] = KeyValue(name, value, self.revision, self.revision, lease)
         self.changes.append(WatchEvent("put", self.entries[name]))
         return self.entries[name]
 
@@ -98,6 +103,7 @@ class MemoryEtcd(Etcd):
         witness: str,
         mod_revision: int,
         own_mod_revision: int | None = None,
+        lease: int = 0,
         **_: Any,
     ) -> bool:
         if self.before_put:
@@ -106,7 +112,7 @@ class MemoryEtcd(Etcd):
         own_revision = self._modified(key)
         if self._modified(witness) != mod_revision or own_mod_revision not in (None, own_revision):
             return False
-        self.write(key.removeprefix("/everstep/run/"), value)
+        self.write(key.removeprefix("/everstep/run/"), value, lease)
         return True
 
     def _modified(self, key: str) -> int:
@@ -368,7 +374,8 @@ def test_an_outcome_is_announced_as_soon_as_the_generation_can_be_read(
 
     assert keys.put_outcome(outcome, 1)
 
-    assert etcd.entries["/everstep/run/ended"].value == outcome_value(outcome)
+    entry = etcd.entries["/everstep/run/ended"]
+    assert (entry.value, entry.lease) == (outcome_value(outcome), OUTCOME_SECONDS)
     assert len(errors(caplog)) == 1
 
 
