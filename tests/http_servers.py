@@ -9,9 +9,12 @@ from http.server import HTTPServer
 @contextmanager
 def serving(server: HTTPServer) -> Iterator[int]:
     """Yield the port of a server that serves requests during the block."""
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    # The default interval, 0.5 s, is how long `shutdown` may take.
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
     try:
         yield server.server_port
     finally:
         server.shutdown()
+        thread.join()
         server.server_close()

@@ -294,7 +294,8 @@ def test_only_as_many_workers_are_awaited_as_the_group_takes_in() -> None:
     plan = decide(
         [*old, *new], moving_state(old), after=SHORT_SECONDS + 5, max_workers=5, joined=new[:3]
     )
-    assert (plan.leaving_pods, plan.state.moves[-1].unjoined) == (tuple(old), 0)
+    assert plan.leaving_pods == tuple(old), "in one pass, so that the group changes once"
+    assert plan.state.moves[-1].unjoined == 0
 
 
 def test_one_worker_leaves_first_if_on_demand_workers_fill_the_group() -> None:
@@ -309,12 +310,10 @@ def test_one_worker_leaves_first_if_on_demand_workers_fill_the_group() -> None:
     assert plan.leaving_pods == tuple(old[:3])
 
 
-def test_all_workers_of_the_old_zone_leave_in_one_pass_so_that_the_group_changes_once() -> None:
-    old, new = [worker(0), worker(1)], new_workers(4)
+def test_on_demand_workers_do_not_end_the_search_for_spot_machines() -> None:
+    group = [worker(index, on_demand=True) for index in range(4)]
 
-    assert decide(
-        [*old, *new], moving_state(old), after=SHORT_SECONDS, joined=new
-    ).leaving_pods == tuple(old)
+    assert decide(group, searching_state()).state.state is PlacementPhase.SEARCHING
 
 
 def test_a_move_ends_when_no_worker_is_left_in_the_old_zone() -> None:

@@ -11,11 +11,16 @@ from controller.api import ElasticJob
 from controller.objects import Node, Pod
 from controller.pods import render_pod
 from controller.status import Condition, ConditionType
-from tests.controller.builders import NOW, decide, failed_pod, job, job_after_pass, pod, spec
-
-
-def deleted_indices(result: Actions) -> list[int]:
-    return [deletion.pod.index for deletion in result.delete_pods]
+from tests.controller.builders import (
+    NOW,
+    decide,
+    deleted_indices,
+    failed_pod,
+    job,
+    job_after_pass,
+    pod,
+    spec,
+)
 
 
 def condition(plan: Actions, kind: ConditionType) -> Condition:
@@ -77,7 +82,7 @@ def test_a_worker_that_was_evicted_is_replaced_immediately() -> None:
     [(failed_pod(0), 0), (pod(0, "Pending", node=None), 0), (pod(0, "Running"), 2)],
 )
 def test_scaling_in_removes_unhealthy_workers_first_and_then_the_highest_index(
-    unhealthy: Any, expected: Any
+    unhealthy: Pod, expected: int
 ) -> None:
     assert deleted_indices(decide(job(spec(2)), unhealthy, pod(1), pod(2))) == [expected]
 
@@ -110,12 +115,16 @@ def test_a_node_that_is_not_ready_gets_a_grace_period() -> None:
     assert later_plan.delete_pods[0].force
 
 
+FAILURE_INTERVAL_SECONDS = 4000.0
+"""Longer than any back-off, so that a new pod exists at each failure."""
+
+
 def fail_repeatedly(times: int, *others: Pod) -> Actions:
     """Return the plan after worker 1 has failed `times` times."""
     elastic_job, after = job(), 0.0
     for attempt in range(times):
         result = decide(elastic_job, *others, failed_pod(1, uid=f"attempt-{attempt}"), after=after)
-        elastic_job, after = job_after_pass(elastic_job, result), after + 4000
+        elastic_job, after = job_after_pass(elastic_job, result), after + FAILURE_INTERVAL_SECONDS
     return result
 
 
@@ -134,12 +143,17 @@ def test_a_worker_that_fails_seven_times_is_left_out_while_others_run() -> None:
     assert [event.reason for event in result.events if event.warning].count("WorkerLeftOut") == 1
 
 
-def test_a_worker_that_is_left_out_is_retried_with_growing_delays() -> None:
-    result = fail_repeatedly(20, pod(0), pod(2))
+@pytest.mark.parametrize(
+    ("failures", "delay_seconds"), [(7, 128), (8, 256), (11, 2048), (12, 3600), (20, 3600)]
+)
+def test_a_worker_that_is_left_out_is_retried_with_growing_delays_up_to_an_hour(
+    failures: int, delay_seconds: int
+) -> None:
+    result = fail_repeatedly(failures, pod(0), pod(2))
 
+    last_failed_at = NOW + timedelta(seconds=(failures - 1) * FAILURE_INTERVAL_SECONDS)
     retry_at = result.status.workers[1].not_before
-    assert retry_at is not None
-    assert retry_at - NOW - timedelta(seconds=19 * 4000) == timedelta(hours=1)
+    assert retry_at == last_failed_at + timedelta(seconds=delay_seconds)
 
 
 def test_a_worker_that_is_left_out_prefers_another_node() -> None:
@@ -286,7 +300,9 @@ def test_a_finished_job_is_deleted_after_its_time_to_live() -> None:
     elastic_job = job(spec(1, ttlSecondsAfterFinished=60))
     completed_job = job_after_pass(elastic_job, decide(elastic_job, pod(0, "Succeeded")))
 
-    assert decide(completed_job, pod(0, "Succeeded")).requeue_at == NOW + timedelta(seconds=60)
+    early_plan = decide(completed_job, pod(0, "Succeeded"), after=59)
+    assert not early_plan.delete_job
+    assert early_plan.requeue_at == NOW + timedelta(seconds=60)
     assert decide(completed_job, pod(0, "Succeeded"), after=60).delete_job
 
 
@@ -361,11 +377,12 @@ def test_a_job_grows_into_stable_capacity_without_disturbing_other_workers() -> 
     assert later_plan.delete_pods == ()
 
 
-def plan_without_machines(after: float = 120) -> tuple[ElasticJob, Actions]:
+def plan_without_machines() -> tuple[ElasticJob, Actions]:
+    """Return a job that follows capacity, and its plan once its workers have waited for too long."""
     elastic_job = capacity_job(2)
     waiting_pods = [pod(index, "Pending", node=None) for index in range(2)]
     first_plan = decide(elastic_job, *waiting_pods)
-    return elastic_job, decide(job_after_pass(elastic_job, first_plan), *waiting_pods, after=after)
+    return elastic_job, decide(job_after_pass(elastic_job, first_plan), *waiting_pods, after=120)
 
 
 def test_without_machines_the_job_is_suspended_and_has_not_failed() -> None:

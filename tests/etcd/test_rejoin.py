@@ -63,8 +63,12 @@ def test_a_cluster_without_started_members_is_new() -> None:
     assert action == StartEtcd(state="new", members=INITIAL)
 
 
-def test_a_member_with_data_starts_unchanged() -> None:
-    assert isinstance(next_action("etcd-0", INITIAL, ALL_MEMBERS, has_data=True), StartEtcd)
+def test_a_member_with_data_starts_immediately() -> None:
+    action = next_action("etcd-0", INITIAL, ALL_MEMBERS, has_data=True)
+
+    assert action == StartEtcd(state="new", members=INITIAL), (
+        "etcd ignores both and continues with its data"
+    )
 
 
 def test_a_member_without_data_is_removed_added_and_started_in_that_order() -> None:
@@ -182,7 +186,8 @@ def test_a_single_silent_poll_does_not_start_a_new_cluster() -> None:
 def test_a_change_of_the_membership_waits_for_a_leader_for_a_limited_time() -> None:
     members_after_add = [member(0, started=False), *ALL_MEMBERS[1:]]
     peers = ScriptedPeers(ALL_MEMBERS, ALL_MEMBERS, ALL_MEMBERS[1:], members_after_add, refusals=1)
-    assert join("etcd-0", INITIAL, peers, has_data=False, sleep=lambda _: None)
+    join("etcd-0", INITIAL, peers, has_data=False, sleep=lambda _: None)
+    assert peers.changes == ["remove id-0", "add http://etcd-0:2380"]
 
     without_quorum = ScriptedPeers(ALL_MEMBERS, refusals=10_000)
     with pytest.raises(EtcdError, match="no leader"):
