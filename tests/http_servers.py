@@ -5,16 +5,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import HTTPServer
 
+POLL_SECONDS = 0.01
+"""Time in which a server notices the end of its block; the default, half a second, would be spent in each test."""
+
 
 @contextmanager
 def serving(server: HTTPServer) -> Iterator[int]:
     """Yield the port of a server that serves requests during the block."""
-    # The default interval, 0.5 s, is how long `shutdown` may take.
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread = threading.Thread(target=server.serve_forever, args=(POLL_SECONDS,), daemon=True)
     thread.start()
     try:
         yield server.server_port
     finally:
         server.shutdown()
-        thread.join()
         server.server_close()
+        thread.join()

@@ -86,6 +86,24 @@ def processes_of(launcher: int) -> set[int]:
     return members
 
 
+def descendants(process: int) -> list[int]:
+    """Return the IDs of the processes that a process and its descendants have started, children before parents."""
+    children = [
+        int(child)
+        for task in Path(f"/proc/{process}/task").iterdir()
+        for child in (task / "children").read_text().split()
+    ]
+    return [member for child in children for member in (*descendants(child), child)]
+
+
+def proportional_kibibytes(process: int) -> int:
+    """Return the resident memory of a process, with its part of pages that it shares; 0 if it has ended."""
+    with contextlib.suppress(OSError):
+        rollup = Path(f"/proc/{process}/smaps_rollup").read_text()
+        return next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+    return 0
+
+
 def signal_all(processes: Callable[[], set[int]], number: signal.Signals) -> None:
     """Send a signal to processes, including processes that start meanwhile.
 

@@ -1,7 +1,7 @@
 """Exit codes of commands, and their error messages, without a traceback unless requested.
 
 0    done
-1    an error that the user can fix, or a failed job: `error:` and the fix
+1    an error that the user can fix, or a failed job: `error:` and the fix; a closed pipe, without a message
 2    an invalid command line, reported by typer
 70   a bug in Everstep: one line, and a crash log for the report
 130  Ctrl-C
@@ -50,10 +50,6 @@ def run_guarded(action: Callable[[], None], *, debug: bool) -> int:
     except KeyboardInterrupt:
         messages.print(Text("interrupted", style="yellow"))
         return INTERRUPTED
-    except BrokenPipeError:
-        # Otherwise Python prints an error at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except OSError as error:
         if debug:
             messages.print_exception()

@@ -89,6 +89,10 @@ def set_value(text: str, path: Sequence[str], value: str) -> str:
 
 def _insert(text: str, node: yaml.MappingNode, path: Sequence[str], value: str) -> str:
     """Return the text with keys added before the first key of a mapping."""
+    if not node.value:  # {}
+        return (
+            f"{text[: node.start_mark.index]}{{{_flow(path, value)}}}{text[node.end_mark.index :]}"
+        )
     start = node.value[0][0].start_mark
     if node.flow_style:
         insertion = f"{_flow(path, value)}, "

@@ -1,4 +1,4 @@
-"""Certificates for tests, valid until 2126; their keys were thrown away."""
+"""Certificates for tests, valid until 2126; their private keys were discarded."""
 
 CA = """\
 -----BEGIN CERTIFICATE-----

@@ -68,11 +68,11 @@ def _addon_version(args: Inputs) -> Outputs:
 
 
 def _aws(token: str, name: str, inputs: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return `<name>-id`, and the outputs with an ARN, tags and the outputs of the type."""
+    """Return an id, and the outputs with an ARN, tags and the outputs of the type."""
     kind = token.rsplit(":", 1)[-1]
     module = token.split(":")[1].partition("/")[0]
     identity = inputs.get(AWS_IDS.get(kind, ""), f"{name}-id")
-    physical_name = inputs.get("name") or (f"{inputs.get('namePrefix', name)}-0a1b2c3")
+    physical_name = inputs.get("name") or f"{inputs.get('namePrefix', name)}-0a1b2c3"
     outputs: dict[str, Any] = {
         "name": physical_name,
         "arn": f"arn:aws:{module}:{REGION}:{ACCOUNT}:{kind.lower()}/{physical_name}",
@@ -86,7 +86,7 @@ def _aws(token: str, name: str, inputs: dict[str, Any]) -> tuple[str, dict[str, 
 def _azure(token: str, name: str, inputs: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return an id in ARM format, and the outputs with a name and the outputs of the type."""
     kind = token.rsplit(":", 1)[-1]
-    physical_name = next((inputs[key] for key in AZURE_NAMES.get(kind, ()) if key in inputs), name)
+    physical_name = inputs.get(AZURE_NAMES.get(kind, ""), name)
     group = inputs.get("resourceGroupName", name)
     identity = (
         f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{group}/providers/{kind}/{physical_name}"
@@ -229,33 +229,33 @@ def _account(name: str, _inputs: Inputs) -> Outputs:
 
 
 # Azure type -> the input with the resource's name, which is the last segment of its id.
-AZURE_NAMES: Mapping[str, tuple[str, ...]] = {
-    "ResourceGroup": ("resourceGroupName",),
-    "ManagedCluster": ("resourceName",),
-    "AgentPool": ("agentPoolName",),
-    "MaintenanceConfiguration": ("configName",),
-    "UserAssignedIdentity": ("resourceName",),
-    "FederatedIdentityCredential": ("federatedIdentityCredentialResourceName",),
-    "StorageAccount": ("accountName",),
-    "BlobContainer": ("containerName",),
-    "Registry": ("registryName",),
-    "VirtualNetwork": ("virtualNetworkName",),
-    "Subnet": ("subnetName",),
-    "NatGateway": ("natGatewayName",),
-    "RouteTable": ("routeTableName",),
-    "PublicIPAddress": ("publicIpAddressName",),
-    "NetworkSecurityGroup": ("networkSecurityGroupName",),
-    "PrivateEndpoint": ("privateEndpointName",),
-    "PrivateZone": ("privateZoneName",),
-    "Workspace": ("workspaceName",),
-    "AzureMonitorWorkspace": ("azureMonitorWorkspaceName",),
-    "DataCollectionEndpoint": ("dataCollectionEndpointName",),
-    "DataCollectionRule": ("dataCollectionRuleName",),
-    "RoleAssignment": ("roleAssignmentName",),
-    "Budget": ("budgetName",),
-    "BlobServiceProperties": ("blobServicesName",),
-    "DataCollectionRuleAssociation": ("associationName",),
-    "Task": ("taskName",),
+AZURE_NAMES: Mapping[str, str] = {
+    "ResourceGroup": "resourceGroupName",
+    "ManagedCluster": "resourceName",
+    "AgentPool": "agentPoolName",
+    "MaintenanceConfiguration": "configName",
+    "UserAssignedIdentity": "resourceName",
+    "FederatedIdentityCredential": "federatedIdentityCredentialResourceName",
+    "StorageAccount": "accountName",
+    "BlobContainer": "containerName",
+    "Registry": "registryName",
+    "VirtualNetwork": "virtualNetworkName",
+    "Subnet": "subnetName",
+    "NatGateway": "natGatewayName",
+    "RouteTable": "routeTableName",
+    "PublicIPAddress": "publicIpAddressName",
+    "NetworkSecurityGroup": "networkSecurityGroupName",
+    "PrivateEndpoint": "privateEndpointName",
+    "PrivateZone": "privateZoneName",
+    "Workspace": "workspaceName",
+    "AzureMonitorWorkspace": "azureMonitorWorkspaceName",
+    "DataCollectionEndpoint": "dataCollectionEndpointName",
+    "DataCollectionRule": "dataCollectionRuleName",
+    "RoleAssignment": "roleAssignmentName",
+    "Budget": "budgetName",
+    "BlobServiceProperties": "blobServicesName",
+    "DataCollectionRuleAssociation": "associationName",
+    "Task": "taskName",
 }
 AZURE: Mapping[str, Callable[[str, Inputs], Outputs]] = {
     "ManagedCluster": _managed_cluster,
@@ -266,7 +266,7 @@ AZURE: Mapping[str, Callable[[str, Inputs], Outputs]] = {
     "Workspace": lambda _name, _inputs: {"customerId": TENANT},
 }
 
-KUBECONFIG = {
+_KUBECONFIG = {
     "apiVersion": "v1",
     "kind": "Config",
     "clusters": [{"name": "c", "cluster": {"server": "https://c.test:443"}}],
@@ -274,7 +274,7 @@ KUBECONFIG = {
     "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
     "current-context": "c",
 }
-_CREDENTIALS = base64.b64encode(json.dumps(KUBECONFIG).encode()).decode()
+_CREDENTIALS = base64.b64encode(json.dumps(_KUBECONFIG).encode()).decode()
 _ARM = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/theirs"
 CALLS: Mapping[str, Outputs] = {
     "azure-native:resources:getResourceGroup": {"id": _ARM, "name": "theirs"},

@@ -33,6 +33,7 @@ class RecordedResource:
         property_dependencies: input -> URNs of its implicit dependencies.
         provider: reference to the provider's resource, `URN::id`; empty for components.
         providers: package -> provider reference that children inherit.
+        timeouts: maximum durations of creation, update and deletion, such as `30m`; empty for the default.
     """
 
     urn: str

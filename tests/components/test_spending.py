@@ -2,14 +2,25 @@
 
 from typing import Any
 
-import pytest
-from cloudfacts import prices
+from cloudfacts.prices import HOURS_PER_MONTH, machine
 
 from components.config import StackConfig, from_mapping
-from components.spending import fixed_usd_per_hour, job_spending, zone_ceilings, zone_prices
+from components.spending import DIGITS, job_spending, zone_ceilings, zone_prices
 from tests.components.config.bad_stacks import AKS, EKS, LOCAL, pools, with_changes
 
 PRICES = {"g5.xlarge": {"onDemand": 2.0, "spot": 0.5}}
+# Listed prices in USD: of a GiB of gp3, of Standard SSD and of SCRATCH_2 a month, of all others an hour.
+EKS_GPU_DISK = 100 * 0.08 / HOURS_PER_MONTH
+AKS_GPU_DISK = 128 * 0.075 / HOURS_PER_MONTH
+SYSTEM_NODES = 2 * (0.192 + 50 * 0.08 / HOURS_PER_MONTH)
+CONTROL_PLANE_AND_GATEWAY = 0.1 + 0.045 + 0.005
+FILE_SYSTEM = 1200 * 0.14 / HOURS_PER_MONTH
+EKS_FIXED = SYSTEM_NODES + CONTROL_PLANE_AND_GATEWAY + FILE_SYSTEM
+
+
+def rounded(usd: float) -> float:
+    """Return a price as the ElasticJob and its annotations state it."""
+    return round(usd, DIGITS)
 
 
 def stack(base: dict[str, Any], **changes: Any) -> StackConfig:
@@ -31,18 +42,15 @@ def test_a_deadline_is_a_number_of_seconds_or_a_time() -> None:
 
 def test_each_pool_has_the_price_of_its_machines_with_their_disks_from_the_table() -> None:
     base = with_changes(EKS, pools(EKS, a={"fallbackNodes": 1}) | {"cost.prices": PRICES})
-    config = stack(base, job__budgetUsd=50)
-    spending = job_spending(config)
+    spending = job_spending(stack(base, job__budgetUsd=50))
 
     assert spending is not None
     assert spending["budgetUsd"] == 50
-    assert spending["fixedUsdPerHour"] == pytest.approx(fixed_usd_per_hour(config), abs=1e-6)
-    disk = spending["pools"][0]["usdPerHour"] - 0.5
-    assert 0 < disk < 0.1
+    assert spending["fixedUsdPerHour"] == rounded(EKS_FIXED)
     assert spending["pools"] == [
-        {"pool": "a", "capacity": "spot", "usdPerHour": pytest.approx(0.5 + disk)},
-        {"pool": "a", "capacity": "onDemand", "usdPerHour": pytest.approx(2.0 + disk)},
-        {"pool": "b", "capacity": "spot", "usdPerHour": pytest.approx(0.5 + disk)},
+        {"pool": "a", "capacity": "spot", "usdPerHour": rounded(0.5 + EKS_GPU_DISK)},
+        {"pool": "a", "capacity": "onDemand", "usdPerHour": rounded(2.0 + EKS_GPU_DISK)},
+        {"pool": "b", "capacity": "spot", "usdPerHour": rounded(0.5 + EKS_GPU_DISK)},
     ]
 
 
@@ -55,14 +63,15 @@ def test_each_zone_has_the_price_of_its_cheapest_spot_pool() -> None:
 
     by_zone = zone_prices(from_mapping(with_changes(EKS, changes | {"cost.prices": table})))
 
-    disk = by_zone["us-east-1b"] - 0.5
-    assert 0 < disk < 0.1
-    assert by_zone == {"us-east-1a": pytest.approx(0.25 + disk), "us-east-1b": 0.5 + disk}
+    assert by_zone == {
+        "us-east-1a": rounded(0.25 + EKS_GPU_DISK),
+        "us-east-1b": rounded(0.5 + EKS_GPU_DISK),
+    }
 
 
 def test_the_price_of_an_on_demand_fallback_is_not_the_price_of_its_zone() -> None:
     unpriced = {"instanceTypes": ["g4dn.xlarge"], "fallbackNodes": 1}
-    assert prices.machine("g4dn.xlarge", "us-east-1").spot is None
+    assert machine("g4dn.xlarge", "us-east-1").spot is None, "the test needs a type without one"
 
     config = from_mapping(with_changes(EKS, pools(EKS, a=unpriced, b=unpriced)))
 
@@ -99,13 +108,31 @@ def test_a_zone_has_the_ceiling_of_its_pool_and_a_pool_above_its_ceiling_is_pass
 
     prices, ceilings = zone_prices(config), zone_ceilings(config)
 
-    disk = prices["eastus-3"] - 0.2
-    assert prices["eastus-1"] == pytest.approx(0.4 + disk)
-    assert prices["eastus-2"] == pytest.approx(0.2 + disk)
+    assert prices == {
+        "eastus-1": rounded(0.4 + AKS_GPU_DISK),
+        "eastus-2": rounded(0.2 + AKS_GPU_DISK),
+        "eastus-3": rounded(0.2 + AKS_GPU_DISK),
+    }
     assert ceilings == {
-        "eastus-1": pytest.approx(0.5 + disk),
-        "eastus-2": pytest.approx(0.1 + disk),
+        "eastus-1": rounded(0.5 + AKS_GPU_DISK),
+        "eastus-2": rounded(0.1 + AKS_GPU_DISK),
     }, "with the disk, as prices are"
+
+
+def test_a_zone_with_a_pool_of_unknown_price_has_no_ceiling() -> None:
+    size, unpriced = "Standard_NC4as_T4_v3", "Standard_NC8as_T4_v3"
+    assert machine(unpriced, "eastus").spot is None, "the test needs a size without a price"
+    listed = [
+        {"name": "low", "zone": "1", "vmSize": size, "maxPrice": 0.5},
+        {"name": "unknown", "zone": "1", "vmSize": unpriced},
+        {"name": "only", "zone": "2", "vmSize": size, "maxPrice": 0.5},
+    ]
+    config = from_mapping(with_changes(AKS, {"cluster.gpuPools": listed}))
+
+    assert zone_prices(config).keys() == {"eastus-1", "eastus-2"}
+    assert zone_ceilings(config) == {"eastus-2": rounded(0.5 + AKS_GPU_DISK)}, (
+        "the price of the other pool cannot be compared"
+    )
 
 
 def test_reserved_machines_are_paid_for_as_long_as_the_job_runs() -> None:
@@ -115,20 +142,22 @@ def test_reserved_machines_are_paid_for_as_long_as_the_job_runs() -> None:
         "maxNodes": 4,
     }
     base = with_changes(EKS, {"cost.prices": PRICES})
-    spot_fixed = fixed_usd_per_hour(from_mapping(with_changes(base, pools(EKS))))
     config = from_mapping(with_changes(base, pools(EKS, b=reserved) | {"job.budgetUsd": 500}))
     spending = job_spending(config)
 
     assert spending is not None
-    assert spending["fixedUsdPerHour"] == pytest.approx(spot_fixed + 4 * 2.0, abs=1e-6)
+    assert spending["fixedUsdPerHour"] == rounded(EKS_FIXED + 4 * 2.0)
     by_pool = {pool["pool"]: pool["usdPerHour"] for pool in spending["pools"]}
-    assert by_pool["b"] < 0.1, "a used machine adds its disk only"
-    assert by_pool["b"] == min(zone_prices(config).values())
+    assert by_pool["b"] == rounded(EKS_GPU_DISK), "a used machine adds its disk only"
+    assert zone_prices(config)["us-east-1b"] == by_pool["b"]
 
 
 def test_pools_that_the_controller_cannot_tell_apart_have_the_highest_of_their_prices() -> None:
-    config = stack(AKS, job__onDemand="never")
-    spending = job_spending(config)
+    table = {
+        "Standard_NC4as_T4_v3": {"onDemand": 0.6, "spot": 0.2},
+        "Standard_NC24ads_A100_v4": {"onDemand": 3.0, "spot": 0.7},
+    }
+    spending = job_spending(stack(AKS, job__onDemand="never", cost__prices=table))
 
     assert spending is not None
-    assert [pool["capacity"] for pool in spending["pools"]] == ["spot"]
+    assert spending["pools"] == [{"capacity": "spot", "usdPerHour": rounded(0.7 + AKS_GPU_DISK)}]

@@ -75,7 +75,7 @@ def test_the_volume_has_all_fields_of_its_source() -> None:
 
 
 def daemons(graph: Graph) -> dict[str, dict[str, Any]]:
-    return {resource.name: pod_of(resource) for resource in graph.of_type("DaemonSet")}
+    return {resource.name: pod_of(resource) for resource in graph.some_of_type("DaemonSet")}
 
 
 def test_daemons_tolerate_all_taints_of_gpu_nodes() -> None:
@@ -143,9 +143,7 @@ def test_only_the_watcher_has_a_service_account_token() -> None:
 def test_the_watcher_has_only_the_permissions_it_needs() -> None:
     rules = default_graph()["training-nodes-spot-cluster-role-everstep-spot"].inputs["rules"]
 
-    assert {(*rule["resources"], *sorted(rule["verbs"])) for rule in rules} == {
-        ("nodes", "get", "patch"),
-    }
+    assert [(rule["resources"], rule["verbs"]) for rule in rules] == [(["nodes"], ["get", "patch"])]
     job_rules = default_graph()["training-nodes-spot-role-everstep-spot"].inputs["rules"]
     assert [(rule["resources"], rule["verbs"]) for rule in job_rules] == [
         (["pods"], ["list", "patch"]),
@@ -191,7 +189,7 @@ def test_without_services_there_is_no_namespace_for_them() -> None:
     assert "training-nodes-namespace" not in graph.resources
 
 
-def test_workers_with_fast_adapters_get_all_of_their_node() -> None:
+def test_workers_with_efa_request_all_adapters_and_the_huge_pages_of_their_node() -> None:
     graph = fake_cloud_graph(efa_interfaces=4, job={"name": "fashion", "gpusPerWorker": 8})
     (container,) = pod_of(graph["training-job-fashion"])["containers"]
     (plugin,) = daemons(graph)["training-nodes-devices-efa"]["containers"]
@@ -253,6 +251,9 @@ def test_a_member_without_its_data_rejoins_before_etcd_starts() -> None:
     assert "--data-dir=/var/lib/etcd/member" in rejoin["command"]
     assert member["args"] == ["--config-file=/var/lib/etcd/etcd.json"]
     assert rejoin["volumeMounts"] == member["volumeMounts"]
+    assert rejoin["securityContext"] == member["securityContext"], (
+        "the namespace refuses a pod with a less confined container"
+    )
 
 
 def test_a_single_member_needs_no_rejoin_container() -> None:

@@ -29,5 +29,8 @@ def test_a_response_that_is_too_long_is_refused() -> None:
         while True:
             connection.sendall(b"x" * 65536)
 
-    with serving_one_connection(flood) as port, pytest.raises(OSError, match=f"longer than {MAX_BYTES}"):
+    with (
+        serving_one_connection(flood) as port,
+        pytest.raises(OSError, match=f"longer than {MAX_BYTES}"),
+    ):
         scrape("127.0.0.1", port, 30)

@@ -42,8 +42,7 @@ def test_a_tag_publishes_wheels_and_all_images_with_provenance(repository: Repos
 def test_a_tag_that_is_not_the_version_publishes_nothing(repository: Repository) -> None:
     run = release(repository, "v9.9.9", **PUSH_ENVIRONMENT)
 
-    assert "failure" in run.jobs.values(), run.log
-    assert not run.calls("pypa/gh-action-pypi-publish"), run.log
+    check_nothing_is_published(run)
 
 
 def test_a_version_without_an_entry_in_the_changelog_publishes_nothing(
@@ -53,15 +52,23 @@ def test_a_version_without_an_entry_in_the_changelog_publishes_nothing(
 
     run = release(repository, f"v{VERSION}", **PUSH_ENVIRONMENT)
 
+    check_nothing_is_published(run)
+
+
+def check_nothing_is_published(run: WorkflowRun) -> None:
+    """Check that a run failed before it pushed an image or published a wheel."""
     assert "failure" in run.jobs.values(), run.log
-    assert not run.calls("pypa/gh-action-pypi-publish"), run.log
+    for action in ("docker/build-push-action", "pypa/gh-action-pypi-publish"):
+        assert not run.calls(action), run.log
 
 
 def test_a_push_without_a_digest_fails(repository: Repository) -> None:
     run = release(repository, f"v{VERSION}", job="images", STAND_IN_DIGEST="")
 
-    assert "success" not in run.jobs.values(), run.log
-    assert not run.calls("actions/attest-build-provenance"), "there is no digest to attest"
+    results = {result for job, result in run.jobs.items() if "images" in job}
+    assert results == {"failure"}, run.log
+    attested = {call.get("subject-name") for call in run.calls("actions/attest-build-provenance")}
+    assert not attested & {f"ghcr.io/example/{image}" for image in IMAGES}, "there is no digest"
 
 
 def test_a_vulnerable_image_is_neither_attested_nor_released(repository: Repository) -> None:

@@ -1,7 +1,7 @@
 """Each rule of the pack against one compliant and one violating resource."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -27,6 +27,7 @@ from policy.tokens import (
     ROLE,
     ROLE_POLICY,
     STORAGE_ACCOUNT,
+    USER,
 )  # fmt: skip
 
 SPOT = "kubernetes.azure.com/scalesetpriority"
@@ -76,7 +77,6 @@ class Case:
     compliant_properties: dict[str, Any]
     violating_properties: dict[str, Any]
     message: str
-    common: dict[str, Any] = field(default_factory=dict)  # properties of both resources
 
 
 BLOCK_ALL = dict.fromkeys(
@@ -112,6 +112,13 @@ CASES = [
         NODE_GROUP,
         {"amiType": "AL2023_x86_64_STANDARD"},
         {"amiType": "AL2023_x86_64_NVIDIA"},  # the launch template of a reservation names the type
+        "not spot",
+    ),
+    Case(
+        "gpu-pools-are-spot",
+        NODE_GROUP,
+        {"amiType": "AL2_x86_64"},
+        {"amiType": "AL2_x86_64_GPU"},
         "not spot",
     ),
     Case(
@@ -219,12 +226,15 @@ CASES = [
         {"metadataOptions": {"httpTokens": "optional"}},
         "token",
     ),
-    Case(
-        "no-public-buckets",
-        PUBLIC_ACCESS_BLOCK,
-        BLOCK_ALL,
-        BLOCK_ALL | {"blockPublicPolicy": False},
-        "blockPublicPolicy",
+    *(
+        Case(
+            "no-public-buckets",
+            PUBLIC_ACCESS_BLOCK,
+            BLOCK_ALL,
+            BLOCK_ALL | {setting: False},
+            f"set {setting}",
+        )
+        for setting in BLOCK_ALL
     ),
     Case(
         "cluster-secrets-are-encrypted",
@@ -371,25 +381,31 @@ CASES = [
         deployment(securityContext={"privileged": True}),
         "privileged",
     ),
-    Case(
-        "workloads-are-unprivileged",
-        DAEMON_SET,
-        {
-            "metadata": {"namespace": "everstep-system"},
-            "spec": {"template": {"spec": {"hostNetwork": True}}},
-        },
-        {
-            "metadata": {"namespace": "default"},
-            "spec": {"template": {"spec": {"hostNetwork": True}}},
-        },
-        "Network",
+    *(
+        Case(
+            "workloads-are-unprivileged",
+            DAEMON_SET,
+            {
+                "metadata": {"namespace": "everstep-system"},
+                "spec": {"template": {"spec": {f"host{namespace}": True}}},
+            },
+            {
+                "metadata": {"namespace": "default"},
+                "spec": {"template": {"spec": {f"host{namespace}": True}}},
+            },
+            f"shares the node's {namespace}",
+        )
+        for namespace in ("Network", "PID", "IPC")
     ),
-    Case(
-        "no-plaintext-secrets",
-        DEPLOYMENT,
-        deployment(env=[{"name": "AWS_TOKEN", "valueFrom": {}}]),
-        deployment(env=[{"name": "AWS_TOKEN", "value": "abc"}]),
-        "AWS_TOKEN",
+    *(
+        Case(
+            "no-plaintext-secrets",
+            DEPLOYMENT,
+            deployment(env=[{"name": name, "valueFrom": {}}]),
+            deployment(env=[{"name": name, "value": "abc"}]),
+            f"{name} in plaintext",
+        )
+        for name in ("AWS_TOKEN", "DB_SECRET", "AWS_SECRET_ACCESS_KEY")
     ),
     Case(
         "no-plaintext-secrets",
@@ -443,19 +459,9 @@ def test_production_is_advised_to_name_images_by_digest() -> None:
     assert rule.level is Level.ADVISORY
 
 
-def test_long_lived_credentials_are_always_refused() -> None:
-    assert list(
-        RULES["no-long-lived-credentials"].violations(Resource(type=ACCESS_KEY, properties={}))
-    )
-
-
-def test_default_tags_of_the_provider_count() -> None:
-    rule, resource = (
-        RULES["costs-have-an-owner"],
-        Resource(type=ROLE, properties={}, default_tags=TAGS),
-    )
-
-    assert not list(rule.violations(resource))
+@pytest.mark.parametrize("kind", [ACCESS_KEY, USER])
+def test_long_lived_credentials_are_always_refused(kind: str) -> None:
+    assert list(RULES["no-long-lived-credentials"].violations(Resource(type=kind, properties={})))
 
 
 def test_a_rule_ignores_resources_of_other_types() -> None:
@@ -483,6 +489,8 @@ def test_every_rule_has_a_test() -> None:
         ("eks-prod", "", True),
         ("eks-staging", "staging", False),
         ("eks-preprod", "preprod", False),
+        ("eks-pre-prod", "", False),
+        ("eks-nonprod", "", False),
         ("eks-non-prod", "", False),
     ],
 )

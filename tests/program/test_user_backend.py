@@ -37,17 +37,27 @@ def resource_types(machine: UserMachine) -> list[str]:
 
 
 @pytest.mark.parametrize("choice", ["login", "variable", "project"])
-def test_up_and_down_act_on_the_stack_of_the_users_backend(tmp_path: Path, choice: str) -> None:
+def test_a_stack_is_searched_in_the_backend_that_pulumi_would_use(
+    tmp_path: Path, choice: str
+) -> None:
     with user_machine(tmp_path, STACK, offline=True) as machine:
         machine.shell.run(f"everstep init training --stack {STACK} && cd training", SECONDS)
-        configure(machine)
         choose_backend(machine, choice, tmp_path / "backend")
-        missing = fail(machine, f"everstep up --stack {STACK} --target registry --yes")
-        assert f"there is no stack {STACK} in the backend file://" in missing
+
+        missing = fail(machine, f"everstep up --stack {STACK} --yes")
+
+        assert f"there is no stack {STACK} in the backend file://{tmp_path}/backend" in missing
         assert "pulumi login URL" in missing
         assert "pulumi stack init" in missing
 
+
+def test_up_and_down_act_on_the_stack_of_the_users_backend(tmp_path: Path) -> None:
+    with user_machine(tmp_path, STACK, offline=True) as machine:
+        machine.shell.run(f"everstep init training --stack {STACK} && cd training", SECONDS)
+        configure(machine)
+        choose_backend(machine, "login", tmp_path / "backend")
         machine.shell.run(f"pulumi stack init {STACK}", SECONDS)
+
         for _ in range(2):  # the second run must find the stack that the first one used
             machine.shell.run(f"everstep up --stack {STACK} --target registry --yes", SECONDS)
         assert "aws:ecr/repository:Repository" in resource_types(machine)

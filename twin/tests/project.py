@@ -4,17 +4,22 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import textwrap
+import venv
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pulumi
 import pytest
 from cloudtwin.progress import Lines
+from cloudtwin.pulumi import backend_url, install_plugins
 from cloudtwin.toolchain import ensure_tools
 
 
 class Project:
-    """One Pulumi project with one stack.
+    """One Pulumi project with one stack, in the folders `project` and `state` of a test.
 
     Attributes:
         folder: the folder of the program.
@@ -26,9 +31,16 @@ class Project:
     head = "import json\nimport pulumi\nfrom pulumi import ResourceOptions as Opts\n"
     command_seconds = 250
 
-    def __init__(self, folder: Path, pulumi: Path, environment: dict[str, str]) -> None:
-        self.folder, self._pulumi, self.environment = folder, pulumi, environment
-        (folder / "Pulumi.yaml").write_text("name: probe\nruntime: python\n")
+    def __init__(self, root: Path, engine: Path, environment: Mapping[str, str]) -> None:
+        state, self.folder, self._engine = root / "state", root / "project", engine
+        state.mkdir()
+        self.folder.mkdir()
+        self.environment = {
+            **environment,
+            "PULUMI_BACKEND_URL": backend_url(state),
+            "PULUMI_CONFIG_PASSPHRASE": "test",
+        }
+        (self.folder / "Pulumi.yaml").write_text("name: probe\nruntime: python\n")
         self.program("")
         self.pulumi("stack", "init", "test")
 
@@ -36,10 +48,22 @@ class Project:
         """Write the program below the common imports."""
         (self.folder / "__main__.py").write_text(self.head + textwrap.dedent(text))
 
+    def use_virtual_environment(self) -> Path:
+        """Run the program in a new virtual environment with the packages of the tests; return its interpreter."""
+        environment = self.folder / "separate"
+        venv.create(environment, symlinks=True)
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        packages = environment / "lib" / version / "site-packages" / "packages.pth"
+        packages.write_text(f"{Path(pulumi.__file__).parents[1]}\n")
+        (self.folder / "Pulumi.yaml").write_text(
+            "name: probe\nruntime: {name: python, options: {virtualenv: separate}}\n"
+        )
+        return environment / "bin" / "python"
+
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start `pulumi` in its own process group, as a terminal does."""
         return subprocess.Popen(
-            [self._pulumi, *arguments, "--non-interactive", "--color=never"],
+            [self._engine, *arguments, "--non-interactive", "--color=never"],
             cwd=self.folder,
             env={**os.environ, **self.environment},
             stdout=subprocess.PIPE,
@@ -87,3 +111,9 @@ def pulumi_program() -> Path:
     if program := os.environ.get("CLOUDTWIN_TEST_PULUMI"):
         return Path(program)
     return ensure_tools(["pulumi"], Lines())["pulumi"]
+
+
+@pytest.fixture(scope="session")
+def plugins(pulumi_program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return the environment in which the engine finds the language host and the Kubernetes provider."""
+    return install_plugins(tmp_path_factory.mktemp("pulumi-home"), pulumi_program)

@@ -53,7 +53,7 @@ def client(tmp_path: Path) -> Iterator[KubernetesClient]:
     context.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
     with HTTPServer(("127.0.0.1", 0), ApiServer) as server:
         server.socket = context.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield KubernetesClient(
             tmp_path, "admin", "127.0.0.1", server.server_port, timeout_seconds=120

@@ -12,7 +12,6 @@ Functions import torch, not this module, so that a mistake in the command line i
 
 import contextlib
 import logging
-import multiprocessing
 import os
 import signal
 import socket
@@ -20,7 +19,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +28,7 @@ from everstep.catalog.names import (
     POD_IP_VARIABLE,
     POD_NAME_VARIABLE,
 )
+from everstep.elastic.launch import fork_server
 from everstep.elastic.launch.deadline import read_node_deadline, seconds_to_leave
 from everstep.elastic.launch.local_etcd import LocalEtcd
 from everstep.elastic.launch.options import (
@@ -63,8 +62,8 @@ GRACE_SECONDS = 25.0
 
 RUN_CHECK_SECONDS = 10.0  # interval at which the main thread checks whether the run is over
 
-HUGE_PAGES = "glibc.malloc.hugetlb=1"
-"""Value of GLIBC_TUNABLES: memory in huge pages, if the kernel leaves that choice to the program.
+MALLOC_VARIABLE, HUGE_PAGES = "GLIBC_TUNABLES", "glibc.malloc.hugetlb=1"
+"""Memory in huge pages, if the kernel leaves that choice to the program.
 
 Steps are shorter, and the peers of a killed worker notice the loss in half the time, because its sockets close only
 once its memory is released.
@@ -103,8 +102,6 @@ class Launcher:
 
     def run(self) -> int:
         """Run until the run is complete, this node has left, or an error is final; return the exit code."""
-        for signal_number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(signal_number, self._on_signal)
         threading.Thread(target=self._run_agent, name="torchrun-agent", daemon=True).start()
         while not self._wake.wait(RUN_CHECK_SECONDS):
             if self._is_run_over():
@@ -122,6 +119,11 @@ class Launcher:
         if self._handler.outcome and self._handler.outcome.finished:
             return not self._agent_ended.wait(RUN_CHECK_SECONDS)
         return not self._handler.has_been_assigned and self._find_result() is not None
+
+    def handle_signals(self) -> None:
+        """Leave the group when this process gets SIGTERM or SIGINT, even before `run`."""
+        for signal_number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signal_number, self._on_signal)
 
     def _on_signal(self, signal_number: int, frame: object) -> None:
         del signal_number, frame
@@ -247,8 +249,8 @@ def _without_traceback(record: logging.LogRecord) -> bool:
     return True
 
 
-def warm_up(endpoint: str, preload: Sequence[str]) -> None:
-    """Start the process that workers are forked from; it imports modules while this process finds its peers."""
+def set_variables(endpoint: str) -> None:
+    """Set the environment variables of this process and its workers that are not set yet."""
     os.environ.setdefault(AGENT_VARIABLE, str(channel.default_socket_path()))
     # Outside Kubernetes, several launchers of one machine are several nodes.
     os.environ.setdefault(POD_NAME_VARIABLE, f"{socket.gethostname()}-{os.getpid()}")
@@ -260,10 +262,21 @@ def warm_up(endpoint: str, preload: Sequence[str]) -> None:
     os.environ.setdefault("UCX_LOG_LEVEL", "fatal")
     # torch's watchdog would otherwise end the survivors, too, when NCCL reports a lost peer.
     os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
-    os.environ.setdefault("GLIBC_TUNABLES", HUGE_PAGES)  # read when a process begins
+
+
+def warm_up(preload: Sequence[str]) -> None:
+    """Import torch, and fork the process that workers are forked from; it imports the rest meanwhile."""
     sys.warnoptions.append(NO_LEAK_WARNING)
-    multiprocessing.set_forkserver_preload([*PRELOADED_MODULES, *preload])
-    forkserver.ensure_running()
+    import torch  # noqa: F401
+
+    fork_server.start([*PRELOADED_MODULES, *preload])
+
+
+def use_huge_pages() -> None:
+    """Start this program again with huge pages, unless it has them: malloc reads the variable when a process begins."""
+    if MALLOC_VARIABLE not in os.environ:
+        os.environ[MALLOC_VARIABLE] = HUGE_PAGES
+        os.execv(sys.executable, sys.orig_argv)  # noqa: S606  no shell needed
 
 
 def launch(
@@ -285,13 +298,17 @@ def launch(
         sys.exit(DONE if arguments else USAGE)
     try:
         options = parse(arguments)
+        use_huge_pages()
         if result := find_result(options):
             log.info("nothing to do: %s", result)
             sys.exit(DONE)
         with contextlib.ExitStack() as stack:
             endpoint = options.endpoint or _start_etcd(options, stack)
-            warm_up(endpoint, [*preload, *options.preload])
-            code = Launcher(options, endpoint, lambda: find_result(options)).run()
+            set_variables(endpoint)
+            launcher = Launcher(options, endpoint, lambda: find_result(options))
+            launcher.handle_signals()
+            warm_up([*preload, *options.preload])
+            code = launcher.run()
     except EverstepError as error:
         sys.exit(_usage_error(error))
     _end(code)

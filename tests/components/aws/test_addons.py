@@ -1,18 +1,12 @@
 """EKS add-ons: versions, settings and permissions."""
 
 import json
-from typing import Any
 
 import pytest
 
 from components.config.catalog import EKS_ADDONS
 from tests.components.aws.eks_stack import declare_eks, document, existing_vpc_stack, plain_stack
 from tests.components.provider_outputs import resolved_addon
-from tests.components.recorder import Graph
-
-
-def control_plane(graph: Graph) -> dict[str, Any]:
-    return dict(graph["eks-cluster-control-plane"].inputs)
 
 
 @pytest.mark.parametrize("kubernetes", ["1.35", "1.36"])
@@ -20,7 +14,7 @@ def test_aws_resolves_the_versions_of_all_add_ons(kubernetes: str) -> None:
     graph = declare_eks(cluster={"kubernetesVersion": kubernetes})
     addons = {resource.inputs["addonName"]: resource.inputs for resource in graph.of_type("Addon")}
 
-    assert control_plane(graph)["bootstrapSelfManagedAddons"] is False
+    assert graph["eks-cluster-control-plane"].inputs["bootstrapSelfManagedAddons"] is False
     assert {name: actual["addonVersion"] for name, actual in addons.items()} == {
         addon: resolved_addon(addon, kubernetes) for addon in EKS_ADDONS
     }, "a version that this project made up would be refused after the control plane is paid for"
@@ -37,10 +31,18 @@ def test_a_stack_may_choose_the_version_of_an_add_on() -> None:
 
 
 def test_versions_are_looked_up_in_the_region_of_the_stack() -> None:
-    (invoke, *others) = declare_eks().calls_of("aws:eks/getAddonVersion:getAddonVersion")
+    calls = plain_stack().calls_of("aws:eks/getAddonVersion:getAddonVersion")
 
-    assert "::eks-aws::" in invoke.provider, "the default provider may be of another region"
-    assert len(others) == len(EKS_ADDONS) - 1
+    assert {call.arguments["addonName"] for call in calls} == set(EKS_ADDONS)
+    for call in calls:
+        assert "::eks-aws::" in call.provider, "the default provider may be of another region"
+        assert call.arguments["mostRecent"] is False, "the default is not always the most recent"
+
+
+def test_settings_of_an_add_on_that_were_changed_outside_the_stack_are_overwritten() -> None:
+    for addon in plain_stack().some_of_type("Addon"):
+        for event in ("Create", "Update"):
+            assert addon.inputs[f"resolveConflictsOn{event}"] == "OVERWRITE", addon.name
 
 
 def test_network_policies_are_enforced() -> None:
@@ -50,18 +52,19 @@ def test_network_policies_are_enforced() -> None:
 
 
 @pytest.mark.parametrize(
-    ("addon", "account"),
+    ("stage", "addon", "account"),
     [
-        ("eks-early-vpc-cni", "aws-node"),
-        ("eks-late-aws-fsx-csi-driver", "fsx-csi-controller-sa"),
+        ("early", "vpc-cni", "aws-node"),
+        ("late", "aws-fsx-csi-driver", "fsx-csi-controller-sa"),
     ],
 )
-def test_add_ons_that_call_aws_have_their_own_role(addon: str, account: str) -> None:
-    (identity,) = plain_stack()[addon].inputs["podIdentityAssociations"]
-    (trust,) = document(plain_stack()[f"{addon}-role-role"], "assumeRolePolicy")
+def test_add_ons_that_call_aws_have_their_own_role(stage: str, addon: str, account: str) -> None:
+    name = f"eks-{stage}-{addon}"
+    (identity,) = plain_stack()[name].inputs["podIdentityAssociations"]
+    (trust,) = document(plain_stack()[f"{name}-role-role"], "assumeRolePolicy")
 
     assert identity["serviceAccount"] == account
-    assert identity["roleArn"].endswith(addon.split("-", 2)[2])
+    assert identity["roleArn"].endswith(f":role/everstep-{addon}")
     assert trust["Principal"] == {"Service": "pods.eks.amazonaws.com"}
     assert set(trust["Action"]) == {"sts:AssumeRole", "sts:TagSession"}, "pod identity needs both"
 

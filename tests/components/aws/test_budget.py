@@ -21,5 +21,5 @@ def test_the_budget_counts_this_stack_and_warns_before_and_at_its_limit() -> Non
         assert notification["subscriberEmailAddresses"] == ["owner@example.org"]
 
 
-def test_without_an_address_there_is_no_budget() -> None:
+def test_without_the_option_a_stack_has_no_budget() -> None:
     assert not plain_stack().of_type("Budget")

@@ -64,6 +64,14 @@ def test_without_a_list_the_api_is_private() -> None:
     assert "publicAccessCidrs" not in actual
 
 
+def test_services_get_addresses_that_the_proxy_bypasses() -> None:
+    actual = control_plane(plain_stack())["kubernetesNetworkConfig"]
+
+    assert actual == {"ipFamily": "ipv4", "serviceIpv4Cidr": "172.20.0.0/16"}, (
+        "without a block, EKS chooses one of two"
+    )
+
+
 def test_secrets_are_encrypted_by_a_key_that_is_rotated() -> None:
     actual = control_plane(plain_stack())["encryptionConfig"]
     key = plain_stack()["eks-cluster-key"]
@@ -89,6 +97,6 @@ def test_the_cluster_never_enters_extended_support() -> None:
     assert control_plane(plain_stack())["upgradePolicy"] == {"supportType": "STANDARD"}
 
 
-def test_only_production_cannot_be_deleted() -> None:
+def test_only_production_has_deletion_protection() -> None:
     assert control_plane(plain_stack())["deletionProtection"] is False
     assert control_plane(all_features_stack())["deletionProtection"] is True

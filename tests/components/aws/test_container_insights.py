@@ -1,15 +1,23 @@
 """Container Insights of EKS: the add-on, its role, and log groups that are deleted with the stack."""
 
 import json
+from functools import cache
 
 import pytest
 
 from components.config.catalog import CLOUDWATCH_ADDON
 from components.config.eks import INSIGHTS_LOG_GROUPS
 from tests.components.aws.eks_stack import all_features_stack, declare_eks, document, plain_stack
+from tests.components.recorder import Graph
 
 NAME = "eks-insights"
 ADDON = f"{NAME}-addon-{CLOUDWATCH_ADDON}"
+
+
+@cache
+def insights_stack() -> Graph:
+    """Declare a stack with Container Insights whose logs expire."""
+    return declare_eks(cluster={"monitoring": {"containerInsights": True}, "logRetentionDays": 7})
 
 
 def test_without_the_option_a_stack_has_no_cloudwatch_add_on() -> None:
@@ -44,12 +52,11 @@ def test_the_add_on_does_not_auto_instrument_workloads() -> None:
 
 @pytest.mark.parametrize("group", INSIGHTS_LOG_GROUPS)
 def test_log_groups_are_deleted_after_the_agent_that_would_create_them_again(group: str) -> None:
-    graph = declare_eks(cluster={"monitoring": {"containerInsights": True}, "logRetentionDays": 7})
-    logs = graph[f"{NAME}-{group}"]
+    logs = insights_stack()[f"{NAME}-{group}"]
 
     assert logs.inputs["name"] == f"/aws/containerinsights/everstep/{group}"
     assert logs.inputs["retentionInDays"] == 7
-    assert f"{NAME}-{group}" in graph.ancestors(ADDON)
+    assert logs.name in insights_stack().ancestors(ADDON)
 
 
 def test_the_add_on_is_created_after_the_nodes_on_which_its_pods_run() -> None:

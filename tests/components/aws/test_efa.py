@@ -5,10 +5,7 @@ from base64 import b64decode
 import pytest
 
 from components.aws.efa import efa_interfaces
-from tests.components.aws.eks_stack import (
-    all_features_stack,
-    plain_stack,
-)
+from tests.components.aws.eks_stack import all_features_stack, plain_stack
 
 SPOT, SYSTEM = "eks-nodes-gpu-spot", "eks-nodes-system"
 
@@ -29,11 +26,14 @@ def test_efa_has_an_interface_on_every_card() -> None:
     assert all_features_stack().one("PlacementGroup").inputs["strategy"] == "cluster"
 
 
-def test_efa_members_allow_all_traffic_from_each_other() -> None:
-    for direction in ("in", "out"):
-        rule = all_features_stack()[f"eks-nodes-efa-{direction}"].inputs
-        assert rule["securityGroupId"] == rule["referencedSecurityGroupId"]
-        assert rule["ipProtocol"] == "-1"
+@pytest.mark.parametrize(("name", "direction"), [("in", "Ingress"), ("out", "Egress")])
+def test_efa_nodes_allow_all_traffic_between_them(name: str, direction: str) -> None:
+    rule = all_features_stack()[f"eks-nodes-efa-{name}"]
+
+    assert rule.type.endswith(f":SecurityGroup{direction}Rule")
+    assert rule.inputs["securityGroupId"] == "eks-nodes-efa-group-id"
+    assert rule.inputs["referencedSecurityGroupId"] == "eks-nodes-efa-group-id"
+    assert rule.inputs["ipProtocol"] == "-1", "EFA has no ports that a rule could name"
 
 
 def test_efa_nodes_reserve_huge_pages() -> None:
@@ -42,7 +42,7 @@ def test_efa_nodes_reserve_huge_pages() -> None:
     assert user_data.startswith("MIME-Version: 1.0\n"), (
         "managed node groups accept a shell script only as a part of a MIME message"
     )
-    assert "vm.nr_hugepages=5128" in user_data
+    assert "vm.nr_hugepages=5128" in user_data, "as on AWS's own images for EFA"
 
 
 def test_system_nodes_have_no_efa() -> None:
@@ -70,8 +70,9 @@ def test_interfaces_follow_the_network_cards_of_the_instance_type(
     actual = efa_interfaces(machine)
 
     assert [interface.card_index for interface in actual] == list(range(interfaces))
-    assert actual[0].type == first, "the first needs an address"
-    assert {interface.type for interface in actual[1:]} <= {"efa-only"}
+    assert [interface.type for interface in actual] == [first, *["efa-only"] * (interfaces - 1)], (
+        "the first needs an address"
+    )
 
 
 def test_an_instance_type_without_efa_is_refused() -> None:
@@ -79,7 +80,7 @@ def test_an_instance_type_without_efa_is_refused() -> None:
         efa_interfaces("g5.xlarge")
 
 
-def test_workers_request_all_adapters_of_their_node() -> None:
+def test_the_environment_states_the_adapters_that_a_worker_must_request() -> None:
     assert all_features_stack().outputs["efaInterfaces"] == 4, (
         "without a request, a worker gets no adapter"
     )

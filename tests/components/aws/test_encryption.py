@@ -7,7 +7,7 @@ from pulumi_aws import kms
 
 from components.aws.bucket import Bucket, BucketArgs
 from tests.components.aws.eks_stack import PRODUCTION, all_features_stack, declare_eks
-from tests.components.recorder import Graph, RecordedResource, record
+from tests.components.recorder import Graph, record
 
 KEY = "arn:aws:kms:us-east-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 
@@ -23,16 +23,6 @@ def stack_with_key() -> Graph:
     )
 
 
-def of_kind(kind: str) -> list[RecordedResource]:
-    resources = [
-        resource
-        for resource in stack_with_key().resources_of("aws")
-        if resource.type.endswith(f":{kind}")
-    ]
-    assert resources, f"the stack declares no {kind}"
-    return resources
-
-
 def test_with_a_key_of_the_team_no_key_is_created() -> None:
     kinds = {resource.type.rpartition(":")[2] for resource in stack_with_key().resources_of("aws")}
 
@@ -43,44 +33,46 @@ def test_with_a_key_of_the_team_no_key_is_created() -> None:
 
 
 def test_secrets_are_encrypted_with_the_key() -> None:
-    (cluster,) = of_kind("Cluster")
+    cluster = stack_with_key().one("Cluster")
 
     assert cluster.inputs["encryptionConfig"]["provider"]["keyArn"] == KEY
 
 
 def test_disks_of_all_nodes_are_encrypted_with_the_key() -> None:
-    for template in of_kind("LaunchTemplate"):
+    for template in stack_with_key().some_of_type("LaunchTemplate"):
         (disk,) = template.inputs["blockDeviceMappings"]
         assert disk["ebs"]["kmsKeyId"] == KEY, template.name
         assert disk["ebs"]["encrypted"] == "true"
 
 
 def test_all_log_groups_are_encrypted_with_the_key() -> None:
-    assert len(of_kind("LogGroup")) == 5
-    assert {group.inputs["kmsKeyId"] for group in of_kind("LogGroup")} == {KEY}
+    groups = stack_with_key().of_type("LogGroup")
+
+    assert len(groups) == 5, "of the control plane, and four of Container Insights"
+    assert {group.inputs["kmsKeyId"] for group in groups} == {KEY}
 
 
 def test_images_are_encrypted_with_the_key() -> None:
-    for repository in of_kind("Repository"):
+    for repository in stack_with_key().some_of_type("Repository"):
         assert repository.inputs["encryptionConfigurations"] == [
             {"encryptionType": "KMS", "kmsKey": KEY}
         ]
 
 
 def test_the_bucket_and_its_folders_are_encrypted_with_the_key() -> None:
-    (encryption,) = of_kind("BucketServerSideEncryptionConfiguration")
-    (rule,) = encryption.inputs["rules"]
+    graph = stack_with_key()
+    (rule,) = graph.one("BucketServerSideEncryptionConfiguration").inputs["rules"]
 
     assert rule["applyServerSideEncryptionByDefault"] == {
         "sseAlgorithm": "aws:kms",
         "kmsMasterKeyId": KEY,
     }
     assert rule["bucketKeyEnabled"], "otherwise each object is a billed request to KMS"
-    assert {folder.inputs["kmsKeyId"] for folder in of_kind("BucketObjectv2")} == {KEY}
+    assert {folder.inputs["kmsKeyId"] for folder in graph.of_type("BucketObjectv2")} == {KEY}
 
 
 def test_only_a_persistent_file_system_takes_the_key() -> None:
-    (system,) = of_kind("LustreFileSystem")
+    system = stack_with_key().one("LustreFileSystem")
     scratch = declare_eks(cluster={"kmsKeyArn": KEY}).one("LustreFileSystem")
 
     assert system.inputs["kmsKeyId"] == KEY
@@ -107,8 +99,9 @@ def test_a_key_that_the_same_program_creates_is_used_as_an_output() -> None:
 
     graph = record(program)
 
-    (encryption,) = graph.of_type("BucketServerSideEncryptionConfiguration")
+    encryption = graph.one("BucketServerSideEncryptionConfiguration")
     (rule,) = encryption.inputs["rules"]
     assert rule["applyServerSideEncryptionByDefault"]["sseAlgorithm"] == "aws:kms"
-    (key,) = graph.of_type("Key")
-    assert key.urn in encryption.dependencies, "the key must exist before the bucket uses it"
+    assert graph["team"].urn in encryption.dependencies, (
+        "the key must exist before the bucket uses it"
+    )

@@ -17,15 +17,19 @@ from tests.components.aws.eks_stack import (
 )
 from tests.components.recorder import Graph, RecordedResource
 
+INGRESS, EGRESS = RULE_TYPES = ("SecurityGroupIngressRule", "SecurityGroupEgressRule")
+
 
 def system(graph: Graph) -> dict[str, object]:
     return dict(graph.one("LustreFileSystem").inputs)
 
 
 def rules(graph: Graph) -> list[RecordedResource]:
-    kinds = ("SecurityGroupIngressRule", "SecurityGroupEgressRule")
     return [
-        resource for kind in kinds for resource in graph.of_type(kind) if "storage" in resource.name
+        resource
+        for kind in RULE_TYPES
+        for resource in graph.of_type(kind)
+        if "storage" in resource.name
     ]
 
 
@@ -55,29 +59,35 @@ def test_a_persistent_file_system_has_a_key_and_a_throughput_and_requests_no_bac
 
 
 def test_only_the_ports_of_lustre_are_open_in_both_directions() -> None:
+    ports = {
+        (rule.type.rsplit(":", 1)[-1], rule.inputs["fromPort"], rule.inputs["toPort"])
+        for rule in rules(plain_stack())
+    }
+
+    assert ports == {(kind, *span) for kind in RULE_TYPES for span in ((988, 988), (1018, 1023))}
     for rule in rules(plain_stack()):
-        inputs = rule.inputs
-        assert inputs["ipProtocol"] == "tcp"
-        assert (inputs["fromPort"], inputs["toPort"]) in {(988, 988), (1018, 1023)}
-        assert inputs["referencedSecurityGroupId"], "an address range would admit other machines"
+        assert rule.inputs["ipProtocol"] == "tcp"
+        assert rule.inputs["referencedSecurityGroupId"], (
+            "an address range would admit other machines"
+        )
 
 
 @pytest.mark.parametrize("port", [988, 1018])
 def test_nodes_and_servers_can_connect_to_each_other(port: int) -> None:
     servers, nodes = "eks-storage-group-id", "sg-everstep-cluster"
     pairs = {
-        (rule.type.rsplit(":", 1)[-1][13:-4], rule.inputs["securityGroupId"],
+        (rule.type.rsplit(":", 1)[-1], rule.inputs["securityGroupId"],
          rule.inputs["referencedSecurityGroupId"])
         for rule in rules(plain_stack())
         if rule.inputs["fromPort"] == port
     }  # fmt: skip
 
     assert pairs == {
-        ("Ingress", servers, servers),
-        ("Egress", servers, servers),
-        ("Ingress", servers, nodes),
-        ("Egress", servers, nodes),
-        ("Ingress", nodes, servers),
+        (INGRESS, servers, servers),
+        (EGRESS, servers, servers),
+        (INGRESS, servers, nodes),
+        (EGRESS, servers, nodes),
+        (INGRESS, nodes, servers),
     }
 
 
@@ -85,7 +95,7 @@ def test_a_security_group_can_be_deleted_while_rules_point_at_it() -> None:
     assert plain_stack()["eks-storage-group"].inputs["revokeRulesOnDelete"] is True
 
 
-def test_the_whole_file_system_is_synchronised_with_the_bucket_in_both_directions() -> None:
+def test_the_whole_file_system_is_synchronized_with_the_bucket_in_both_directions() -> None:
     inputs = plain_stack().one("DataRepositoryAssociation").inputs
 
     assert inputs["fileSystemPath"] == "/"
@@ -114,6 +124,8 @@ def test_the_bucket_is_encrypted_versioned_and_expires_old_versions() -> None:
         "status": "Enabled"
     }
     assert lifecycle_rule["noncurrentVersionExpiration"] == {"noncurrentDays": 30}
+    assert lifecycle_rule["abortIncompleteMultipartUpload"] == {"daysAfterInitiation": 7}
+    assert lifecycle_rule["filter"] == {"prefix": ""}, "all objects"
     assert lifecycle_rule["status"] == "Enabled"
 
 
@@ -158,12 +170,8 @@ def test_an_existing_bucket_is_not_changed() -> None:
     assert graph.outputs["where"] == "s3://the-teams-data"
 
 
-def volume(graph: Graph) -> dict[str, object]:
-    return dict(graph["training-storage-volume"].inputs["spec"])
-
-
 def test_pods_mount_the_file_system_by_dns_and_mount_name() -> None:
-    actual = volume(training_stack())
+    actual = training_stack()["training-storage-volume"].inputs["spec"]
 
     assert actual["csi"] == {
         "driver": "fsx.csi.aws.com",
@@ -202,6 +210,6 @@ def test_folders_of_the_bucket_get_no_default_tags(folder: str) -> None:
     )
 
 
-def test_the_timeout_covers_the_import_of_a_large_bucket() -> None:
+def test_timeouts_cover_a_new_file_system_and_the_import_of_a_large_bucket() -> None:
     assert plain_stack()["eks-storage-association"].timeouts == ("30m", "30m", "30m")
     assert plain_stack()["eks-storage-system"].timeouts == ("60m", "60m", "60m")

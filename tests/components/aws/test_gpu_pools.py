@@ -34,13 +34,18 @@ def two_pools() -> Graph:
 
 
 @cache
-def job_of(*, spread: bool, pools: bool = True, controller: str = "maintained") -> dict[str, Any]:
-    """Return the ElasticJob."""
-    graph = declare_training(
+def stack_of(*, spread: bool, pools: bool = True, controller: str = "maintained") -> Graph:
+    """Declare a stack with the training, with two GPU pools or one."""
+    return declare_training(
         cluster={"gpuPools": POOLS} if pools else {},
         job={"name": "fashion", "spreadZones": spread},
         controller={"kind": controller, "image": "registry.example/controller:1"},
     )
+
+
+def job_of(*, spread: bool, pools: bool = True, controller: str = "maintained") -> dict[str, Any]:
+    """Return the ElasticJob of a stack."""
+    graph = stack_of(spread=spread, pools=pools, controller=controller)
     return dict(graph["training-job-fashion"].inputs)
 
 
@@ -58,6 +63,9 @@ def test_each_pool_is_a_node_group_in_its_zone_named_after_the_pool() -> None:
     assert groups[NEAR]["subnetIds"] == ["eks-network-private-us-east-1b-id"]
     assert groups[FAR]["subnetIds"] == ["eks-network-private-us-east-1a-id"]
     assert groups[FAR]["scalingConfig"] == {"minSize": 0, "desiredSize": 0, "maxSize": 4}
+    assert groups[FALLBACK]["nodeGroupName"] == "everstep-gpu-near-on-demand"
+    assert groups[FALLBACK]["subnetIds"] == groups[NEAR]["subnetIds"]
+    assert groups[FALLBACK]["scalingConfig"] == {"minSize": 0, "desiredSize": 0, "maxSize": 2}
 
 
 def test_a_pool_before_the_others_renames_none_of_them() -> None:
@@ -79,16 +87,6 @@ def test_workers_select_the_nodes_of_every_pool_and_labels_tell_the_pools_apart(
     assert "everstep.dev/gpu-pool" not in plain_stack()["eks-nodes-gpu-spot"].inputs["labels"]
 
 
-def test_a_fallback_is_empty_and_on_demand_in_the_zone_of_its_pool() -> None:
-    first, fallback = two_pools()[NEAR].inputs, two_pools()[FALLBACK].inputs
-
-    assert fallback["capacityType"] == "ON_DEMAND"
-    assert fallback["scalingConfig"] == {"minSize": 0, "desiredSize": 0, "maxSize": 2}
-    assert fallback["labels"] == {**first["labels"], "everstep.dev/capacity": "on-demand"}
-    for key in ("instanceTypes", "subnetIds", "amiType", "taints", "nodeRoleArn"):
-        assert fallback[key] == first[key]
-
-
 def test_the_file_system_and_the_gateway_are_in_the_zone_of_the_first_pool() -> None:
     file_system = two_pools().one("LustreFileSystem").inputs
 
@@ -104,17 +102,17 @@ def scaling_groups(names: list[str]) -> list[str]:
 
 def test_the_autoscaler_tries_spot_pools_in_their_order_and_fallbacks_last() -> None:
     config_map = two_pools()["eks-autoscaler-preference"].inputs["data"]["priorities"]
-    priorities: dict[int, list[str]] = yaml.safe_load(config_map)
+    ranks: dict[int, list[str]] = yaml.safe_load(config_map)
     groups = scaling_groups(["near-on-demand", "far", "near"])
     priority = {
-        group: max(number for number, (pattern,) in priorities.items() if re.search(pattern, group))
+        group: max(rank for rank, (pattern,) in ranks.items() if re.search(pattern, group))
         for group in groups
     }
 
     assert sorted(groups, key=lambda group: -priority[group]) == scaling_groups(
         ["near", "far", "near-on-demand"]
     )
-    assert priorities[1] == [".*"], "the system group has the lowest priority"
+    assert ranks[1] == [".*"], "the system group has the lowest priority"
 
 
 def test_a_pattern_matches_only_the_group_of_its_pool() -> None:
@@ -170,7 +168,7 @@ def test_the_controller_gets_the_price_of_each_zone() -> None:
     assert faults == ()
     assert settings is not None
     assert settings.usd_per_hour == annotation["usdPerHour"]
-    platform = declare_training(cluster={"gpuPools": POOLS}).outputs["platform"]
+    platform = stack_of(spread=False).outputs["platform"]
     assert platform["zonePrices"] == annotation["usdPerHour"], "for jobs of other stacks"
 
 
@@ -212,7 +210,7 @@ def test_the_cost_counts_every_pool_and_its_fallback() -> None:
 
 
 def test_workers_beyond_the_first_pool_are_priced_in_the_next_one_of_its_zone() -> None:
-    pools = [{**POOLS[0], "maxNodes": 2}, {**POOLS[1]}, {**POOLS[0], "name": "more"}]
+    pools = [{**POOLS[0], "maxNodes": 2}, POOLS[1], {**POOLS[0], "name": "more"}]
     config = eks_config(cluster={"gpuPools": pools})
 
     counts = {item.component: item.count for item in estimate(config).items}
@@ -220,12 +218,12 @@ def test_workers_beyond_the_first_pool_are_priced_in_the_next_one_of_its_zone() 
     assert [counts[f"GPU pool {name}"] for name in ("near", "far", "more")] == [2, 0, 1]
 
 
-@pytest.mark.parametrize(("spread", "expected"), [(False, False), (True, True)])
-def test_the_cost_states_the_price_of_traffic_between_zones(spread: bool, expected: bool) -> None:
+@pytest.mark.parametrize("spread", [False, True])
+def test_the_cost_states_the_price_of_traffic_between_zones(spread: bool) -> None:
     config = eks_config(cluster={"gpuPools": POOLS}, job={"spreadZones": spread})
 
     text = as_text(estimate(config))
 
     assert "in us-east-1a read and write the file system in us-east-1b across zones: 0.02" in text
-    assert ("gradients cross zones in every step: 0.02 USD per GB" in text) is expected
+    assert ("gradients cross zones in every step: 0.02 USD per GB" in text) is spread
     assert "across zones" not in as_text(estimate(eks_config()))

@@ -2,20 +2,29 @@
 
 import json
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
+import pulumi
 import pytest
+from pulumi_aws import iam
 
 from components.aws.iam import (
     ALL_RESOURCES,
     POD_IDENTITY,
-    POLICY,
     ROLE,
     Statement,
     trust_policy,
+    with_account_rules,
 )
-from tests.components.aws.eks_stack import PRODUCTION, declare_eks, declare_training
-from tests.components.recorder import Graph, RecordedResource
+from components.config.eks import EksIamConfig
+from tests.components.aws.eks_stack import (
+    PRODUCTION,
+    declare_eks,
+    declare_training,
+    plain_stack,
+)
+from tests.components.recorder import Graph, RecordedResource, record
 
 BOUNDARY = "arn:aws:iam::123456789012:policy/boundaries/everstep"
 RULES = {"permissionsBoundary": BOUNDARY, "path": "/everstep/"}
@@ -69,24 +78,22 @@ def trust_statements(service: str) -> list[dict[str, Any]]:
     return actual
 
 
-def own_vpc() -> dict[str, Any]:
-    zones = {"us-east-1a": "subnet-0aaaaaaa", "us-east-1b": "subnet-0bbbbbbb"}
-    return {"vpcId": "vpc-0123456789abcdef0", "privateSubnetIds": zones}
+def minimal_stack() -> Graph:
+    return declare_eks(cluster={"iam": RULES})
 
 
-def plain_stack(rules: dict[str, str]) -> Graph:
-    return declare_eks(cluster={"iam": rules})
-
-
-def full_stack(rules: dict[str, str]) -> Graph:
+@cache
+def full_stack() -> Graph:
     monitoring = {"containerInsights": True, "managedPrometheus": True}
-    cluster = {"iam": rules, "monitoring": monitoring}
+    cluster = {"iam": RULES, "monitoring": monitoring}
     registry = {"kind": "ecr", "name": "vision"}
     return declare_training(**PRODUCTION, cluster=cluster, data=PHOTOGRAPHS, registry=registry)
 
 
-def own_vpc_stack(rules: dict[str, str]) -> Graph:
-    cluster = {"iam": rules, "network": own_vpc(), "autoscaling": {"enabled": False}}
+def existing_vpc_stack() -> Graph:
+    zones = {"us-east-1a": "subnet-0aaaaaaa", "us-east-1b": "subnet-0bbbbbbb"}
+    network = {"vpcId": "vpc-0123456789abcdef0", "privateSubnetIds": zones}
+    cluster = {"iam": RULES, "network": network, "autoscaling": {"enabled": False}}
     return declare_eks(cluster={**cluster, "gpuPool": {"nodes": 3}})
 
 
@@ -94,24 +101,34 @@ def roles_of(graph: Graph) -> list[RecordedResource]:
     return [resource for resource in graph.resources_of("aws") if resource.type == ROLE]
 
 
-@pytest.mark.parametrize("stack", [plain_stack, full_stack, own_vpc_stack])
+@pytest.mark.parametrize("stack", [minimal_stack, full_stack, existing_vpc_stack])
 def test_every_role_has_the_boundary_and_the_path_of_the_account(
-    stack: Callable[[dict[str, str]], Graph],
+    stack: Callable[[], Graph],
 ) -> None:
-    graph = stack(RULES)
+    roles = roles_of(stack())
 
-    assert len(roles_of(graph)) >= 3
-    for role in roles_of(graph):
+    assert len(roles) >= 3
+    for role in roles:
         assert role.inputs["path"] == "/everstep/", role.name
         assert role.inputs["permissionsBoundary"] == BOUNDARY, (
             f"one role without its boundary fails the whole update: {role.name}"
         )
-    for policy in graph.resources_of("aws"):
-        assert policy.type != POLICY or policy.inputs["path"] == "/everstep/", policy.name
+
+
+def test_a_policy_has_the_path_of_the_account_and_no_boundary() -> None:
+    def program() -> None:
+        rules = with_account_rules(EksIamConfig.model_validate(RULES))
+        opts = pulumi.ResourceOptions(transformations=[rules])
+        iam.Policy("own", policy=json.dumps({"Version": "2012-10-17"}), opts=opts)
+
+    inputs = record(program)["own"].inputs
+
+    assert inputs["path"] == "/everstep/"
+    assert "permissionsBoundary" not in inputs, "only roles and users have one"
 
 
 def test_the_full_stack_has_the_role_of_every_component() -> None:
-    actual = {role.inputs["name"].removeprefix("everstep-") for role in roles_of(full_stack(RULES))}
+    actual = {role.inputs["name"].removeprefix("everstep-") for role in roles_of(full_stack())}
 
     assert actual == {
         *("cluster", "nodes", "autoscaler", "metrics", "data"),
@@ -120,7 +137,7 @@ def test_the_full_stack_has_the_role_of_every_component() -> None:
 
 
 def test_without_rules_a_role_gets_neither_a_path_nor_a_boundary() -> None:
-    roles = roles_of(plain_stack({}))
+    roles = roles_of(plain_stack())
 
     assert roles, "without a role, this test checks nothing"
     for role in roles:

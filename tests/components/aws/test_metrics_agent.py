@@ -6,6 +6,7 @@ import yaml
 
 from components.platform.scraping import scrape_job
 from tests.components.aws.eks_stack import all_features_stack, declare_eks, document, plain_stack
+from tests.components.existing.existing_stack import pod_of
 from tests.components.recorder import Graph
 
 NAME = "eks-metrics"
@@ -16,11 +17,6 @@ def configuration(graph: Graph) -> dict[str, Any]:
     text: str = graph[f"{NAME}-config"].inputs["data"]["prometheus.yml"]
     parsed: dict[str, Any] = yaml.safe_load(text)
     return parsed
-
-
-def pod(graph: Graph) -> dict[str, Any]:
-    spec: dict[str, Any] = graph[f"{NAME}-deployment"].inputs["spec"]["template"]["spec"]
-    return spec
 
 
 def test_without_the_option_a_stack_has_no_workspace() -> None:
@@ -39,13 +35,10 @@ def test_the_agent_may_write_to_its_workspace_and_nothing_else() -> None:
 
 def test_the_role_is_bound_to_the_account_of_the_pod() -> None:
     inputs = all_features_stack()[f"{NAME}-identity"].inputs
+    pod = pod_of(all_features_stack()[f"{NAME}-deployment"])
 
     assert inputs["namespace"] == "kube-system"
-    assert (
-        inputs["serviceAccount"]
-        == pod(all_features_stack())["serviceAccountName"]
-        == "metrics-agent"
-    )
+    assert inputs["serviceAccount"] == pod["serviceAccountName"] == "metrics-agent"
     assert inputs["roleArn"].endswith(":role/everstep-metrics")
 
 
@@ -78,9 +71,9 @@ def test_the_workspace_has_the_alerts_and_the_prices_of_the_stack() -> None:
 
 
 def test_the_agent_starts_after_its_permissions() -> None:
-    before = all_features_stack().ancestors(f"{NAME}-deployment")
+    ancestors = all_features_stack().ancestors(f"{NAME}-deployment")
 
-    assert {f"{NAME}-identity", f"{NAME}-pods-binding"} <= before, (
+    assert {f"{NAME}-identity", f"{NAME}-pods-binding"} <= ancestors, (
         "a pod gets its role when it starts"
     )
 
@@ -106,7 +99,7 @@ def test_a_changed_configuration_restarts_the_agent() -> None:
 
 
 def test_the_agent_runs_on_system_nodes_without_privileges() -> None:
-    actual = pod(all_features_stack())
+    actual = pod_of(all_features_stack()[f"{NAME}-deployment"])
     (container,) = actual["containers"]
 
     assert actual["nodeSelector"] == {"everstep.dev/pool": "system"}

@@ -6,7 +6,6 @@ from itertools import combinations
 
 import pytest
 
-from components.cidr import subnets
 from tests.components.aws.eks_stack import all_features_stack, existing_vpc_stack, plain_stack
 from tests.components.recorder import Graph, RecordedResource
 
@@ -28,17 +27,6 @@ def test_every_zone_has_a_private_subnet_with_a_disjoint_block() -> None:
     assert set(private_subnets) == {"us-east-1a", "us-east-1b"}
     assert all(block.subnet_of(IPv4Network("10.0.0.0/16")) for block in blocks)
     assert not any(block.overlaps(other) for block, other in combinations(blocks, 2))
-
-
-def test_a_zone_keeps_its_block_when_another_zone_is_inserted_before_it() -> None:
-    before, after = (
-        subnets("10.0.0.0/16", zones)
-        for zones in (["us-east-1b", "us-east-1c"], ["us-east-1a", "us-east-1b", "us-east-1c"])
-    )
-
-    assert before["us-east-1b"] == after["us-east-1b"], (
-        "the subnet and all its resources would be replaced"
-    )
 
 
 def test_no_subnet_gives_machines_a_public_address() -> None:
@@ -95,6 +83,17 @@ def test_every_private_subnet_reaches_s3_without_the_nat_gateway() -> None:
         "eks-network-private-us-east-1a-table-id",
         "eks-network-private-us-east-1b-table-id",
     }
+
+
+@pytest.mark.parametrize(("side", "role"), [("private", "internal-elb"), ("public", "elb")])
+def test_load_balancers_find_their_subnets_by_tag(side: str, role: str) -> None:
+    tagged_names = {
+        resource.name
+        for resource in plain_stack().of_type("Subnet")
+        if resource.inputs["tags"].get(f"kubernetes.io/role/{role}") == "1"
+    }
+
+    assert tagged_names == {subnet.name for subnet in subnets_by_zone(plain_stack(), side).values()}
 
 
 def test_dns_is_enabled_in_the_vpc() -> None:

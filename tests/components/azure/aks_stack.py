@@ -76,6 +76,12 @@ def plain_stack() -> Graph:
 
 
 @cache
+def training_stack() -> Graph:
+    """Declare a complete stack on Azure, with a fallback pool and the training."""
+    return declare_training(cluster={"gpuPool": {"fallbackNodes": 2}})
+
+
+@cache
 def all_features_stack() -> Graph:
     """Declare a production stack with all optional features."""
     return declare_aks(

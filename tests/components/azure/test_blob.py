@@ -9,16 +9,15 @@ import pytest
 
 from components.azure import blob
 from components.azure.blob import BlobArgs, BlobStorage, address_rule
-from components.azure.network import Vnet, VnetArgs
-from components.interface import VolumeSource
 from components.platform import claim
 from everstep.catalog.names import JOB_NAMESPACE, TRAINER_SERVICE_ACCOUNT
-from tests.components.azure.aks_stack import blob_of, cluster_of
+from tests.components.azure.aks_stack import blob_of
 from tests.components.recorder import Graph, record
 
 GROUP = "/subscriptions/00000000-0000-4000-8000-000000000000/resourceGroups/g"
 SUBNET = f"{GROUP}/providers/Microsoft.Network/virtualNetworks/v/subnets/nodes"
 ISSUER = "https://eastus.oic.test/everstep/"
+BLOB_DATA_CONTRIBUTOR = "ba92f5b4-2d11-453d-a403-e96b0029c9fe"
 
 
 def storage(
@@ -46,16 +45,11 @@ def storage(
                 protect=protect,
             ),
         )
-        declare_claim(blob_storage.volume)
+        claim_args = claim.SharedClaimArgs(source=blob_storage.volume, namespace=JOB_NAMESPACE)
+        claim.SharedClaim("shared", claim_args)
         return {"where": blob_storage.volume.location}
 
     return record(program)
-
-
-def declare_claim(source: VolumeSource) -> claim.SharedClaim:
-    return claim.SharedClaim(
-        "shared", claim.SharedClaimArgs(source=source, namespace=JOB_NAMESPACE)
-    )
 
 
 @cache
@@ -92,14 +86,13 @@ def test_a_rename_is_atomic(graph: Graph) -> None:
 
 
 def test_only_nodes_and_listed_networks_reach_the_data() -> None:
-    inputs = fuse().one("StorageAccount").inputs["networkRuleSet"]
+    account = fuse().one("StorageAccount").inputs
+    rules = account["networkRuleSet"]
 
-    assert inputs["defaultAction"] == "Deny"
-    assert [
-        virtual_network_rule["virtualNetworkResourceId"]
-        for virtual_network_rule in inputs["virtualNetworkRules"]
-    ] == [SUBNET]
-    assert [ip_rule["iPAddressOrRange"] for ip_rule in inputs["ipRules"]] == [
+    assert account["publicNetworkAccess"] == "Enabled", "otherwise Azure ignores the rules"
+    assert rules["defaultAction"] == "Deny"
+    assert [rule["virtualNetworkResourceId"] for rule in rules["virtualNetworkRules"]] == [SUBNET]
+    assert [rule["iPAddressOrRange"] for rule in rules["ipRules"]] == [
         "203.0.113.0/24",
         "198.51.100.9",
     ]
@@ -130,7 +123,7 @@ def test_ssds_need_an_account_of_another_kind() -> None:
 def test_only_the_trainer_may_read_and_write_blobs() -> None:
     role = fuse().one("RoleAssignment").inputs
 
-    assert role["roleDefinitionId"].endswith("/ba92f5b4-2d11-453d-a403-e96b0029c9fe")
+    assert role["roleDefinitionId"].endswith(f"/{BLOB_DATA_CONTRIBUTOR}")
     assert role["principalId"] == "everstep-trainer-principal"
     assert role["scope"].rpartition("/")[2] == fuse().one("StorageAccount").inputs["accountName"]
 
@@ -182,18 +175,18 @@ def test_the_volume_is_mounted_with_a_token() -> None:
 
 def test_over_nfs_the_volume_is_mounted_without_a_token() -> None:
     spec = nfs()["shared-volume"].inputs["spec"]
-    csi = spec["csi"]
-    assert "actimeo=5" in spec["mountOptions"], "a node must see a checkpoint of another node soon"
+    attributes = spec["csi"]["volumeAttributes"]
 
-    assert csi["volumeAttributes"]["protocol"] == "nfs"
-    assert "clientID" not in csi["volumeAttributes"]
-    assert "nolock" in nfs()["shared-volume"].inputs["spec"]["mountOptions"]
+    assert attributes["protocol"] == "nfs"
+    assert not {"clientID", "mountWithWorkloadIdentityToken"} & set(attributes)
+    assert "actimeo=5" in spec["mountOptions"], "a node must see a checkpoint of another node soon"
+    assert "nolock" in spec["mountOptions"]
 
 
 def test_workers_see_what_others_wrote_within_seconds() -> None:
     options = dict(
-        blobfuse_option.removeprefix("-o ").lstrip("-").partition("=")[::2]
-        for blobfuse_option in blob.BLOBFUSE_OPTIONS
+        option.removeprefix("-o ").lstrip("-").partition("=")[::2]
+        for option in blob.BLOBFUSE_OPTIONS
     )
 
     assert options["negative_timeout"] == "0", "negative caching would hide a new checkpoint"
@@ -211,7 +204,7 @@ def test_files_belong_to_the_user_that_workers_run_as() -> None:
 
 
 def test_two_pods_of_a_node_do_not_share_a_cache_folder() -> None:
-    assert not any("tmp-path" in blobfuse_option for blobfuse_option in blob.BLOBFUSE_OPTIONS), (
+    assert not any("tmp-path" in option for option in blob.BLOBFUSE_OPTIONS), (
         "the driver creates a folder for each mount; a fixed path would be shared"
     )
 
@@ -260,55 +253,3 @@ def test_address_ranges_have_the_format_of_a_storage_account(
     block: str, expected: list[str]
 ) -> None:
     assert address_rule(block) == expected, "an account accepts no block smaller than a /30"
-
-
-def network(**cluster: Any) -> Graph:
-    def program() -> Mapping[str, Any]:
-        config = cluster_of(cluster=cluster)
-        args = VnetArgs(
-            name=config.name,
-            stack="dev",
-            location=config.location,
-            cidr=config.network.cidr,
-            resource_group=config.resource_group,
-            subnet_id=config.network.subnet_id,
-            firewall_ip=config.network.firewall_ip,
-            tags={"owner": "vision"},
-        )
-        vnet = Vnet("net", args)
-        return {"group": vnet.group, "subnet": vnet.subnet_id, "egress": vnet.egress}
-
-    return record(program)
-
-
-def test_nodes_have_a_nat_gateway_and_an_endpoint_for_storage() -> None:
-    graph = network()
-    subnet = graph.one("Subnet").inputs
-
-    assert subnet["natGateway"]["id"].endswith("/NatGateway/everstep-gateway")
-    assert subnet["defaultOutboundAccess"] is False
-    assert subnet["serviceEndpoints"] == [{"service": "Microsoft.Storage"}], (
-        "without it the account could not identify traffic from the nodes"
-    )
-    assert graph.one("PublicIPAddress").inputs["publicIPAllocationMethod"] == "Static"
-    assert graph.outputs["egress"] == "198.51.100.7"
-
-
-def test_all_egress_of_a_subnet_with_a_firewall_passes_it() -> None:
-    graph = network(network={"egress": "userDefinedRouting", "firewallIp": "10.100.0.4"})
-    subnet, table = graph.one("Subnet").inputs, graph.one("RouteTable").inputs
-
-    assert subnet["routeTable"]["id"].endswith("/RouteTable/everstep-routes")
-    assert [(r["addressPrefix"], r["nextHopIpAddress"]) for r in table["routes"]] == [
-        ("0.0.0.0/0", "10.100.0.4")
-    ]
-    assert table["disableBgpRoutePropagation"] is True
-    assert not graph.of_type("NatGateway") + graph.of_type("PublicIPAddress")
-    assert graph.outputs["egress"] is None, "the API admits only the ranges of the stack file"
-
-
-def test_an_existing_group_and_subnet_are_not_changed() -> None:
-    graph = network(resourceGroup="theirs", network={"subnetId": SUBNET})
-
-    assert not graph.resources_of("azure-native")
-    assert graph.outputs == {"group": "theirs", "subnet": SUBNET, "egress": None}

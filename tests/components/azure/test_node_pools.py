@@ -1,6 +1,7 @@
 """The pools of an AKS cluster: capacity, labels, taints and scaling."""
 
 import re
+from functools import cache
 from typing import Any
 
 import pytest
@@ -21,10 +22,11 @@ from tests.components.azure.aks_stack import (
     SNAPSHOTS,
     all_features_stack,
     cluster_of,
+    declare_aks,
     plain_stack,
     spoke_stack,
 )
-from tests.components.recorder import RecordedResource
+from tests.components.recorder import Graph, RecordedResource
 
 SPOT = "kubernetes.azure.com/scalesetpriority"
 
@@ -139,6 +141,33 @@ def test_the_autoscaler_changes_only_the_count() -> None:
         assert pool.inputs["enableAutoScaling"] is True
 
 
+@cache
+def fixed_stack() -> Graph:
+    """Declare a stack without an autoscaler, whose Kubernetes version AKS upgrades."""
+    return declare_aks(
+        cluster={
+            "autoscaling": {"enabled": False},
+            "gpuPool": {"nodes": 3},
+            "upgrades": {"channel": "rapid"},
+        }
+    )
+
+
+def test_without_an_autoscaler_the_stack_sets_the_count() -> None:
+    pools = {pool.inputs["agentPoolName"]: pool for pool in fixed_stack().of_type("AgentPool")}
+
+    assert {name: pool.inputs["count"] for name, pool in pools.items()} == {"t4": 3, "a100": 0}
+    for pool in pools.values():
+        assert pool.inputs["enableAutoScaling"] is False
+        assert not {"minCount", "maxCount"} & set(pool.inputs), "they are the autoscaler's"
+        assert "count" not in pool.ignore_changes, "a changed number would have no effect"
+
+
+def test_a_version_that_aks_upgrades_is_ignored() -> None:
+    for pool in fixed_stack().some_of_type("AgentPool"):
+        assert pool.ignore_changes == ("orchestratorVersion",), "Kubernetes supports no downgrade"
+
+
 def test_the_first_pool_starts_with_nodes_and_the_others_from_zero() -> None:
     pools = {
         node_pool.name: node_pool for node_pool in config_of({"nodes": 4, "maxNodes": 8}).pools
@@ -153,9 +182,13 @@ def test_the_first_pool_starts_with_nodes_and_the_others_from_zero() -> None:
     }
 
 
-def test_a_pool_starts_between_its_minimum_and_maximum() -> None:
-    for pool in config_of({"minNodes": 2, "nodes": 3, "maxNodes": 4}).pools:
-        assert pool.min_nodes <= pool.nodes <= pool.max_nodes
+def test_pools_after_the_first_start_with_their_minimum_of_nodes() -> None:
+    pools = config_of({"minNodes": 2, "nodes": 3, "maxNodes": 4}).pools
+
+    assert [(node_pool.nodes, node_pool.min_nodes, node_pool.max_nodes) for node_pool in pools] == [
+        (3, 2, 4),
+        (2, 2, 4),
+    ]
 
 
 def test_on_demand_capacity_has_no_spot_pool_and_no_fallback() -> None:
@@ -209,11 +242,12 @@ def test_the_autoscaler_tries_the_pools_in_configured_order() -> None:
 
 def test_a_pattern_matches_only_the_scale_set_of_its_pool() -> None:
     table = yaml.safe_load(priorities([pool("t4"), pool("t4a")]))
-    for number, (pattern,) in table.items():
-        matches = [
-            name for name in ("t4", "t4a", "at4") if re.search(pattern, f"aks-{name}-31-vmss")
-        ]
-        assert matches == [{20: "t4", 10: "t4a"}[number]]
+    matches = {
+        rank: [name for name in ("t4", "t4a", "at4") if re.search(pattern, f"aks-{name}-31-vmss")]
+        for rank, (pattern,) in table.items()
+    }
+
+    assert matches == {20: ["t4"], 10: ["t4a"]}
 
 
 def test_the_priorities_are_in_the_config_map_that_the_autoscaler_reads() -> None:

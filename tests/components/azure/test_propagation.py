@@ -35,10 +35,6 @@ def test_a_creation_that_lacks_a_role_is_repeated() -> None:
     assert decision(MISSING_ROLE_ERROR)
 
 
-def test_a_role_on_a_dns_zone_is_awaited_too() -> None:
-    assert is_missing_role("Code=CustomPrivateDNSZoneMissingPermissionError Message=...")
-
-
 def test_another_error_ends_the_retries_immediately() -> None:
     assert not decision(QUOTA_ERROR)
     assert not decision(QUOTA_ERROR, MISSING_ROLE_ERROR), (
@@ -56,7 +52,15 @@ def test_a_role_that_is_never_applied_ends_the_retries() -> None:
     assert not decision(*[MISSING_ROLE_ERROR] * (MAX_RETRIES + 1))
 
 
-@pytest.mark.parametrize("code", propagation.MISSING_ROLE)
-def test_the_codes_of_aks_are_recognized(code: str) -> None:
-    assert is_missing_role(f'{{"code": "{code}", "details": null}}')
-    assert not is_missing_role("LinkedAuthorizationFailed"), "that is the caller's own permission"
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("CustomKubeletIdentityMissingPermissionError", True),
+        ("CustomPrivateDNSZoneMissingPermissionError", True),
+        ("CustomRouteTableMissingPermission", True),
+        ("ResourceMissingPermissionError", True),
+        ("LinkedAuthorizationFailed", False),  # the caller's own permission
+    ],
+)
+def test_the_codes_of_aks_for_a_missing_role_are_recognized(code: str, expected: bool) -> None:
+    assert is_missing_role(f'{{"code": "{code}", "details": null}}') is expected

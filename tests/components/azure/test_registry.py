@@ -4,7 +4,6 @@ import base64
 
 import yaml
 
-from components.azure.registry import purge_task
 from tests.components.azure.aks_stack import all_features_stack
 
 
@@ -26,7 +25,3 @@ def test_old_images_are_removed_weekly_and_the_newest_are_kept() -> None:
     assert "--keep 5" in step["cmd"]
     assert "--filter '.*:.*'" in step["cmd"]
     assert step["disableWorkingDirectoryOverride"] is True
-
-
-def test_another_number_of_images_replaces_the_task() -> None:
-    assert purge_task(5) != purge_task(6)

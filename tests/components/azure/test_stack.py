@@ -1,24 +1,18 @@
 """A complete stack on Azure, from the resource group to the job: dependencies and placement."""
 
 from collections.abc import Iterator, Mapping
-from functools import cache
 from typing import Any
 
-from tests.components.azure.aks_stack import declare_training
+from tests.components.azure.aks_stack import training_stack
 from tests.components.existing.existing_stack import pod_of
-from tests.components.recorder import Graph, RecordedResource
+from tests.components.recorder import RecordedResource
 
 WORKLOADS = ("StatefulSet", "Deployment", "DaemonSet", "Job", "ElasticJob")
 
 
-@cache
-def training_stack() -> Graph:
-    return declare_training(cluster={"gpuPool": {"fallbackNodes": 2}})
-
-
 def workloads() -> Iterator[tuple[RecordedResource, dict[str, Any]]]:
     for kind in WORKLOADS:
-        for resource in training_stack().of_type(kind):
+        for resource in training_stack().some_of_type(kind):
             yield resource, pod_of(resource)
 
 
@@ -71,41 +65,39 @@ def test_all_other_pods_except_daemons_run_on_the_system_pool() -> None:
 
 
 def test_daemons_reach_every_gpu_node() -> None:
-    daemons = [
-        (resource, pod) for resource, pod in workloads() if resource.type.endswith(":DaemonSet")
-    ]
-
-    assert daemons
-    for resource, pod in daemons:
+    for resource in training_stack().some_of_type("DaemonSet"):
         for name in ("t4", "a100", "ondemand"):
             labels, taints = pools()[name]
-            assert fits(pod, labels, taints), (
+            assert fits(pod_of(resource), labels, taints), (
                 f"{resource.name} does not run on {name}, which would have no GPU and no eviction notice"
             )
 
 
-def test_nodes_and_roles_outlive_all_objects_in_the_cluster() -> None:
+def test_the_cluster_its_network_and_its_roles_outlive_all_objects_in_the_cluster() -> None:
     prerequisites = {
-        resource.name
-        for kind in ("ManagedCluster", "Subnet", "NatGateway")
-        for resource in training_stack().of_type(kind)
+        "aks-cluster-identities-network-contributor",
+        "aks-cluster-identities-identity-operator",
+        *(training_stack().one(kind).name for kind in ("ManagedCluster", "Subnet", "NatGateway")),
     }
+
+    assert len(training_stack().resources_of("kubernetes")) > 10
     for resource in training_stack().resources_of("kubernetes"):
         missing = prerequisites - training_stack().ancestors(resource.name)
         assert not missing, f"{resource.name} would lose {missing} while it is being removed"
 
 
 def test_no_object_in_the_cluster_waits_for_gpu_pools() -> None:
-    pools = {resource.name for resource in training_stack().of_type("AgentPool")}
+    gpu_pools = {resource.name for resource in training_stack().some_of_type("AgentPool")}
 
-    assert pools
     for resource in training_stack().resources_of("kubernetes"):
-        gpu_ancestors = pools & training_stack().ancestors(resource.name)
+        gpu_ancestors = gpu_pools & training_stack().ancestors(resource.name)
         assert not gpu_ancestors, f"without GPU capacity there would be no {resource.name}"
 
 
 def test_no_azure_resource_depends_on_an_object_in_the_cluster() -> None:
     cluster_objects = {resource.name for resource in training_stack().resources_of("kubernetes")}
+
+    assert cluster_objects
     for resource in training_stack().resources_of("azure-native"):
         assert not cluster_objects & training_stack().ancestors(resource.name), (
             f"{resource.name} could never be created"
@@ -124,10 +116,19 @@ def test_the_job_starts_once_its_volume_can_be_mounted() -> None:
     assert prerequisites <= training_stack().ancestors(job.name)
 
 
-def test_pods_that_mount_the_volume_use_the_authorised_service_account() -> None:
-    for resource, pod in workloads():
-        if any("persistentVolumeClaim" in volume for volume in pod.get("volumes") or []):
-            assert pod["serviceAccountName"] == "trainer", f"{resource.name} could not mount it"
+def test_only_workers_and_the_data_preparation_mount_the_volume_with_the_authorized_account() -> (
+    None
+):
+    accounts = {
+        resource.name: pod["serviceAccountName"]
+        for resource, pod in workloads()
+        if any("persistentVolumeClaim" in volume for volume in pod.get("volumes") or [])
+    }
+
+    assert accounts == {
+        "training-job-training": "trainer",
+        "training-data-fashion-mnist": "trainer",
+    }, "another account could not mount it"
 
 
 def test_workers_stop_within_the_notice_of_azure() -> None:

@@ -1,4 +1,7 @@
-"""Recorded runs that several tests use."""
+"""Recorded runs, and a port, that several tests use."""
+
+import socket
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,3 +16,11 @@ def recorded_run() -> RecordedRun:
 @pytest.fixture
 def drill_run() -> RecordedRun:
     return drill()
+
+
+@pytest.fixture
+def refusing_port() -> Iterator[int]:
+    """Yield a port that refuses connections: it is bound, so that nothing else gets it, and nothing listens."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield int(bound.getsockname()[1])

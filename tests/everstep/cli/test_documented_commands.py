@@ -90,6 +90,23 @@ def test_every_target_of_make_in_a_page_exists(page: Path) -> None:
     ] == []
 
 
+def test_commands_are_found_inline_on_lines_of_their_own_and_in_sequences(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "Run `everstep up --yes` first.\n"
+        "    $ everstep status  # a comment\n"
+        "    make aws && everstep preview | cat; everstep down\n"
+    )
+
+    assert list(commands(page, "everstep")) == [
+        "everstep up --yes",
+        "everstep status",
+        "everstep preview",
+        "everstep down",
+    ]
+    assert list(commands(page, "make")) == ["make aws"]
+
+
 def test_a_command_that_does_not_exist_is_found() -> None:
     assert fault_of(["dain", "gpu-0"]) == "there is no command dain"
     assert fault_of(["node", "reclame", "gpu-0"]) == "there is no command reclame"

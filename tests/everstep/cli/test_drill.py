@@ -76,6 +76,7 @@ def test_a_drill_removes_one_machine_at_a_time_and_returns_each() -> None:
             recorded_run.event("return", decision.node).train(3).wait(2).form(*ALL_NODES)
         recorded_run.train(1)
 
+    assert decide(recorded_run.run()).finished
     assert events == ["drain", "vanish"]
     assert not missing_node
 

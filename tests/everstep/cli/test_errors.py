@@ -1,6 +1,8 @@
 """Each kind of exit has one code and a readable message; tracebacks only with --debug."""
 
 import errno
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep.cli.errors import BUG, FAILED, INTERRUPTED, run_guarded
+from everstep.cli.errors import BUG, FAILED, run_guarded
 from everstep.errors import EverstepError
 from everstep.spelling import unknown_name
 
@@ -71,7 +73,9 @@ def test_debug_shows_the_traceback(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_ctrl_c_ends_as_a_shell_expects(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run_guarded(failing_action(KeyboardInterrupt()), debug=False) == INTERRUPTED
+    assert run_guarded(failing_action(KeyboardInterrupt()), debug=False) == 128 + signal.SIGINT
+
+    assert capfd.readouterr().err == "interrupted\n"
 
 
 @pytest.mark.parametrize(
@@ -106,6 +110,20 @@ def test_results_go_to_standard_output_and_messages_to_standard_error(tmp_path: 
     assert result.returncode == FAILED
     assert result.stdout == ""
     assert "has not begun" in result.stderr
+    assert "`everstep up` starts it" in result.stderr
+
+
+def test_a_reader_that_closes_its_pipe_ends_a_command_without_a_message() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        result = subprocess.run(
+            [EVERSTEP, "--version"], stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+        )
+    finally:
+        os.close(writer)
+
+    assert (result.returncode, result.stderr) == (1, "")
 
 
 def test_an_unknown_name_without_similar_names_lists_all_names() -> None:

@@ -50,6 +50,13 @@ def copied_modules(recipe: Recipe) -> set[Path]:
     return {file.relative_to(ROOT) for path in paths for file in python_files(path)}
 
 
+def test_imports_of_the_repository_are_found_in_a_module() -> None:
+    names = set(imports(Path("everstep/cli/images.py")))
+
+    assert {"everstep.catalog.names", "everstep.cli.twin_settings"} <= names
+    assert not any(name.startswith("cloudtwin") for name in names), "images have no twin"
+
+
 @by_name
 def test_an_image_has_every_module_that_its_modules_import(recipe: Recipe) -> None:
     modules = modules_of(recipe.sources)

@@ -1,7 +1,6 @@
 """A client of a cluster that does not respond, or refuses requests."""
 
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -18,6 +17,7 @@ from everstep.cli.kubernetes_client import (
     RequestRefusedError,
 )
 from everstep.errors import EverstepError
+from tests.http_servers import serving
 
 KUBECONFIG = """
 apiVersion: v1
@@ -86,19 +86,8 @@ def api_server(status: int) -> Iterator[int]:
         def log_message(self, *args: object) -> None:
             """Print nothing."""
 
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-def unused_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+    with serving(HTTPServer(("127.0.0.1", 0), Handler)) as port:
+        yield port
 
 
 @pytest.mark.parametrize("status", [404, 500])
@@ -124,14 +113,16 @@ def test_a_user_who_may_not_run_commands_learns_which_permission_is_missing(
 
 
 def test_a_command_without_a_connection_reports_an_unreachable_cluster(
-    client_of: Callable[[int], KubernetesClient],
+    client_of: Callable[[int], KubernetesClient], refusing_port: int
 ) -> None:
     with pytest.raises(ClusterUnreachableError, match="does not respond: "):
-        client_of(unused_port()).shell("w0", "true")
+        client_of(refusing_port).shell("w0", "true")
 
 
 def test_ctrl_c_during_a_command_is_not_an_error_of_the_pod(
-    client_of: Callable[[int], KubernetesClient], monkeypatch: pytest.MonkeyPatch
+    client_of: Callable[[int], KubernetesClient],
+    refusing_port: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def interrupt(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
@@ -139,7 +130,7 @@ def test_ctrl_c_during_a_command_is_not_an_error_of_the_pod(
     monkeypatch.setattr(ws_client, "WSClient", interrupt)
 
     with pytest.raises(KeyboardInterrupt):
-        client_of(unused_port()).shell("w0", "true")
+        client_of(refusing_port).shell("w0", "true")
 
 
 @pytest.mark.parametrize("status", [401, 403])

@@ -1,9 +1,10 @@
 """Charts as PNG, read back with Pillow."""
 
 import io
+from typing import Any
 
 import pytest
-from PIL import Image
+from PIL import Image, ImageFont
 
 from everstep.cli.line_chart import COLORS, HEIGHT, WIDTH, Axis, Curve, LineChart
 from everstep.cli.line_chart_png import SCALE, png
@@ -69,8 +70,17 @@ def test_the_legend_of_a_narrow_chart_has_several_rows() -> None:
     assert len(set(positions)) == 4, "entries must not overlap"
 
 
-def test_texts_are_drawn_without_fonts_of_the_machine() -> None:
+def test_texts_are_drawn_without_fonts_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    font_types = set()
+    truetype = ImageFont.truetype
+
+    def record(font: str | io.BytesIO, *arguments: Any, **options: Any) -> ImageFont.FreeTypeFont:
+        font_types.add(type(font))
+        return truetype(font, *arguments, **options)
+
+    monkeypatch.setattr(ImageFont, "truetype", record)
     chart_without_title = LineChart("", AXIS, AXIS)
     chart_with_title = LineChart("A title", AXIS, AXIS)
 
     assert render(chart_with_title).tobytes() != render(chart_without_title).tobytes()
+    assert font_types == {io.BytesIO}, "a font of the machine would be a path"

@@ -1,9 +1,9 @@
 """Current prices: boto3 over HTTP against the twin's account, and a server with the format of Azure's price list."""
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ import pytest
 from components.config import StackConfig, from_mapping
 from components.cost import pool_prices
 from everstep.cli import live_prices, plan_inputs
+from everstep.cli.account.aws_account import AwsAccount
 from everstep.errors import EverstepError
 from tests.components.config.bad_stacks import AKS, EKS
+from tests.http_servers import serving
 from twin.tests.account_api.aws import AccountFacts, AwsApi, serve
 
 ZONE_A, ZONE_B = "us-east-1a", "us-east-1b"
@@ -24,22 +26,26 @@ SPOT_PRICES = {(G5, ZONE_A): 0.41, (G5, ZONE_B): 0.29, (G6, ZONE_A): 0.31}
 T4 = "Standard_NC4as_T4_v3"
 
 
-def eks(**sections: Any) -> StackConfig:
+def eks() -> StackConfig:
     pools = [
         {"name": zone[-1], "zone": zone, "instanceTypes": [G5], "maxNodes": 3}
         for zone in (ZONE_A, ZONE_B)
     ]
     base = EKS | {"cluster": EKS["cluster"] | {"gpuPools": pools}}
-    base["cluster"].pop("gpuPool", None)
-    return from_mapping(base | sections)
+    return from_mapping(base)
 
 
 @pytest.fixture
-def credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "none")
+def no_aws_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Hide this machine's configuration of the AWS SDK."""
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+
+
+@pytest.fixture
+def credentials(no_aws_files: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "none")
 
 
 @contextmanager
@@ -80,6 +86,35 @@ def test_the_spot_price_is_the_highest_of_the_zones_and_the_on_demand_price_come
     assert live_price.on_demand == table_price.on_demand
 
 
+def test_the_newest_spot_price_of_all_pages_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def page(usd: str, hour: int, **fields: str) -> dict[str, object]:
+        prices = [
+            {
+                "InstanceType": G5,
+                "AvailabilityZone": zone,
+                "SpotPrice": usd,
+                "Timestamp": datetime(2026, 11, 1, hour, tzinfo=UTC),
+            }
+            for zone in (ZONE_A, ZONE_B)
+        ]
+        return {"SpotPriceHistory": prices, **fields}
+
+    pages = {
+        "": page("0.5", 2, NextToken="2"),
+        "2": page("0.4", 3, NextToken="3"),
+        "3": page("0.3", 1),
+    }
+
+    def call(_account: object, *_: str, **arguments: Any) -> dict[str, object]:
+        return pages[arguments.get("NextToken", "")]
+
+    monkeypatch.setattr(AwsAccount, "_call", call)
+
+    prices = live_prices.live_prices(eks()).prices
+
+    assert {price.spot for price in prices.values()} == {0.4}
+
+
 @pytest.mark.usefixtures("credentials")
 def test_a_machine_type_without_a_spot_price_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -102,13 +137,10 @@ def test_a_missing_permission_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert "ec2:DescribeSpotPriceHistory" in error.value.fix
 
 
-def test_without_credentials_the_error_says_how_to_log_in(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("no_aws_files")
+def test_without_credentials_the_error_says_how_to_log_in(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_ROLE_ARN"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
 
     with pytest.raises(
@@ -139,67 +171,43 @@ WINDOWS = {"productName": "Virtual Machines NCasT4_v3 Series Windows"}
 ITEMS = [
     item("NC4as T4 v3", 0.526),
     item("NC4as T4 v3 Spot", 0.0789),
-    item("NC4as T4 v3 Low Priority", 0.1052),
+    item("NC4as T4 v3 Low Priority", 0.6),  # above on demand, so that its use would be noticed
     item("NC4as T4 v3", 0.71, **WINDOWS),
     item("NC4as T4 v3 Spot", 0.1065, **WINDOWS),
 ]
 
 
-class PriceList:
-    """A server with pages of Azure's price list.
-
-    Attributes:
-        queries: the filters of the requests for a first page.
-        pages: address -> content; an empty address is the first page.
-    """
-
-    def __init__(self, *pages: list[dict[str, object]]) -> None:
-        self.queries: list[str] = []
-        price_list, contents, queries = self, list(pages), self.queries
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                parts = urlsplit(self.path)
-                arguments = parse_qs(parts.query)
-                queries.extend(arguments.get("$filter", []))
-                number = int(arguments.get("$skip", ["0"])[0])
-                is_last = number + 1 >= len(contents)
-                page = {
-                    "BillingCurrency": "USD",
-                    "Items": contents[number],
-                    "NextPageLink": None if is_last else f"{price_list.address}?$skip={number + 1}",
-                    "Count": len(contents[number]),
-                }
-                body = json.dumps(page).encode()
-                self.send_response(200)
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *args: object) -> None:
-                """Print nothing."""
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_port}/api/retail/prices"
-
-
 @contextmanager
 def price_list(
     monkeypatch: pytest.MonkeyPatch, *pages: list[dict[str, object]]
-) -> Iterator[PriceList]:
-    server = PriceList(*pages)
-    thread = threading.Thread(target=server.server.serve_forever, daemon=True)
-    thread.start()
-    monkeypatch.setattr(live_prices, "AZURE_PRICES", server.address)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
-    try:
-        yield server
-    finally:
-        server.server.shutdown()
-        server.server.server_close()
-        thread.join()
+) -> Iterator[list[str]]:
+    """Serve pages of Azure's price list, and yield the filters of the requests for a first page."""
+    filters: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            arguments = parse_qs(urlsplit(self.path).query)
+            filters.extend(arguments.get("$filter", []))
+            number = int(arguments.get("$skip", ["0"])[0])
+            is_last = number + 1 >= len(pages)
+            page = {
+                "BillingCurrency": "USD",
+                "Items": pages[number],
+                "NextPageLink": None if is_last else f"{address}?$skip={number + 1}",
+                "Count": len(pages[number]),
+            }
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(page).encode())
+
+        def log_message(self, *args: object) -> None:
+            """Print nothing."""
+
+    with serving(HTTPServer(("127.0.0.1", 0), Handler)) as port:
+        address = f"http://127.0.0.1:{port}/api/retail/prices"
+        monkeypatch.setattr(live_prices, "AZURE_PRICES", address)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+        yield filters
 
 
 def aks() -> StackConfig:
@@ -211,11 +219,11 @@ def test_azure_has_spot_and_on_demand_prices_of_linux_machines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = aks()
-    with price_list(monkeypatch, ITEMS[:1], ITEMS[1:]) as server:
+    with price_list(monkeypatch, ITEMS[:1], ITEMS[1:]) as filters:
         prices = live_prices.live_prices(config)
 
     assert dict(prices.prices) == {(T4, ""): live_prices.LivePrice(0.0789, 0.526)}
-    (query,) = server.queries
+    (query,) = filters
     assert f"armSkuName eq '{T4}'" in query
     assert f"armRegionName eq '{prices.region}'" in query
     machine_price = prices.config(config).cost.prices[T4]
@@ -245,14 +253,21 @@ def test_the_next_page_is_at_the_host_of_the_price_list() -> None:
 def test_a_price_list_without_the_machine_or_in_another_format_is_an_error(
     monkeypatch: pytest.MonkeyPatch, items: list[dict[str, object]]
 ) -> None:
-    with price_list(monkeypatch, items), pytest.raises(EverstepError):
+    with (
+        price_list(monkeypatch, items),
+        pytest.raises(EverstepError, match=f"eastus has no spot price of {T4}"),
+    ):
         live_prices.live_prices(aks())
 
 
-def test_a_price_list_that_does_not_respond_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with price_list(monkeypatch, ITEMS) as server:
-        address = server.address
+def test_a_price_list_that_does_not_respond_is_named(
+    monkeypatch: pytest.MonkeyPatch, refusing_port: int
+) -> None:
+    address = f"http://127.0.0.1:{refusing_port}/"
     monkeypatch.setattr(live_prices, "AZURE_PRICES", address)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
 
-    with pytest.raises(EverstepError, match="--live cannot read the retail prices of Azure"):
+    with pytest.raises(
+        EverstepError, match=f"--live cannot read the retail prices of Azure at {address}"
+    ):
         live_prices.live_prices(aks())

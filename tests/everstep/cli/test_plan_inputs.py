@@ -26,7 +26,8 @@ from everstep.errors import EverstepError
 from tests.components.config.bad_stacks import AKS, EKS
 
 REPOSITORY = Path(__file__).parents[3]
-T4 = "Standard_NC4as_T4_v3"
+T4, A100 = "Standard_NC4as_T4_v3", "Standard_NC24ads_A100_v4"
+FASHION = "fashion-mnist"
 DISK = cost.pool_prices(from_mapping(EKS))[0].disk or 0.0
 EKS_POOLS = from_mapping(
     EKS
@@ -92,11 +93,16 @@ def test_zones_come_from_the_pools_with_their_machines_and_highest_price() -> No
 def test_pools_of_azure_have_the_zones_and_prices_of_their_sizes() -> None:
     pools = [
         {"name": "one", "zone": "2", "vmSize": T4, "maxNodes": 2, "fallbackNodes": 5},
-        {"name": "two", "zone": "1", "vmSize": T4, "maxNodes": 4},
+        {"name": "two", "zone": "1", "vmSize": A100, "maxNodes": 4},
     ]
-    config = from_mapping(AKS | {"cluster": AKS["cluster"] | {"gpuPools": pools}})
+    cluster = AKS["cluster"] | {"gpuPools": pools, "minGpuMemoryGib": 15}
+    table = {T4: {"onDemand": 0.6, "spot": 0.2}, A100: {"onDemand": 3.0, "spot": 1.0}}
+    config = from_mapping(AKS | {"cluster": cluster, "cost": {"prices": table}})
 
-    assert [(zone.name, zone.machines) for zone in zones(config)] == [("2", 2), ("1", 4)]
+    planned_zones = zones(config)
+
+    assert [(zone.name, zone.machines) for zone in planned_zones] == [("2", 2), ("1", 4)]
+    assert planned_zones[1].price - planned_zones[0].price == pytest.approx(1.0 - 0.2)
 
 
 def test_a_fallback_does_not_raise_the_price_of_spot_machines() -> None:
@@ -132,8 +138,13 @@ def test_everything_but_the_gpu_machines_is_paid_as_long_as_the_job_runs(
     )
 
 
-def test_the_stacks_of_the_repository_have_prices(config: StackConfig) -> None:
-    machine_prices = prices(config, "eks-prod")
+@pytest.mark.parametrize("stack", ["eks-dev", "eks-prod", "aks-dev", "aks-prod"])
+def test_the_cloud_stacks_of_the_repository_have_prices(
+    stack: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(REPOSITORY)
+
+    machine_prices = prices(open_stack(stack).config, stack)
 
     assert 0 < machine_prices.spot < machine_prices.on_demand
     assert machine_prices.fixed > 0
@@ -277,7 +288,7 @@ def test_a_machine_type_has_the_zones_prices_and_limits_of_its_pools() -> None:
 def test_the_work_follows_from_epochs_samples_and_a_measured_rate(config: StackConfig) -> None:
     job = config.job.model_copy(update={"epochs": 10})
     fashion = config.model_copy(
-        update={"job": job, "data": config.data.model_copy(update={"dataset": "fashion-mnist"})}
+        update={"job": job, "data": config.data.model_copy(update={"dataset": FASHION})}
     )
 
     work = work_of(fashion, images_per_second=100)
@@ -289,22 +300,21 @@ def test_the_work_follows_from_epochs_samples_and_a_measured_rate(config: StackC
 
 
 @pytest.mark.parametrize(
-    ("changes", "options", "message"),
+    ("job", "dataset", "options", "message"),
     [
-        ({}, {"work_hours": 1.0, "images_per_second": 1.0}, "both set the work"),
-        ({}, {"images_per_second": 0.0}, "is not a rate"),
-        ({}, {"images_per_second": 1e-9}, "--images-per-second 1e-09 gives"),
-        ({"dataset": "imagefolder"}, {"images_per_second": 1.0}, "samples of data.dataset"),
-        ({"command": ("python3",)}, {"images_per_second": 1.0}, "is not Everstep's trainer"),
+        ({}, FASHION, {"work_hours": 1.0, "images_per_second": 1.0}, "both set the work"),
+        ({}, FASHION, {"images_per_second": 0.0}, "is not a rate"),
+        ({}, FASHION, {"images_per_second": 1e-9}, "--images-per-second 1e-09 gives"),
+        ({}, "imagefolder", {"images_per_second": 1.0}, "samples of data.dataset"),
+        ({"command": ("python3",)}, FASHION, {"images_per_second": 1.0}, "is not Everstep's"),
     ],
 )
 def test_work_that_cannot_be_derived_is_refused_with_a_fix(
-    changes: dict[str, Any], options: dict[str, Any], message: str, config: StackConfig
+    job: dict[str, Any], dataset: str, options: dict[str, Any], message: str, config: StackConfig
 ) -> None:
-    dataset = changes.pop("dataset", "fashion-mnist")
     changed_config = config.model_copy(
         update={
-            "job": config.job.model_copy(update=changes),
+            "job": config.job.model_copy(update=job),
             "data": config.data.model_copy(update={"dataset": dataset}),
         }
     )

@@ -51,11 +51,13 @@ def test_the_next_steps_of_every_stack_include_up(tmp_path: Path, stack: str) ->
 
 
 @pytest.mark.parametrize("stack", ["eks-dev", "aks-prod"])
-def test_a_stack_of_a_cloud_needs_a_backend_before_it_is_brought_up(
+def test_a_stack_of_a_cloud_needs_a_backend_and_a_check_before_it_is_brought_up(
     tmp_path: Path, stack: str
 ) -> None:
     steps = next_steps(tmp_path, [stack]).splitlines()
 
-    assert steps.index("pulumi login URL") < steps.index(f"everstep up --stack {stack}")
+    up = steps.index(f"everstep up --stack {stack}")
+    assert steps.index("pulumi login URL") < up
+    assert steps.index(f"everstep doctor --stack {stack}") < up
     assert any(step.startswith("pip install 'everstep[local,a") for step in steps)
     assert f"pulumi stack init {stack} --secrets-provider PROVIDER" in steps

@@ -40,7 +40,9 @@ def test_the_file_that_the_environment_names_precedes_dockers(tmp_path: Path) ->
     assert "new" not in repr(login), "a password must not appear in a text"
 
 
-def test_a_credential_helper_is_called_with_its_registry(tmp_path: Path) -> None:
+def test_a_credential_helper_is_called_with_its_registry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     helper = tmp_path / "docker-credential-ecr-login"
     helper.write_text(
         '#!/bin/sh\nread host\necho "{\\"Username\\": \\"AWS\\", \\"Secret\\": \\"$host\\"}"\n'
@@ -48,10 +50,9 @@ def test_a_credential_helper_is_called_with_its_registry(tmp_path: Path) -> None
     helper.chmod(0o755)
     write_json(tmp_path / ".docker" / "config.json", {"credHelpers": {HOST: "ecr-login"}})
     environment = {"HOME": str(tmp_path), "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    monkeypatch.setenv("PATH", environment["PATH"])
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", environment["PATH"])
-        login = find_login(HOST, environment)
+    login = find_login(HOST, environment)
 
     assert login is not None
     assert login.password == HOST

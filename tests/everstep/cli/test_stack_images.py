@@ -1,6 +1,7 @@
 """Digests are written into a stack file, and nothing else in it changes."""
 
 import shutil
+import stat
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ TEXTS = (
     "config: {everstep:tags: {a: b}}\n",
     "config:\n",
     "config: {}\n",
+    "{}\n",
     "# first\nconfig:\n    everstep:tags:\n        a: b\n",
 )
 
@@ -31,7 +33,7 @@ TEXTS = (
     st.permutations([key.split(".") for key in stack_images.KEYS.values()]),
 )
 def test_a_value_is_set_in_an_existing_or_a_new_section(text: str, keys: list[list[str]]) -> None:
-    initial_config = yaml.safe_load(text)["config"] or {}
+    initial_config = yaml.safe_load(text).get("config") or {}
 
     for section, *keys_below in keys:
         path = ["config", f"everstep:{section}", *keys_below]
@@ -52,20 +54,20 @@ def test_a_value_is_set_in_an_existing_or_a_new_section(text: str, keys: list[li
 def test_comments_and_all_other_values_of_a_shipped_stack_stay(stack: Path, tmp_path: Path) -> None:
     file = tmp_path / stack.name
     shutil.copy(stack, file)
+    file.chmod(0o640)
     comments = [line.partition("#")[2] for line in stack.read_text().splitlines() if "#" in line]
 
     changed_keys = stack_images.write_images(file, {"trainer": REFERENCE, "spot": REFERENCE})
 
     assert changed_keys == ["job.image", "platform.spot.image"]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
     text = file.read_text()
     assert comments == [line.partition("#")[2] for line in text.splitlines() if "#" in line]
-    config = yaml.safe_load(text)["config"]
-    assert config["everstep:job"].pop("image") == REFERENCE
-    assert config["everstep:platform"]["spot"].pop("image") == REFERENCE
-    original = yaml.safe_load(stack.read_text())["config"]
-    original["everstep:job"].pop("image", None)
-    for key in original.keys() - {"everstep:platform"}:
-        assert config[key] == original[key]
+    expected = yaml.safe_load(stack.read_text())
+    expected["config"]["everstep:job"]["image"] = REFERENCE
+    platform = expected["config"].setdefault("everstep:platform", {})
+    platform.setdefault("spot", {})["image"] = REFERENCE
+    assert yaml.safe_load(text) == expected
     assert stack_images.write_images(file, {"trainer": REFERENCE, "spot": REFERENCE}) == []
 
 

@@ -7,6 +7,7 @@ from cloudtwin.images import recipes
 
 from everstep.cli.images import OPTIONS, RECIPES
 from everstep.cli.twin_settings import configure_twin, down_command, gpu_machine, system_machine
+from tests.everstep.cli.projects import shipped_stack
 
 
 def test_everstep_variables_set_variables_of_the_twin() -> None:
@@ -52,8 +53,10 @@ def test_every_image_has_its_sources_and_its_reference(recipe: recipes.Recipe) -
     assert recipe.reference == f"localhost/everstep/{recipe.name}:local"
 
 
-def test_machines_share_the_folder_of_the_stack_files() -> None:
-    assert Path("/mnt/everstep") == OPTIONS.shared_mount
+def test_machines_share_the_folder_of_the_local_stack() -> None:
+    config = shipped_stack("local")["config"]
+
+    assert str(OPTIONS.shared_mount) == config["everstep:storage"]["path"]
 
 
 def test_the_fix_for_a_leftover_twin_is_everstep_down() -> None:

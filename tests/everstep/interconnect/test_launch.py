@@ -1,6 +1,7 @@
 """The processes of one node."""
 
 import argparse
+import signal
 import subprocess
 import sys
 
@@ -24,15 +25,14 @@ def test_ranks_are_unique_over_all_nodes() -> None:
 
 
 def test_a_process_that_fails_ends_the_others_of_its_node() -> None:
-    processes = [
-        start_program("import time; time.sleep(1000)"),
-        start_program("raise SystemExit(3)"),
-    ]
+    sleeping = start_program("import time; time.sleep(60)")
+    processes = [sleeping, start_program("raise SystemExit(3)")]
+    try:
+        assert wait(processes) == 3
+    finally:
+        stop(processes)
 
-    assert wait(processes) == 3
-    stop(processes)
-
-    assert all(process.returncode is not None for process in processes)
+    assert sleeping.returncode == -signal.SIGTERM
 
 
 def test_the_exit_code_is_0_once_all_have_ended() -> None:

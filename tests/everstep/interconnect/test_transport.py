@@ -33,6 +33,15 @@ def test_the_number_of_adapters_comes_from_the_log(log: str, adapters: int | Non
     assert judge(log.splitlines(), RANKS).adapters == adapters
 
 
+def test_processes_with_different_numbers_of_adapters_leave_the_number_open() -> None:
+    log = logs.EFA_P4D.replace("found 4 nics", "found 2 nics", 1)
+
+    verdict = judge(log.splitlines(), RANKS)
+
+    assert verdict.uses_efa
+    assert verdict.adapters is None
+
+
 @pytest.mark.parametrize(
     ("log", "transport"),
     [

@@ -20,13 +20,7 @@ from everstep.catalog.names import (
 )
 from everstep.catalog.timing import CLOUD_DRAIN_SHARE, NODE_MARGIN_SECONDS
 from tests.spot.metadata_server import ACTION, EVENTS, INSTANCE, REBALANCE, MetadataServer
-from tests.spot.on_twin.conftest import (
-    NODE,
-    OTHER_NODE,
-    WatcherBench,
-    wait_until,
-    watching,
-)
+from tests.spot.on_twin.conftest import NODE, OTHER_NODE, WatcherBench, wait_until, watching
 
 pytestmark = pytest.mark.twin
 

@@ -44,24 +44,21 @@ def loaders(folder: Path) -> Iterator[tuple[Any, Any]]:
 def test_prefetched_images_equal_those_read_on_demand(
     folder: Path, loaders: tuple[Any, Any]
 ) -> None:
-    for plain, loader in zip(parts(folder), loaders, strict=True):
-        ids = np.random.default_rng(0).permutation(40)  # more than there are slots
+    (plain_train, plain_test), (train, test) = parts(folder), loaders
+    ids = np.random.default_rng(0).permutation(VALID_IMAGES)  # more than there are slots
+    train_batches = plain_train.train_batch(ids, 5, 2), train.train_batch(ids, 5, 2)
+    test_batches = plain_test.test_batch(ids), test.test_batch(ids)
 
-        for expected, actual in zip(
-            plain.train_batch(ids, 5, 2), loader.train_batch(ids, 5, 2), strict=True
-        ):
-            if plain.split == "train":
-                assert np.array_equal(expected, actual)
-        for expected, actual in zip(plain.test_batch(ids), loader.test_batch(ids), strict=True):
-            if plain.split == "test":
-                assert np.array_equal(expected, actual)
+    for expected_batch, batch in (train_batches, test_batches):
+        for expected, actual in zip(expected_batch, batch, strict=True):
+            assert np.array_equal(expected, actual)
 
 
 def test_a_change_of_the_group_changes_only_the_requested_samples(
     folder: Path, loaders: tuple[Any, Any]
 ) -> None:
     plain, train = parts(folder)[0], loaders[0]
-    order = np.random.default_rng(1).permutation(40)
+    order = np.random.default_rng(1).permutation(VALID_IMAGES)
     group_of_three, group_of_two = (
         np.array_split(order[:12], 3)[1],
         np.array_split(order[:12], 2)[0],
@@ -80,9 +77,10 @@ def test_an_evaluation_does_not_wait_for_slots_of_the_training(
     loaders: tuple[Any, Any],
 ) -> None:
     train, test = loaders
-    train.prefetch([BatchRequest(ids=np.arange(40), seed=9)])
+    ids = np.arange(VALID_IMAGES)
+    train.prefetch([BatchRequest(ids=ids, seed=9)])
 
-    assert test.test_batch(np.arange(40))[0].shape == (40, SIZE, SIZE, 3)
+    assert test.test_batch(ids)[0].shape == (VALID_IMAGES, SIZE, SIZE, 3)
 
 
 def test_images_needed_now_do_not_wait_for_prefetched_ones(

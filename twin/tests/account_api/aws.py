@@ -35,6 +35,7 @@ AwsResponse: TypeAlias = Mapping[str, Any]
 JSON_SERVICES = frozenset({"eks", "logs", "servicequotas", "ecr", "kms", "fsx"})
 ALL_RESOURCES = "*"
 SESSION_KEY = "ASIACLOUDTWIN"  # id of the access key of an assumed role
+POLL_SECONDS = 0.01  # time in which the server notices its shutdown
 DEFAULT_QUOTA = 0.0  # GPU quota of a new account
 DEFAULT_QUOTAS: Mapping[str, float] = {
     "L-1216C47A": 64,
@@ -69,6 +70,7 @@ class AccountFacts:
         key: metadata of the account's existing KMS key, if it has one.
         role_boundary: permissions boundary that its policies require of a new role; empty: none.
         role_path: path that its policies require of a new role.
+        region: region to which its policies limit requests, except requests to IAM; empty: all regions.
         not_offered: pairs of instance type and zone without an offering.
         unavailable_zones: zones that the account cannot use.
         zone_ids: ids of zones that differ from the usual order.
@@ -85,6 +87,7 @@ class AccountFacts:
     key: Mapping[str, str] = field(default_factory=dict)
     role_boundary: str = ""
     role_path: str = "/"
+    region: str = ""
     not_offered: frozenset[tuple[str, str]] = frozenset()
     unavailable_zones: frozenset[str] = frozenset()
     zone_ids: Mapping[str, str] = field(default_factory=dict)
@@ -340,11 +343,16 @@ class AwsApi:
             return "explicitDeny"
         is_scoped = resource == ALL_RESOURCES and action in self.facts.scoped
         is_refused_role = action == "iam:CreateRole" and not self._allows_role(request, resource)
-        return "implicitDeny" if is_scoped or is_refused_role else "allowed"
+        is_limited = self.facts.region and not action.startswith("iam:")
+        is_elsewhere = is_limited and _context(request) != (
+            "aws:RequestedRegion",
+            self.facts.region,
+        )
+        return "implicitDeny" if is_scoped or is_refused_role or is_elsewhere else "allowed"
 
     def _allows_role(self, request: AwsRequest, resource: str) -> bool:
         """Return True if the caller's policies allow a role of this ARN with the request's boundary."""
-        boundary = request.arguments.get("ContextEntries.member.1.ContextKeyValues.member.1", "")
+        boundary = _context(request)[1]
         has_path = resource == ALL_RESOURCES or f":role{self.facts.role_path}" in resource
         return boundary == self.facts.role_boundary and has_path
 
@@ -379,6 +387,13 @@ OPERATIONS: Mapping[str, Callable[[AwsApi, AwsRequest], AwsResponse]] = {
 }
 
 
+def _context(request: AwsRequest) -> tuple[str, str]:
+    """Return the condition key and its value in a simulation; both are empty if it has none."""
+    entry = "ContextEntries.member.1"
+    key = request.arguments.get(f"{entry}.ContextKeyName", "")
+    return str(key), str(request.arguments.get(f"{entry}.ContextKeyValues.member.1", ""))
+
+
 def _session_arn(role: str) -> str:
     """Return the ARN of a session of a role, which has the role's name without its path."""
     account = role.split(":")[4]
@@ -388,12 +403,8 @@ def _session_arn(role: str) -> str:
 def _zone_id_prefix(region: str) -> str:
     """Return the prefix of zone ids: `use1` for `us-east-1`."""
     area, direction, number = region.rsplit("-", 2)
-    direction_code = {"central": "c"}.get(direction) or "".join(
-        letter
-        for word in ("north", "south", "east", "west")
-        if word in direction
-        for letter in word[0]
-    )
+    directions = ("north", "south", "east", "west", "central")
+    direction_code = "".join(word[0] for word in directions if word in direction)
     return f"{area.replace('-', '')}{direction_code}{number}"
 
 
@@ -426,7 +437,9 @@ def serve(api: AwsApi) -> Iterator[str]:
             """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, daemon=True)
+    thread = Thread(
+        target=server.serve_forever, kwargs={"poll_interval": POLL_SECONDS}, daemon=True
+    )
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}"

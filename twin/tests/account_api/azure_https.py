@@ -46,6 +46,7 @@ AUDIENCES: Mapping[str, str] = {
 }
 REGISTRY_AUDIENCE = "https://containerregistry.azure.net"
 TOKEN_LIFETIME_SECONDS = 3600
+POLL_SECONDS = 0.01  # time in which the server notices its shutdown
 OK, UNAUTHORIZED = HTTPStatus.OK, HTTPStatus.UNAUTHORIZED
 
 
@@ -217,7 +218,9 @@ def serve(api: AzureApi) -> Iterator[dict[str, str]]:
             azure = hosts
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        thread = Thread(target=server.serve_forever, daemon=True)
+        thread = Thread(
+            target=server.serve_forever, kwargs={"poll_interval": POLL_SECONDS}, daemon=True
+        )
         thread.start()
         try:
             yield {

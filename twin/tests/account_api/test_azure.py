@@ -16,7 +16,7 @@ from azure.mgmt.resource.subscriptions import models as subscriptions
 from azure.mgmt.storage import models as storage
 from cloudtwin.accounts import AZURE_SUBSCRIPTION
 from cloudtwin.providers.account import Account
-from cloudtwin.providers.azure.common import GROUP
+from cloudtwin.providers.azure.common import GROUP, TENANT
 from cloudtwin.providers.azure.identity import CLUSTER
 from cloudtwin.providers.azure.storage import ACCOUNT, CONTAINER, REGISTRY
 from cloudtwin.providers.inventory import Resource
@@ -174,13 +174,16 @@ def test_a_request_without_a_token_of_entra_is_refused(api: AzureApi, token: str
 def test_a_token_for_one_host_is_not_accepted_by_another(api: AzureApi) -> None:
     hosts = AzureHosts(api)
     form = b"client_secret=secret&scope=https%3A%2F%2Fgraph.microsoft.com%2F.default"
-    path = "/00000000-0000-4000-8000-000000000001/oauth2/v2.0/token"
+    path = f"/{TENANT}/oauth2/v2.0/token"
     token: Any = hosts.respond("login.microsoftonline.com", "POST", path, {}, form).content
     headers = {"Authorization": f"Bearer {token['access_token']}"}
+    members = f"/v1.0/directoryObjects/{FACTS.caller}/checkMemberGroups"
+    url = f"{ROOT}?api-version=2026-01-01"
 
-    response = hosts.respond("management.azure.com", "GET", f"{ROOT}?api-version=1", headers, b"")
+    accepted = hosts.respond("graph.microsoft.com", "POST", members, headers, b'{"groupIds": []}')
+    refused = hosts.respond("management.azure.com", "GET", url, headers, b"")
 
-    assert response.status is HTTPStatus.UNAUTHORIZED
+    assert (accepted.status, refused.status) == (HTTPStatus.OK, HTTPStatus.UNAUTHORIZED)
 
 
 def test_a_registry_requires_a_token_and_names_its_issuer(api: AzureApi) -> None:

@@ -74,3 +74,4 @@ def test_a_failed_build_explains_the_cause_and_the_fix(output: str, cause: str, 
 
     assert cause in error.problem
     assert fix in error.fix
+    assert bool(error.fix) is bool(fix)

@@ -1,9 +1,7 @@
 """Image stores filled by a real containerd, with images of a few bytes."""
 
-import io
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,8 @@ from cloudtwin.images import ImageStore, golden, oci_layout, store
 from cloudtwin.images.golden import CONTENT, ImportSource
 from cloudtwin.images.recipes import all_recipes
 from cloudtwin.progress import Silent
+
+from twin.tests.images.tars import tar_of
 
 pytestmark = pytest.mark.twin
 SNAPSHOTS = "io.containerd.snapshotter.v1.overlayfs/snapshots"
@@ -27,12 +27,9 @@ PAUSE = all_recipes(())["pause"]
 def image(folder: Path, name: str, content: bytes) -> ImportSource:
     """Write the layout of an image with one file."""
     folder.mkdir(exist_ok=True)
-    with tarfile.open(folder / f"{name}.layer", "w") as layer:
-        entry = tarfile.TarInfo("greeting")
-        entry.size = len(content)
-        layer.addfile(entry, io.BytesIO(content))
+    layer = tar_of(folder / f"{name}.layer", greeting=content)
     target = folder / f"{name}-{content.decode()}"
-    oci_layout.single_layer(target, folder / f"{name}.layer", f"localhost/test/{name}:local", {})
+    oci_layout.single_layer(target, layer, f"localhost/test/{name}:local", {})
     return ImportSource(target)
 
 
@@ -143,8 +140,8 @@ def test_an_error_on_a_full_disk_names_the_cause(filled_store: ImageStore, tmp_p
         "import sys; from pathlib import Path; from cloudtwin.images import golden\n"
         "golden.copy(Path(sys.argv[1]), Path(sys.argv[2]))"
     )
-    script = f'mount -t tmpfs -o size=64k everstep {small_disk} && python3 -c "$0" "$1" {small_disk}/root'
-    script = script.replace("python3", sys.executable)
+    mount = f"mount -t tmpfs -o size=64k everstep {small_disk}"
+    script = f'{mount} && {sys.executable} -c "$0" "$1" {small_disk}/root'
 
     result = subprocess.run(
         [

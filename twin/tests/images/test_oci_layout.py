@@ -1,6 +1,5 @@
 """OCI layouts and archives: equal content, references, and errors."""
 
-import io
 import json
 import tarfile
 from collections.abc import Collection
@@ -10,14 +9,7 @@ import pytest
 from cloudtwin.errors import TwinError
 from cloudtwin.images import oci_layout
 
-
-def tar_of(path: Path, **files: bytes) -> Path:
-    with tarfile.open(path, "w") as archive:
-        for name, content in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
-    return path
+from twin.tests.images.tars import tar_of
 
 
 @pytest.fixture

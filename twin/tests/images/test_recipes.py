@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from cloudtwin.errors import TwinError
 from cloudtwin.images import recipes
-from cloudtwin.images.recipes import OWN_RECIPES, Recipe, all_recipes
+from cloudtwin.images.recipes import OWN_RECIPES, Recipe, all_recipes, stand_in_for
 
 
 def recipe(root: Path) -> Recipe:
@@ -113,3 +113,18 @@ def test_every_image_of_the_twin_has_its_sources_and_its_reference() -> None:
 def test_two_images_cannot_have_the_same_name() -> None:
     with pytest.raises(ValueError, match="not unique"):
         all_recipes([Recipe("pause", "Dockerfile")])
+
+
+@pytest.mark.parametrize(
+    ("published", "local"),
+    [
+        ("nvcr.io/nvidia/k8s-device-plugin:v0.18.0", "localhost/cloudtwin/gpu-plugin:local"),
+        ("nvcr.io/nvidia/k8s/dcgm-exporter@sha256:0123", "localhost/cloudtwin/gpu-metrics:local"),
+        ("registry:5000/autoscaling/cluster-autoscaler", "localhost/cloudtwin/autoscaler:local"),
+        ("docker.io/library/busybox:1", None),
+    ],
+)
+def test_published_images_have_stand_ins_by_the_last_part_of_their_names(
+    published: str, local: str | None
+) -> None:
+    assert stand_in_for(published) == local

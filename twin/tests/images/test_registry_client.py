@@ -3,10 +3,8 @@
 import contextlib
 import json
 import os
-import shutil
 import socket
 import subprocess
-import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,16 +15,17 @@ from cloudtwin.images.registry_client import Login, Registry, RegistryError
 from cloudtwin.progress import Silent
 from cloudtwin.toolchain import ensure_tools
 
+from twin.tests.images.tars import tar_of
 from twin.tests.waiting import wait_until
 
 ECR = "111122223333.dkr.ecr.us-east-1.amazonaws.com"
 ACR = "everstepprod.azurecr.io"
-PULLER, PUSHER = Login("AWS", "of-nodes"), Login("AWS", "of-a-person")
+NODES, PUSHER = Login("AWS-nodes", "of-nodes"), Login("AWS", "of-a-person")
 RULES = {
     "registries": {
         ECR: {
             "id": "111122223333",
-            "pull": {PULLER.user + "-nodes": PULLER.password},
+            "pull": {NODES.user: NODES.password},
             "push": {PUSHER.user: PUSHER.password},
             "repositories": {"everstep/trainer": True, "everstep/mutable": False},
         },
@@ -34,7 +33,6 @@ RULES = {
     },
     "publishers": {"publisher": "secret"},
 }
-NODES = Login("AWS-nodes", PULLER.password)
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
 
@@ -88,13 +86,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def image(folder: Path, content: str) -> Path:
-    """Make a layout folder of an image with one file."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    (folder / "file").write_text(content)
-    with tarfile.open(folder / "layer.tar", "w") as archive:
-        archive.add(folder / "file", "file")
-    oci_layout.single_layer(folder / "oci", folder / "layer.tar", "localhost/x:1", {})
+    """Write the layout folder of an image with one file; return it."""
+    folder.mkdir(exist_ok=True)
+    layer = tar_of(folder / "layer.tar", file=content.encode())
+    oci_layout.single_layer(folder / "oci", layer, "localhost/x:1", {})
     return folder / "oci"
 
 
@@ -122,8 +117,9 @@ def test_nodes_may_pull_and_not_push(server: Server, tmp_path: Path) -> None:
     with pytest.raises(RegistryError) as error:
         nodes.check_push("everstep/trainer")
     assert error.value.status == 401
-    with pytest.raises(RegistryError):
+    with pytest.raises(RegistryError) as error:
         nodes.upload(image(tmp_path / "a", "a"), "everstep/trainer", "1", Silent())
+    assert error.value.status == 401
 
 
 def test_a_repository_of_ecr_must_exist_before_the_push(server: Server) -> None:
@@ -173,8 +169,9 @@ def test_public_registries_allow_anonymous_pulls_and_authenticated_pushes(
 ) -> None:
     source = image(tmp_path, "public")
 
-    with pytest.raises(RegistryError):
+    with pytest.raises(RegistryError) as error:
         server.registry("ghcr.io").upload(source, "team/x", "1", Silent())
+    assert error.value.status == 401
     publisher = server.registry("ghcr.io", Login("publisher", "secret"))
     digest = publisher.upload(source, "team/x", "1", Silent())
 

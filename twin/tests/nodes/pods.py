@@ -81,7 +81,7 @@ def events_of(api: KubernetesClient, name: str) -> str:
 
 
 def output_of(twin: Twin, machine: str, name: str) -> list[str]:
-    """Return the lines that a pod printed, from the machine's disk: the client cannot read plain text."""
+    """Return the lines that a pod printed, from the machine's disk; none before its container starts."""
     logs = (twin.layout.machine(machine).logs / "pods").glob(f"default_{name}_*/python/*.log")
     lines = [line for log in logs for line in log.read_text().splitlines()]
     return [line.split(" ", 3)[3] for line in lines]

@@ -3,12 +3,13 @@
 import contextlib
 import os
 import shutil
-import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cloudtwin.errors import TwinError
 from cloudtwin.nodes import lock
+from cloudtwin.progress import Silent, Step
 
 
 def test_the_error_for_a_second_holder_names_the_first(tmp_path: Path) -> None:
@@ -29,7 +30,7 @@ def test_operations_share_the_lock_but_exclude_up_and_down(tmp_path: Path) -> No
     with lock.held(path, "t", "drain", shared=True):
         with lock.held(path, "t", "vanish", shared=True):
             pass
-        with pytest.raises(TwinError), lock.held(path, "t", "down"):
+        with pytest.raises(TwinError, match="is running"), lock.held(path, "t", "down"):
             pass
 
 
@@ -60,24 +61,23 @@ def test_a_holder_that_has_ended_is_not_named(tmp_path: Path) -> None:
     assert "4194305" not in str(error.value)
 
 
-def test_an_operation_is_named_as_the_holder(tmp_path: Path) -> None:
-    with (
-        lock.held(tmp_path / "lock", "twin 'a'", "drain gpu-0", shared=True),
-        pytest.raises(TwinError, match=f"process {os.getpid()} is running `drain gpu-0`"),
-        lock.held(tmp_path / "lock", "twin 'a'", "down"),
-    ):
-        pass
-
-
 def test_up_waits_for_an_operation_on_a_machine_but_not_for_another_up(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     operation = contextlib.ExitStack()
     operation.enter_context(lock.held(path, "t", "remove", shared=True))
-    threading.Timer(0.3, operation.close).start()
+
+    class OperationEnds(Silent):
+        """Progress that ends the operation when `up` begins to wait."""
+
+        @contextlib.contextmanager
+        def step(self, action: str) -> Iterator[Step]:
+            operation.close()
+            yield self
 
     with (
-        lock.held(path, "t", "up", shared_timeout_seconds=3600),
-        pytest.raises(TwinError),  # immediately: the test has less time than the second `up`
+        lock.held(path, "t", "up", shared_timeout_seconds=3600, progress=OperationEnds()),
+        # Immediately: the test has less time than the second `up`.
+        pytest.raises(TwinError, match="is running `up`"),
         lock.held(path, "t", "up", shared_timeout_seconds=3600),
     ):
         pass
@@ -87,7 +87,7 @@ def test_an_operation_that_does_not_end_is_named_after_the_timeout(tmp_path: Pat
     path = tmp_path / "lock"
     with (
         lock.held(path, "t", "drain gpu-0", shared=True),
-        pytest.raises(TwinError, match="running `drain gpu-0`"),
-        lock.held(path, "t", "up", shared_timeout_seconds=0.2),
+        pytest.raises(TwinError, match=f"process {os.getpid()} is running `drain gpu-0`"),
+        lock.held(path, "t", "up", shared_timeout_seconds=0.05),
     ):
         pass

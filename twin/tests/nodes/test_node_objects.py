@@ -169,7 +169,7 @@ def test_a_pod_that_was_already_deleted_is_not_an_error(status: int) -> None:
 
 
 def test_a_refused_deletion_of_a_pod_is_an_error() -> None:
-    with pytest.raises(ApiError):
+    with pytest.raises(ApiError, match="403: no"):
         node_objects.delete(RecordingClient([pod()], ApiError(403, "no", {})), "gpu-0")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from cloudtwin.providers import install
 from cloudtwin.providers.protocol.values import Object
-from cloudtwin.pulumi import backend_url, install_plugins
+from cloudtwin.pulumi import install_plugins
 
 from twin.tests.project import Project, pulumi_program
 from twin.tests.providers.offline import provider
@@ -36,6 +36,7 @@ class CloudProject(Project):
 
 @pytest.fixture(scope="session")
 def plugins(pulumi_program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return the environment in which the engine finds the language host and all providers."""
     home = tmp_path_factory.mktemp("pulumi-home")
     for cloud in ("aws", "azure-native"):
         install(home, cloud)
@@ -44,16 +45,11 @@ def plugins(pulumi_program: Path, tmp_path_factory: pytest.TempPathFactory) -> d
 
 @pytest.fixture
 def project(tmp_path: Path, pulumi_program: Path, plugins: dict[str, str]) -> CloudProject:
-    """Return a project on offline clouds, in a separate folder."""
-    state, folder = tmp_path / "state", tmp_path / "project"
-    state.mkdir()
-    folder.mkdir()
+    """Return a project on offline clouds."""
     environment = {
         **plugins,
-        "PULUMI_BACKEND_URL": backend_url(state),
-        "PULUMI_CONFIG_PASSPHRASE": "test",
         "CLOUDTWIN_STATE": str(tmp_path / "twin"),
         "CLOUDTWIN_NAME": "default",
         "CLOUDTWIN_OFFLINE": "1",
     }
-    return CloudProject(folder, pulumi_program, environment)
+    return CloudProject(tmp_path, pulumi_program, environment)

@@ -98,25 +98,20 @@ def test_every_rule_has_a_case_and_a_source(cloud_name: str) -> None:
     assert all(rule.source for rule in all_rules), "each rule needs a source to check it against"
 
 
-@pytest.mark.parametrize("cloud_name", CLOUDS)
-def test_a_rule_ignores_unknown_values(cloud_name: str) -> None:
-    cloud, cases = CLOUDS[cloud_name]
-    for name, rule in rules(cloud).items():
-        unknown_inputs = dict.fromkeys(cases.RULES[name][1], UNKNOWN)
-        assert violations(rule, unknown_inputs) == [] or not unknown_inputs, name
-        for key in cases.RULES[name][1]:
-            inputs = {**cases.RULES[name][1], key: with_unknown_leaves(cases.RULES[name][1][key])}
-            violations(rule, inputs)  # it must not raise
-
-
-@pytest.mark.parametrize("cloud_name", CLOUDS)
-def test_a_rule_accepts_an_unknown_value_at_any_depth(cloud_name: str) -> None:
-    cloud, cases = CLOUDS[cloud_name]
-    for name, rule in rules(cloud).items():
-        for inputs in cases.RULES[name][:2]:
-            for key, value in inputs.items():
-                for unknown_value in with_one_unknown(value):
-                    violations(rule, {**inputs, key: unknown_value})  # it must not raise
+@pytest.mark.parametrize(
+    ("rule", "valid", "invalid"), [pytest.param(*case.values[:3], id=case.id) for case in RULES]
+)
+def test_a_rule_accepts_unknown_values_at_any_depth(
+    rule: InputRule, valid: Object, invalid: Object
+) -> None:
+    if invalid:
+        assert violations(rule, dict.fromkeys(invalid, UNKNOWN)) == []
+    for key, value in valid.items():
+        for unknown_value in [with_unknown_leaves(value), *with_one_unknown(value)]:
+            assert violations(rule, {**valid, key: unknown_value}) == [], unknown_value
+    for key, value in invalid.items():
+        for unknown_value in [with_unknown_leaves(value), *with_one_unknown(value)]:
+            violations(rule, {**invalid, key: unknown_value})  # it must not raise
 
 
 def with_one_unknown(value: Plain) -> Iterator[Plain]:
@@ -139,9 +134,9 @@ def with_unknown_leaves(value: Plain) -> Plain:
     return [with_unknown_leaves(item) for item in value] if isinstance(value, list) else UNKNOWN
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(tree=TREES)
-def test_a_tracker_records_exactly_the_unknown_values_that_were_read(tree: Object) -> None:
+def test_a_tracker_records_whether_an_unknown_value_was_read(tree: Object) -> None:
     tracker = UnknownTracker()
     content = repr(_walk(tracker.tracked(tree)))
     assert tracker.read_unknown == ("UNKNOWN" in repr(tree)), content

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 from cloudtwin.files import DamagedFileError
 from cloudtwin.providers.faults import FaultInjector, FaultKind, FaultPlan, InjectedFault, parse
+from cloudtwin.providers.protocol.errors import ProviderError
+from cloudtwin.providers.protocol.values import Object
 
 
-def test_a_fault_is_injected_into_matching_operations_and_as_often_as_planned() -> None:
+def test_a_fault_matches_a_type_a_name_and_an_operation_until_it_is_used_up() -> None:
     plan = FaultPlan(
         faults=(InjectedFault(kind=FaultKind.ERROR, type="aws:eks/*", name="*gpu*", times=2),)
     )
@@ -21,6 +23,31 @@ def test_a_fault_is_injected_into_matching_operations_and_as_often_as_planned() 
 def test_the_longest_matching_pattern_decides_the_latency() -> None:
     plan = parse({"latency": {"*": 1, "aws:eks/*": 5}})
     assert (plan.seconds("aws:eks/cluster:Cluster"), plan.seconds("aws:s3/bucket:Bucket")) == (5, 1)
+
+
+def test_a_fault_is_injected_as_often_as_planned_in_all_processes(tmp_path: Path) -> None:
+    path = tmp_path / "cloud" / "faults.json"
+    path.parent.mkdir()
+    path.write_text('{"faults": [{"kind": "error", "times": 2}]}')
+
+    faults = [FaultInjector(tmp_path).next("aws:s3/bucket:Bucket", "b", "create") for _ in range(3)]
+
+    assert [fault and fault.kind for fault in faults] == [FaultKind.ERROR, FaultKind.ERROR, None]
+
+
+@pytest.mark.parametrize(
+    ("document", "reason"),
+    [
+        ({"faults": [{"kind": "fire"}]}, r"its kind is one of .*throttle.*capacity.*lost"),
+        ({"faults": [{}]}, "invalid fault: 'kind'"),
+        ({"faults": [{"kind": "error", "typ": "*"}]}, "'typ'.* A fault has .*'type'"),
+        ({"latency": {"*": "slow"}}, "'slow'"),
+        ({"fault": []}, r"unknown keys \['fault'\]; it has faults and latency"),
+    ],
+)
+def test_an_invalid_plan_is_refused_with_what_it_may_have(document: Object, reason: str) -> None:
+    with pytest.raises(ProviderError, match=reason):
+        parse(document)
 
 
 def test_a_plan_that_is_not_valid_json_is_refused_with_its_path(tmp_path: Path) -> None:

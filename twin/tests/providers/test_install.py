@@ -1,10 +1,10 @@
-"""Installation of the providers, and their banner."""
+"""Installation of the providers."""
 
 from pathlib import Path
 
 import pytest
 from cloudtwin.errors import TwinError
-from cloudtwin.providers import BANNER, install
+from cloudtwin.providers import install
 from cloudtwin.providers.schema.store import sdk_version
 
 
@@ -37,10 +37,5 @@ def test_an_official_plugin_in_the_twins_home_is_replaced(tmp_path: Path) -> Non
 
 
 def test_an_unknown_cloud_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(TwinError, match="gcp"):
+    with pytest.raises(TwinError, match=r"'gcp'"):
         install(tmp_path, "gcp")
-
-
-def test_the_banner_states_what_the_twin_proves() -> None:
-    assert "It proves" in BANNER
-    assert "It does not prove" in BANNER

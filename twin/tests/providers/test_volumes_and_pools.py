@@ -142,6 +142,7 @@ def test_a_node_group_has_the_labels_taints_and_zone_that_were_declared() -> Non
 
     assert (pool.role, pool.gpus, pool.capacity, pool.zone) == (Role.GPU, 1, "spot", "us-east-1a")
     assert (pool.min_size, pool.desired_size, pool.max_size) == (0, 3, 6)
+    assert pool.labels["everstep.dev/pool"] == "gpu-spot"
     assert pool.taints == (Taint("everstep.dev/spot", "true", "NoSchedule"),)
     assert pool.startup_taints == (Taint("fsx.csi.aws.com/agent-not-ready", "", "NoExecute"),)
 

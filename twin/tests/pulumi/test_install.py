@@ -1,5 +1,6 @@
 """Installation of the plugins, and the precedence of official ones."""
 
+import signal
 import subprocess
 from pathlib import Path
 
@@ -45,7 +46,9 @@ def installed_programs(home: Path) -> list[str]:
     return sorted(str(path.relative_to(home)) for path in home.glob("plugins/*/pulumi-*"))
 
 
-def test_the_engine_finds_and_starts_the_installed_stand_ins(tmp_path: Path, pulumi: Path) -> None:
+def test_installed_stand_ins_print_their_port_and_end_at_an_interrupt(
+    tmp_path: Path, pulumi: Path
+) -> None:
     home = tmp_path / "home"
     environment = install_plugins(home, pulumi)
     install_plugins(home, pulumi)
@@ -60,10 +63,13 @@ def test_the_engine_finds_and_starts_the_installed_stand_ins(tmp_path: Path, pul
             [home / program, "127.0.0.1:1"], stdout=subprocess.PIPE, cwd=tmp_path
         )
         with process:
-            assert process.stdout is not None
-            assert int(process.stdout.readline()) > 0, "the first line is the port"
-            process.send_signal(2)
-            assert process.wait(100) == 0, "the engine ends a plugin by an interrupt"
+            try:
+                assert process.stdout is not None
+                assert int(process.stdout.readline()) > 0, "the first line is the port"
+                process.send_signal(signal.SIGINT)
+                assert process.wait(100) == 0, "the engine ends a plugin by an interrupt"
+            finally:
+                process.kill()
 
 
 def test_an_official_host_next_to_the_engine_is_used(tmp_path: Path, pulumi: Path) -> None:

@@ -2,11 +2,8 @@
 
 import json
 import sys
-import textwrap
-import venv
 from pathlib import Path
 
-import pulumi
 import pytest
 
 from twin.tests.project import Project
@@ -93,17 +90,10 @@ def test_a_program_can_use_a_separate_virtual_environment(project: Project) -> N
     output = project.pulumi("preview", fails=True)
     assert "requires the virtual environment 'absent'" in output
 
-    environment = project.folder / "separate"
-    venv.create(environment, symlinks=True)
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    packages = environment / "lib" / version / "site-packages" / "packages.pth"
-    packages.write_text(f"{Path(pulumi.__file__).parents[1]}\n")
-    (project.folder / "Pulumi.yaml").write_text(
-        "name: probe\nruntime: {name: python, options: {virtualenv: separate}}\n"
-    )
+    interpreter = project.use_virtual_environment()
     project.program("import sys; pulumi.export('python', sys.executable)")
     project.up()
-    assert f"{environment}/bin/python" in project.pulumi("stack", "output")
+    assert str(interpreter) in project.pulumi("stack", "output")
 
 
 def test_about_shows_the_interpreter_and_the_packages(project: Project) -> None:
@@ -169,12 +159,10 @@ def test_violations_found_by_a_policy_pack_folder_fail_the_preview(
     (pack / "PulumiPolicy.yaml").write_text("runtime: python\nversion: 1.0.0\n")
     (pack / "__main__.py").write_text(POLICY)
     project.program(
-        textwrap.dedent(
-            """
-            import pulumi_kubernetes as k8s
-            k8s.core.v1.ConfigMap("map", metadata={"name": "m", "namespace": "default"})
-            """
-        )
+        """
+        import pulumi_kubernetes as k8s
+        k8s.core.v1.ConfigMap("map", metadata={"name": "m", "namespace": "default"})
+        """
     )
 
     output = project.pulumi("preview", f"--policy-pack={pack}", fails=True)

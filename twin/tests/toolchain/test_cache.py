@@ -1,6 +1,7 @@
 """The cache of built programs: one build, staging folders, and versions that are removed."""
 
 import errno
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -94,15 +95,15 @@ def test_concurrent_runs_share_one_build(tmp_path: Path) -> None:
 
 
 def test_the_last_used_versions_are_kept_and_older_ones_are_removed(tmp_path: Path) -> None:
-    keys = [f"{number:016x}" for number in range(cache.MAX_VERSIONS + 2)]
-    for key in keys:
-        cache.ensure(tmp_path, "tool", key, Silent(), make(key))
-        # keys[0] is used all the time.
-        cache.ensure(tmp_path, "tool", keys[0], Silent(), make("never"))
+    *old_keys, new_key = [f"{number:016x}" for number in range(cache.MAX_VERSIONS + 1)]
+    for seconds, key in enumerate(old_keys):
+        os.utime(cache.ensure(tmp_path, "tool", key, Silent(), make(key)), (seconds, seconds))
+    cache.ensure(tmp_path, "tool", old_keys[0], Silent(), make("never"))  # used again
+
+    cache.ensure(tmp_path, "tool", new_key, Silent(), make(new_key))
 
     remaining = {path.name for path in cache.versions(tmp_path, "tool")}
-    assert len(remaining) == cache.MAX_VERSIONS
-    assert {f"tool-{keys[0]}", f"tool-{keys[-1]}"} <= remaining
+    assert remaining == {f"tool-{key}" for key in (old_keys[0], *old_keys[2:], new_key)}
 
 
 def test_the_error_for_a_full_disk_names_the_cause(tmp_path: Path) -> None:

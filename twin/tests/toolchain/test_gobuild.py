@@ -25,6 +25,7 @@ def test_a_failed_build_explains_the_cause_and_the_fix(line: str, cause: str, fi
     assert "etcd" in error.problem
     assert cause in error.problem
     assert fix in error.fix
+    assert bool(error.fix) is bool(fix)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,7 @@ def test_the_error_for_a_missing_go_names_its_site(
 
 
 def test_a_build_changes_no_lock_file_and_embeds_no_path_of_the_host() -> None:
-    for module in {program.name: program for program in PROGRAMS.values()}.values():
+    for module in PROGRAMS.values():
         assert {"-mod=readonly", "-trimpath"} <= set(gobuild.flags(module))
 
 

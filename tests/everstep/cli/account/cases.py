@@ -42,4 +42,6 @@ def check_case(doctor: Doctor, case: Case) -> list[AccountCheck]:
 
 def check_plain_values(checks: Sequence[AccountCheck]) -> None:
     """Check that results can be printed as JSON."""
-    assert json.loads(json.dumps([asdict(check) for check in checks]))
+    values = [asdict(check) for check in checks]
+    assert values
+    assert json.loads(json.dumps(values)) == values

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import pytest
 from cloudtwin.facade import Registry
 
 from everstep.cli.account import images
+from tests.http_servers import serving
 
 UNREACHABLE = "127.0.0.1:1"
 
@@ -22,7 +22,7 @@ class PublicRegistries:
         missing: images that no registry has, as `domain/path:reference`.
         private: domains that require a login.
         silent: domains that do not respond.
-        requests: images that were asked for, with the method.
+        requests: paths of all requests.
     """
 
     missing: set[str] = field(default_factory=set)
@@ -54,18 +54,11 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[PublicRegistries]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  as in the base class
             """Log nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as port:
 
-    def registry_at(domain: str) -> Registry:
-        address = UNREACHABLE if domain in public.silent else f"127.0.0.1:{server.server_port}"
-        return Registry(domain, None, f"http://{address}/v2/{domain}")
+        def registry_at(domain: str) -> Registry:
+            address = UNREACHABLE if domain in public.silent else f"127.0.0.1:{port}"
+            return Registry(domain, None, f"http://{address}/v2/{domain}")
 
-    monkeypatch.setattr(images, "registry_at", registry_at)
-    try:
+        monkeypatch.setattr(images, "registry_at", registry_at)
         yield public
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -1,12 +1,9 @@
 """The IAM actions of a stack: for every declared type, and spelled as AWS does."""
 
 import inspect
-import json
 import re
 from functools import cache
-from pathlib import Path
 
-import botocore
 import pytest
 from botocore.loaders import Loader
 from cloudfacts.aws_actions import ACTIONS, DOCTOR, TASKS, UNSCOPED, all_actions
@@ -30,9 +27,7 @@ SERVICES_WITH_OTHER_NAMES = {"s3", "budgets"}
 @cache
 def operations(service: str) -> frozenset[str]:
     """Return the operations of a service, from botocore's model of it."""
-    loader = Loader(extra_search_paths=[str(Path(botocore.__file__).parent / "data")])
-    model = loader.load_service_model(service, "service-2")
-    return frozenset(json.loads(json.dumps(model))["operations"])
+    return frozenset(Loader().load_service_model(service, "service-2")["operations"])
 
 
 def test_every_type_that_a_stack_declares_has_actions() -> None:
@@ -48,12 +43,17 @@ def test_every_type_that_a_stack_declares_has_actions() -> None:
 ALL_TASKS = {action for actions in TASKS.values() for action in actions}
 
 
-@pytest.mark.parametrize("action", sorted({*all_actions(), *ALL_TASKS, *UNSCOPED}))
+ACTIONS_WITH_OPERATION = sorted(
+    action
+    for action in {*all_actions(), *ALL_TASKS, *UNSCOPED} - ACTIONS_WITHOUT_OPERATION
+    if action.partition(":")[0] not in SERVICES_WITH_OTHER_NAMES
+)
+
+
+@pytest.mark.parametrize("action", ACTIONS_WITH_OPERATION)
 def test_an_action_is_an_operation_of_its_service(action: str) -> None:
     service, _, name = action.partition(":")
 
-    if service in SERVICES_WITH_OTHER_NAMES or action in ACTIONS_WITHOUT_OPERATION:
-        return
     assert name in operations(SERVICES[service])
 
 

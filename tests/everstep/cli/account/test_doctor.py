@@ -7,6 +7,7 @@ import pytest
 from components.config import StackConfig
 from everstep.cli.account import doctor
 from everstep.cli.account.checks import AccountCheck
+from tests.everstep.cli.projects import enter_project
 
 PLATFORM = """config:
   everstep:tags: {owner: me, costCenter: "1", environment: dev}
@@ -21,11 +22,7 @@ JOB = """config:
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Enter a project with a stack that has a platform, and a stack with only a job on it."""
-    (tmp_path / "stacks").mkdir()
-    (tmp_path / "Pulumi.yaml").write_text("name: everstep\n")
-    for name, text in (("eks-dev", PLATFORM), ("second", JOB)):
-        (tmp_path / "stacks" / f"Pulumi.{name}.yaml").write_text(text)
-    monkeypatch.chdir(tmp_path)
+    enter_project(tmp_path, monkeypatch, {"eks-dev": PLATFORM, "second": JOB})
 
 
 @pytest.mark.parametrize("stack", ["eks-dev", "second"])

@@ -89,7 +89,7 @@ def test_a_third_party_image_is_fatal_with_a_registry_too(registries: PublicRegi
 
 
 @pytest.mark.parametrize("state", ["private", "silent"])
-def test_a_registry_that_does_not_respond_is_one_warning(
+def test_a_registry_that_requires_a_login_or_does_not_respond_is_one_warning(
     registries: PublicRegistries, state: str
 ) -> None:
     getattr(registries, state).add("ghcr.io")

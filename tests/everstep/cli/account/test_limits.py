@@ -10,14 +10,13 @@ from components.config import StackConfig, from_mapping
 from everstep.cli.account import doctor
 from everstep.cli.account.limits import limit_checks
 from tests.everstep.cli.account.cases import check_named, check_plain_values, failed_checks
-
-REPOSITORY = Path(__file__).parents[4]
+from tests.everstep.cli.projects import enter_project, shipped_stack
 
 
 def stack_with(**job: Any) -> StackConfig:
     """Return the configuration of eks-prod with some keys of the job."""
-    content = yaml.safe_load((REPOSITORY / "stacks/Pulumi.eks-prod.yaml").read_text())
-    keys = {key.removeprefix("everstep:"): value for key, value in content["config"].items()}
+    config = shipped_stack("eks-prod")["config"]
+    keys = {key.removeprefix("everstep:"): value for key, value in config.items()}
     keys["job"] |= {"onDemand": "fallback", **job}
     return from_mapping(keys)
 
@@ -61,12 +60,9 @@ def test_a_limit_that_no_policy_can_keep_is_a_warning_with_the_earliest_possible
 def test_the_doctor_of_a_stack_has_the_checks_of_its_limits(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "stacks").mkdir()
-    (tmp_path / "Pulumi.yaml").write_text((REPOSITORY / "Pulumi.yaml").read_text())
-    content = yaml.safe_load((REPOSITORY / "stacks/Pulumi.eks-prod.yaml").read_text())
+    content = shipped_stack("eks-prod")
     content["config"]["everstep:job"] |= {"budgetUsd": 7}
-    (tmp_path / "stacks/Pulumi.limited.yaml").write_text(yaml.safe_dump(content))
-    monkeypatch.chdir(tmp_path)
+    enter_project(tmp_path, monkeypatch, {"limited": yaml.safe_dump(content)})
     monkeypatch.setattr(doctor, "account_checks", lambda *_: [])
 
     doctor.run("limited", as_json=True)

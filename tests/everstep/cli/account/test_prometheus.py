@@ -12,16 +12,13 @@ from everstep.cli.account import doctor
 from everstep.cli.errors import FAILED
 from everstep.errors import EverstepError
 from tests.components.existing.test_operator import api_server
-
-REPOSITORY = Path(__file__).parents[4]
+from tests.everstep.cli.projects import enter_project
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the stack file of a stack on an existing cluster in a project of its own."""
-    (tmp_path / "stacks").mkdir()
-    (tmp_path / "Pulumi.yaml").write_text((REPOSITORY / "Pulumi.yaml").read_text())
-    monkeypatch.chdir(tmp_path)
+    enter_project(tmp_path, monkeypatch, {})
     return tmp_path / "stacks/Pulumi.own.yaml"
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from everstep.cli.engine.file_lock import exclusive_lock
-from everstep.cli.engine.host_checks import HostCheck, require_fit
-from everstep.errors import EverstepError
 
 REPOSITORY = Path(__file__).parents[4]
 EVERSTEP = str(Path(sys.executable).parent / "everstep")
@@ -18,10 +16,10 @@ EVERSTEP = str(Path(sys.executable).parent / "everstep")
 KUBECONFIG = """
 apiVersion: v1
 kind: Config
-clusters: [{name: far, cluster: {server: "https://192.0.2.1:6443"}}]
+clusters: [{name: silent, cluster: {server: "https://127.0.0.1:PORT"}}]
 users: [{name: me, user: {token: not-a-secret}}]
-contexts: [{name: far, context: {cluster: far, user: me}}]
-current-context: far
+contexts: [{name: silent, context: {cluster: silent, user: me}}]
+current-context: silent
 """
 
 
@@ -78,19 +76,6 @@ def test_up_without_root_is_refused_and_suggests_an_existing_cluster(project: Pa
     assert not (project.parent / "state").exists(), "a refused command must not create state"
 
 
-def test_a_stack_file_that_is_not_yaml_is_reported_with_its_line(project: Path) -> None:
-    file = project / "stacks" / "Pulumi.local.yaml"
-    file.write_text("config:\n  everstep:job: {name: fashion\n  everstep:data: x}\n")
-
-    check_failure(everstep(project, "up"), "is not YAML", "line 3")
-
-
-def test_an_unknown_stack_is_reported_with_the_nearest_name(project: Path) -> None:
-    check_failure(
-        everstep(project, "up", "--stack", "loca"), "no stack named 'loca'", "Did you mean local?"
-    )
-
-
 def test_a_misspelt_key_is_found_before_anything_is_built(project: Path) -> None:
     file = project / "stacks" / "Pulumi.local.yaml"
     file.write_text(file.read_text().replace("minReplicas", "minReplcas"))
@@ -118,9 +103,11 @@ def test_a_deadline_in_the_past_is_refused_before_anything_is_built(
 
 
 @pytest.mark.parametrize("command", ["status", "up", "follow"])
-def test_a_cluster_that_does_not_respond_is_named(project: Path, command: str) -> None:
+def test_a_cluster_that_does_not_respond_is_named(
+    project: Path, command: str, refusing_port: int
+) -> None:
     path = project.parent / "kubeconfig"
-    path.write_text(KUBECONFIG)
+    path.write_text(KUBECONFIG.replace("PORT", str(refusing_port)))
     use_own_cluster(project, path)
 
     result = everstep(project, command)
@@ -128,7 +115,7 @@ def test_a_cluster_that_does_not_respond_is_named(project: Path, command: str) -
     error = result.stderr[result.stderr.index("error:") :]  # without the lines of progress
     check_failure(
         subprocess.CompletedProcess(result.args, result.returncode, "", error),
-        "192.0.2.1:6443 does not respond",
+        f"127.0.0.1:{refusing_port} does not respond",
     )
 
 
@@ -153,26 +140,9 @@ def test_commands_that_need_a_local_cluster_suggest_up(project: Path, command: s
     check_failure(result, "there is no local cluster", "`everstep up` starts one")
 
 
-def test_a_report_before_any_worker_has_started_suggests_up(project: Path) -> None:
-    check_failure(everstep(project, "report"), "has not begun", "`everstep up` starts it")
-
-
 def test_a_concurrent_command_is_refused_with_the_process_that_runs(project: Path) -> None:
     lock = project.parent / "state" / "bad-input" / "up.lock"
     with exclusive_lock(lock, "`everstep up`", ""):
         result = everstep(project, "down")
 
     check_failure(result, "already running", f"process {os.getpid()}")
-
-
-def test_all_missing_prerequisites_are_reported_together() -> None:
-    checks = [
-        HostCheck("root", passed=False, observed="uid 1000", fix="Use sudo."),
-        HostCheck("cgroups", passed=False, observed="none", fix="Mount them."),
-        HostCheck("disk", passed=False, observed="1 GiB free", fix="Free some.", fatal=False),
-    ]
-
-    with pytest.raises(EverstepError, match=r"root \(uid 1000\); cgroups \(none\)") as error:
-        require_fit(checks)
-    assert error.value.fix == "Use sudo.\nMount them."
-    assert require_fit(checks[2:]) == checks[2:], "low disk space is a warning, not an error"

@@ -104,7 +104,6 @@ def test_validation_images_are_arranged_by_a_table_of_annotations(tmp_path: Path
 def test_a_bucket_of_another_server_is_staged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", servers.KEY_ID)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", servers.SECRET)
     with servers.moto() as address:

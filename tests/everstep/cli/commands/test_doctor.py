@@ -22,9 +22,13 @@ NO_RUNC = HostCheck("runc", passed=False, observed="missing", fix="apt-get insta
 LEFTOVER = Leftover("process", "123 kubelet", "kill -9 123")
 
 
-def render(checks: Mapping[str, list[HostCheck]], leftovers: Sequence[Leftover] = ()) -> str:
+def render(
+    checks: Mapping[str, list[HostCheck]],
+    leftovers: Sequence[Leftover] = (),
+    twins: Sequence[RunningTwin] = (),
+) -> str:
     output = io.StringIO()
-    Console(file=output, width=100, color_system=None).print(screen(checks, leftovers))
+    Console(file=output, width=100, color_system=None).print(screen(checks, leftovers, twins))
     return output.getvalue()
 
 
@@ -61,10 +65,7 @@ def test_leftovers_are_listed_with_the_command_that_removes_them() -> None:
 def test_running_twins_are_listed_with_their_age_and_the_command_that_takes_them_down() -> None:
     twin = RunningTwin("/tmp/test/default", 3725, ("gpu-0",), "everstep down")
 
-    output = io.StringIO()
-    Console(file=output, width=100, color_system=None).print(screen({}, [], [twin]))
-
-    row = next(line for line in output.getvalue().splitlines() if "/tmp/test/default" in line)
+    row = next(line for line in render({}, [], [twin]).splitlines() if twin.state in line)
     assert row.split() == ["/tmp/test/default", "1:02:05", "gpu-0", "everstep", "down"]
     assert as_value({}, [], [twin])["twins"][0]["age_seconds"] == 3725
 
@@ -103,9 +104,8 @@ def empty_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_on_a_new_host_all_programs_and_images_are_pending(
-    empty_machine: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("empty_machine")
+def test_on_a_new_host_all_programs_and_images_are_pending() -> None:
     checks = [*prerequisites.programs(), *prerequisites.images()]
 
     assert {check.name for check in checks if check.pending} == {*prerequisites.TOOLS, "images"}
@@ -123,9 +123,8 @@ def test_a_missing_go_stops_up_if_programs_are_pending(
 
 
 def test_a_built_program_is_found_by_the_key_of_its_sources(
-    empty_machine: Path, monkeypatch: pytest.MonkeyPatch
+    empty_machine: Path,
 ) -> None:
-
     module = PROGRAMS["pause"]
     key = tools.module_key(module, find_go().version)
     folder = empty_machine / "toolchain" / f"{module.name}-{key}"

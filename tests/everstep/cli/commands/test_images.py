@@ -1,9 +1,11 @@
 """`everstep images`: user errors end with a fix, before anything is built."""
 
+import os
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from cloudtwin.facade import RegistryError
+from cloudtwin.facade import Recipe, RegistryError
 from typer.testing import CliRunner
 
 from everstep.cli import image_push
@@ -12,6 +14,7 @@ from everstep.cli.commands import images
 from everstep.cli.engine.context import StackContext, open_stack
 from everstep.cli.image_push import PushedImage, fix_of, login_command
 from everstep.errors import EverstepError
+from tests.everstep.cli.projects import enter_project
 
 ECR = "111122223333.dkr.ecr.eu-west-1.amazonaws.com"
 
@@ -43,9 +46,17 @@ def test_bad_input_is_reported_with_its_fix(
     assert fix in error.fix
 
 
-@pytest.mark.parametrize("option", ["trainer", "trainer=", "trainer=A b", "=x:1"])
-def test_a_base_without_an_image_or_a_valid_reference_is_refused(option: str) -> None:
-    with pytest.raises(EverstepError):
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        ("trainer", "--base 'trainer' is not IMAGE=BASE"),
+        ("trainer=", "--base 'trainer=' is not IMAGE=BASE"),
+        ("trainer=A b", "--base 'trainer=A b' is not IMAGE=BASE"),
+        ("=x:1", "no image named ''"),
+    ],
+)
+def test_a_base_without_an_image_or_a_valid_reference_is_refused(option: str, problem: str) -> None:
+    with pytest.raises(EverstepError, match=problem):
         image_push.parse_bases([option])
 
 
@@ -97,12 +108,20 @@ def test_every_refusal_of_a_registry_has_a_fix(status: int, code: str, fix: str)
     assert fix in fix_of(RegistryError("refused", status, code), "x.azurecr.io")
 
 
-def test_a_tag_depends_on_the_sources_and_the_base_only() -> None:
-    spot = image_push.recipe_named("spot")
+def test_a_tag_depends_on_the_sources_and_the_base_only(tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").touch()
+    source = tmp_path / "program.py"
+    source.write_text("1")
+    recipe = Recipe("example", "Dockerfile", tmp_path, ("program.py",))
 
-    assert image_push.image_tag(spot) == image_push.image_tag(spot)
-    assert image_push.image_tag(spot) != image_push.image_tag(spot, "python:3.14")
-    assert image_push.image_tag(spot) != image_push.image_tag(image_push.recipe_named("trainer"))
+    tag = image_push.image_tag(recipe)
+    assert tag.startswith(f"{version('everstep')}-")
+
+    os.utime(source, (0, 0))
+    assert image_push.image_tag(recipe) == tag, "a clone has other times"
+    assert image_push.image_tag(recipe, "python:3.14") != tag
+    source.write_text("2")
+    assert image_push.image_tag(recipe) != tag
 
 
 @pytest.fixture
@@ -114,11 +133,7 @@ def job_on_a_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StackC
         "eks-dev": f"config:\n  everstep:tags: {tags}\n  everstep:cluster: {cluster}\n",
         "second": "config:\n  everstep:platformStack: {name: eks-dev}\n  everstep:job: {name: second}\n",
     }
-    (tmp_path / "stacks").mkdir()
-    (tmp_path / "Pulumi.yaml").write_text("name: everstep\n")
-    for name, text in texts.items():
-        (tmp_path / "stacks" / f"Pulumi.{name}.yaml").write_text(text)
-    monkeypatch.chdir(tmp_path)
+    enter_project(tmp_path, monkeypatch, texts)
     return open_stack("second")
 
 

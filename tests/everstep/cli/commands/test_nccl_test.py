@@ -1,12 +1,16 @@
-"""`everstep nccl-test`: options that are refused, and a test between processes of this machine."""
+"""`everstep nccl-test`: options that are refused, and results that are errors."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from everstep.cli.commands import nccl_test as command
 from everstep.cli.commands.nccl_test import nccl_test
 from everstep.errors import EverstepError
+from everstep.interconnect.collectives import ALL_REDUCE
+from tests.everstep.cli.interconnect.test_show import SETUP, measurement
 
 
 @pytest.mark.parametrize(
@@ -34,3 +38,28 @@ def test_an_impossible_test_is_refused_before_anything_starts(
 ) -> None:
     with pytest.raises(EverstepError, match=message):
         nccl_test(**{"local": 2, **options})
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ([measurement(ALL_REDUCE, 8, 1.0)], "the test ended before its last size"),
+        (
+            [measurement(ALL_REDUCE, 8, 1.0, wrong=3), {"kind": "end"}],
+            "3 results of collectives were wrong",
+        ),
+    ],
+)
+def test_an_incomplete_test_and_wrong_results_are_errors_after_the_table(
+    entries: list[dict[str, object]],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = "\n".join(json.dumps(entry) for entry in (SETUP, *entries))
+    monkeypatch.setattr(command, "run_locally", lambda *_: [log])
+
+    with pytest.raises(EverstepError, match=message):
+        nccl_test(local=2)
+
+    assert "all_reduce" in capsys.readouterr().out

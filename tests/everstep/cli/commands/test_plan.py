@@ -11,8 +11,7 @@ from everstep.cli.commands import plan as command
 from everstep.cli.commands.plan import plan
 from everstep.cli.live_prices import LivePrice, LivePrices
 from everstep.errors import EverstepError
-
-REPOSITORY = Path(__file__).parents[4]
+from tests.everstep.cli.projects import REPOSITORY, enter_project, shipped_stack
 
 
 @pytest.fixture(autouse=True)
@@ -36,22 +35,29 @@ def test_the_table_has_a_line_for_each_choice(capsys: pytest.CaptureFixture[str]
     assert "job.onDemand the purchases" in output, "a plan names the keys that make its choices"
 
 
+def pools_stack(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    base: str,
+    pools: list[dict[str, Any]],
+    **cluster: Any,
+) -> None:
+    """Enter a project with the stack `pools`: a stack of the repository with these pools."""
+    content = shipped_stack(base)
+    stack_cluster = content["config"]["everstep:cluster"]
+    del stack_cluster["gpuPool"]
+    stack_cluster |= {"gpuPools": pools, **cluster}
+    enter_project(folder, monkeypatch, {"pools": yaml.safe_dump(content)})
+
+
 def test_the_pools_of_a_stack_are_its_zones_prices_and_limits(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "stacks"
-    folder.mkdir()
-    (tmp_path / "Pulumi.yaml").write_text((REPOSITORY / "Pulumi.yaml").read_text())
-    content = yaml.safe_load((REPOSITORY / "stacks/Pulumi.aks-prod.yaml").read_text())
-    cluster = content["config"]["everstep:cluster"]
-    del cluster["gpuPool"]
-    cluster["gpuPools"] = [
+    pools = [
         {"name": "t4", "zone": "2", "vmSize": "Standard_NC4as_T4_v3", "maxNodes": 6},
         {"name": "a100", "zone": "3", "vmSize": "Standard_NC24ads_A100_v4", "maxNodes": 6},
     ]
-    cluster["minGpuMemoryGib"] = 15
-    (folder / "Pulumi.pools.yaml").write_text(yaml.safe_dump(content))
-    monkeypatch.chdir(tmp_path)
+    pools_stack(tmp_path, monkeypatch, "aks-prod", pools, minGpuMemoryGib=15)
 
     report = json.loads(plan_output(capsys, stack="pools", as_json=True))
 
@@ -63,24 +69,6 @@ def test_the_pools_of_a_stack_are_its_zones_prices_and_limits(
     assert t4 < a100 == report["prices"]["spot"], "without a zone, the highest price"
     output = plan_output(capsys, stack="pools")
     assert f"{t4:.3f} USD an hour on spot in 2, {a100:.3f} USD an hour on spot in 3" in output
-
-
-def pools_stack(
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    base: str,
-    pools: list[dict[str, Any]],
-    **cluster: Any,
-) -> None:
-    """Enter a project with the stack `pools`: a stack of the repository with these pools."""
-    (folder / "stacks").mkdir()
-    (folder / "Pulumi.yaml").write_text((REPOSITORY / "Pulumi.yaml").read_text())
-    content = yaml.safe_load((REPOSITORY / f"stacks/Pulumi.{base}.yaml").read_text())
-    stack_cluster = content["config"]["everstep:cluster"]
-    del stack_cluster["gpuPool"]
-    stack_cluster |= {"gpuPools": pools, **cluster}
-    (folder / "stacks/Pulumi.pools.yaml").write_text(yaml.safe_dump(content))
-    monkeypatch.chdir(folder)
 
 
 def test_reserved_machines_are_always_there_and_no_choice_calls_them_spot(
@@ -173,20 +161,18 @@ def test_the_work_is_named_as_an_assumption_unless_it_is_given(
     assert "epochs of 1,281,167 samples at 1000 a second" in plan_output(capsys, **options)
 
 
-def stack_with(folder: Path, job: dict[str, Any]) -> None:
-    """Write a project with the stack `limited`: eks-prod with some keys of the job."""
-    (folder / "stacks").mkdir()
-    (folder / "Pulumi.yaml").write_text((REPOSITORY / "Pulumi.yaml").read_text())
-    content = yaml.safe_load((REPOSITORY / "stacks/Pulumi.eks-prod.yaml").read_text())
+def limited_stack(folder: Path, monkeypatch: pytest.MonkeyPatch, job: dict[str, Any]) -> None:
+    """Enter a project with the stack `limited`: eks-prod with some keys of the job."""
+    content = shipped_stack("eks-prod")
     content["config"]["everstep:job"] |= job
-    (folder / "stacks/Pulumi.limited.yaml").write_text(yaml.safe_dump(content))
+    enter_project(folder, monkeypatch, {"limited": yaml.safe_dump(content)})
 
 
 def test_the_limits_of_a_stack_are_planned_unless_the_command_line_has_others(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stack_with(tmp_path, {"deadline": "24h", "budgetUsd": 500, "onDemand": "never"})
-    monkeypatch.chdir(tmp_path)
+    limits = {"deadline": "24h", "budgetUsd": 500, "onDemand": "never"}
+    limited_stack(tmp_path, monkeypatch, limits)
 
     from_stack = json.loads(plan_output(capsys, stack="limited", histories=1, as_json=True))
     from_options = json.loads(
@@ -213,8 +199,7 @@ def test_the_limits_of_a_stack_are_planned_unless_the_command_line_has_others(
 def test_a_limit_of_a_stack_that_cannot_be_kept_is_refused_by_its_name(
     job: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stack_with(tmp_path, {"onDemand": "never", **job})
-    monkeypatch.chdir(tmp_path)
+    limited_stack(tmp_path, monkeypatch, {"onDemand": "never", **job})
 
     with pytest.raises(EverstepError, match=message):
         plan(stack="limited", work=6.0, histories=1)

@@ -6,8 +6,7 @@ import pytest
 import yaml
 
 from everstep.cli.engine.context import open_stack_to_deploy
-
-REPOSITORY = Path(__file__).parents[4]
+from tests.everstep.cli.projects import enter_project, shipped_stack
 
 
 @pytest.mark.parametrize(("max_price", "warned"), [(0.01, True), (-1, False), (0.2, False)])
@@ -18,15 +17,12 @@ def test_a_pool_above_its_price_ceiling_is_reported_before_anything_is_bought(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (tmp_path / "stacks").mkdir()
-    (tmp_path / "Pulumi.yaml").write_text((REPOSITORY / "Pulumi.yaml").read_text())
-    content = yaml.safe_load((REPOSITORY / "stacks/Pulumi.aks-prod.yaml").read_text())
+    content = shipped_stack("aks-prod")
     content["config"]["everstep:cluster"]["gpuPool"] |= {
         "vmSizes": [{"name": "t4", "vmSize": "Standard_NC4as_T4_v3"}],
         "maxPrice": max_price,
     }
-    (tmp_path / "stacks/Pulumi.capped.yaml").write_text(yaml.safe_dump(content))
-    monkeypatch.chdir(tmp_path)
+    enter_project(tmp_path, monkeypatch, {"capped": yaml.safe_dump(content)})
 
     open_stack_to_deploy("capped", twin=True)
 

@@ -13,6 +13,16 @@ URN = "urn:pulumi:local::everstep::everstep:platform:Etcd$kubernetes:apps/v1:Sta
 COMPONENT_URN = "urn:pulumi:local::everstep::everstep:platform:Etcd::training-etcd"
 
 
+class Notes(Silent):
+    """A display that keeps the notes of its steps."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, detail: str) -> None:
+        self.notes.append(detail)
+
+
 def event(kind: str, urn: str = URN, op: str = "create") -> str:
     return json.dumps({kind: {"metadata": {"urn": urn, "op": op}}}) + "\n"
 
@@ -59,13 +69,11 @@ def test_a_replaced_resource_is_counted_once(tmp_path: Path, operations: tuple[s
 
 
 def test_an_incomplete_event_is_read_when_it_is_complete(tmp_path: Path) -> None:
-    path, events = tmp_path / "log", event("resourcePreEvent") + event("resOutputsEvent")
+    path, text = tmp_path / "log", event("resourcePreEvent") + event("resOutputsEvent")
     log = EventLog(path, Silent())
-    for end in range(0, len(events) + 1, 5):
-        path.write_text(events[:end])
+    for end in [*range(0, len(text), 5), len(text)]:
+        path.write_text(text[:end])
         log.advance()
-    path.write_text(events)
-    log.advance()
 
     assert log.counts().describe() == "1 created"
 
@@ -81,14 +89,29 @@ def test_engine_errors_are_kept_in_full_without_color_codes(tmp_path: Path) -> N
     assert log.errors == ["etcd: pod etcd-0 cannot be pulled\n  Back-off pulling image"]
 
 
-class Notes(Silent):
-    """A display that keeps the notes of its steps."""
+def test_a_failed_resource_is_shown_and_no_longer_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(events, "LONG_SECONDS", 0)
+    path, notes = tmp_path / "log", Notes()
+    path.write_text(event("resourcePreEvent") + event("resOpFailedEvent"))
+    log = EventLog(path, notes)
+    log.advance()
 
-    def __init__(self) -> None:
-        self.notes: list[str] = []
+    assert capfd.readouterr().err == "   ✗ failed StatefulSet etcd\n"
+    assert log.counts().changed == {}
+    assert notes.notes == []
 
-    def note(self, detail: str) -> None:
-        self.notes.append(detail)
+
+def test_a_warning_of_the_engine_is_shown(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "log"
+    diagnostic = {"urn": URN, "severity": "warning", "message": "<{%reset%}>a new version\n"}
+    path.write_text(json.dumps({"diagnosticEvent": diagnostic}) + "\n")
+    EventLog(path, Silent()).advance()
+
+    assert capfd.readouterr().err == "   warning: a new version\n"
 
 
 def test_a_message_of_several_lines_is_one_line_next_to_its_resource(

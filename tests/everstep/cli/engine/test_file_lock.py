@@ -12,10 +12,12 @@ from everstep.errors import EverstepError
 def test_a_held_lock_is_refused_with_the_command_that_holds_it(tmp_path: Path) -> None:
     path = tmp_path / "up.lock"
     message = f"`everstep down` is already running: process {os.getpid()} since"
-    second_lock = exclusive_lock(path, "`everstep up`", "Wait for it.")
-    with exclusive_lock(path, "`everstep down`", ""):
-        with pytest.raises(EverstepError, match=message) as error:
-            second_lock.__enter__()
-        assert error.value.fix == "Wait for it."
+    with (
+        exclusive_lock(path, "`everstep down`", ""),
+        pytest.raises(EverstepError, match=message) as error,
+        exclusive_lock(path, "`everstep up`", "Wait for it."),
+    ):
+        pass
+    assert error.value.fix == "Wait for it."
     with exclusive_lock(path, "`everstep up`", "Wait for it."):
         pass  # a released lock can be acquired again

@@ -16,6 +16,7 @@ from everstep.cli.engine.shared_platform import (
 from everstep.cli.engine.target import Target
 from everstep.errors import EverstepError
 from everstep.progress import Silent
+from tests.everstep.cli.projects import enter_project
 
 EKS = """config:
   everstep:tags: {owner: me, costCenter: "1", environment: dev}
@@ -36,11 +37,7 @@ THIRD = """config:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a project with a platform, a job on it, and a job that names the wrong stack."""
     folder = tmp_path / "project"
-    (folder / "stacks").mkdir(parents=True)
-    (folder / "Pulumi.yaml").write_text("name: everstep\n")
-    for name, text in (("eks-dev", EKS), ("second", SECOND), ("third", THIRD)):
-        (folder / "stacks" / f"Pulumi.{name}.yaml").write_text(text)
-    monkeypatch.chdir(folder)
+    enter_project(folder, monkeypatch, {"eks-dev": EKS, "second": SECOND, "third": THIRD})
     monkeypatch.setenv("CLOUDTWIN_STATE", str(tmp_path / "twins"))
     monkeypatch.delenv("EVERSTEP_TWIN", raising=False)
     return folder

@@ -18,11 +18,14 @@ def workspace(tmp_path: Path) -> Workspace:
 
 
 def write_lock(workspace: Workspace, pid: int, host: str = "") -> None:
+    write_file(workspace, {"pid": pid, "hostname": host or socket.gethostname()})
+
+
+def write_file(workspace: Workspace, content: object) -> None:
     folder = (
         workspace.engine / "state" / ".pulumi" / "locks" / "organization" / "everstep" / "local"
     )
     folder.mkdir(parents=True)
-    content = {"pid": pid, "hostname": host or socket.gethostname()}
     (folder / "a1b2.json").write_text(json.dumps(content))
 
 
@@ -46,3 +49,12 @@ def test_the_holder_of_a_lock_on_another_host_counts_as_alive(workspace: Workspa
     write_lock(workspace, 1, host="elsewhere")
 
     assert stack_locks(workspace)[0].holder_is_alive
+
+
+@pytest.mark.parametrize("content", [[], {}, "1", {"pid": None}, {"pid": "x"}])
+def test_a_file_that_is_not_a_lock_of_pulumi_is_ignored(
+    workspace: Workspace, content: object
+) -> None:
+    write_file(workspace, content)
+
+    assert stack_locks(workspace) == []

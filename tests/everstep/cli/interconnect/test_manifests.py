@@ -1,12 +1,21 @@
 """The objects of an interconnect test, derived from the ElasticJob of a stack."""
 
+import ast
 from typing import Any
 
 import pytest
 
 from everstep.catalog.names import EFA_RESOURCE, GPU_RESOURCE, JOB_NAME_LABEL
-from everstep.cli.interconnect.manifests import NAME, SOURCES, ClusterTest, objects, read_sources
+from everstep.cli.interconnect.manifests import (
+    NAME,
+    PROGRAM,
+    SOURCES,
+    ClusterTest,
+    objects,
+    read_sources,
+)
 from everstep.errors import EverstepError
+from everstep.interconnect.launch import PROGRAM as BENCHMARK
 from everstep.resources import PACKAGES
 
 SECURITY = {"runAsNonRoot": True}
@@ -73,6 +82,22 @@ def test_each_node_has_one_pod_with_a_process_for_each_gpu() -> None:
     assert "--processes=8" in pod["containers"][0]["command"]
 
 
+def test_pods_find_the_first_one_by_its_name_before_it_is_ready() -> None:
+    manifests = manifests_of(elastic_job())
+
+    service = manifests[1]
+    assert service["metadata"]["name"] == pod_of(manifests)["subdomain"]
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    assert service["spec"]["selector"] == {"job-name": NAME}, "the Job's controller sets this label"
+
+
+def test_kubernetes_ends_a_test_that_takes_too_long() -> None:
+    job = manifests_of(elastic_job())[-1]
+
+    assert job["spec"]["activeDeadlineSeconds"] == 60, "nothing else does if the command was killed"
+
+
 def test_a_lost_pod_ends_the_test() -> None:
     job = manifests_of(elastic_job())[-1]
 
@@ -107,18 +132,24 @@ def test_by_default_the_test_has_as_many_adapters_as_the_workers() -> None:
 
 
 def test_the_config_map_contains_the_complete_program() -> None:
-    config_map = manifests_of(elastic_job())[0]
-    sources = read_sources(PACKAGES / "everstep")
+    test = ClusterTest(nodes=3, efa=None, arguments=[], seconds=60)
+    manifests = objects(elastic_job(), test, read_sources(PACKAGES / "everstep"))
 
-    items = {item["key"]: item["path"] for item in _volume("program")["configMap"]["items"]}
-    assert set(items) == set(config_map["data"])
-    assert items["interconnect.benchmark.py"] == "everstep/interconnect/benchmark.py"
-    assert all(text for text in sources.values())
-
-
-def _volume(name: str) -> dict[str, Any]:
-    volumes: list[dict[str, Any]] = pod_of(manifests_of(elastic_job()))["volumes"]
-    return next(volume for volume in volumes if volume["name"] == name)
+    _, program = pod_of(manifests)["volumes"]
+    texts = {
+        item["path"]: manifests[0]["data"][item["key"]] for item in program["configMap"]["items"]
+    }
+    modules = {
+        path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in texts
+    }
+    imported_modules = {
+        node.module
+        for text in texts.values()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ImportFrom) and node.module
+    }
+    assert {PROGRAM, BENCHMARK} <= modules
+    assert {name for name in imported_modules if name.startswith("everstep")} <= modules
 
 
 def test_a_job_without_workers_is_refused() -> None:

@@ -131,6 +131,7 @@ def test_an_api_server_that_does_not_respond_for_a_while_does_not_end_the_study(
     cluster = FakeCluster(timeouts=3)
 
     assert study(cluster, journal(16)).measure(2, Silent()).replicas == 2
+    assert cluster.timeouts == 0
 
 
 def test_a_reading_that_times_out_does_not_end_the_study() -> None:
@@ -138,6 +139,7 @@ def test_a_reading_that_times_out_does_not_end_the_study() -> None:
     unsteady_study = replace(study(FakeCluster(), journal(16)), open_reader=lambda job: reader)
 
     assert unsteady_study.measure(2, Silent()).replicas == 2
+    assert reader.timeouts == 0
 
 
 def test_an_api_server_that_does_not_respond_for_a_minute_ends_the_study() -> None:
@@ -167,15 +169,6 @@ def test_ctrl_c_removes_the_job() -> None:
 
 def test_a_job_waits_for_the_pods_of_an_earlier_job_of_its_name() -> None:
     cluster = FakeCluster(leftover_pods=2)
-    base_study = study(cluster, journal(16))
+    waiting_study = replace(study(cluster, journal(16)), wait_seconds=60)
 
-    size = ClusterStudy(
-        base_study.client,
-        base_study.job,
-        base_study.settings,
-        base_study.open_reader,
-        60,
-        base_study.sleep,
-    ).measure(2, Silent())
-
-    assert size.replicas == 2
+    assert waiting_study.measure(2, Silent()).replicas == 2

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from components.platform.etcd_access import worker_argument
-from everstep.catalog.names import GPU_RESOURCE, JOB_NAME_LABEL
+from everstep.catalog.names import GPU_RESOURCE, JOB_NAME_LABEL, SCALING_ANNOTATION, SCALING_FIXED
 from everstep.cli.scaling.in_cluster import derived_job
 from everstep.cli.scaling.local import TrainerSettings
 from everstep.elastic.launch.launcher import Launcher
@@ -39,6 +39,7 @@ def test_the_job_has_exactly_the_replicas_of_the_size() -> None:
     size_job = derived_job(elastic_job(ARGUMENTS + OPTIONS), 2, SETTINGS, "word")
 
     assert size_job["metadata"]["name"] == "scale-efficientnet-b7-2"
+    assert size_job["metadata"]["annotations"] == {SCALING_ANNOTATION: SCALING_FIXED}
     assert size_job["spec"]["minReplicas"] == size_job["spec"]["maxReplicas"] == 2
     assert size_job["spec"]["replicaSpecs"]["Worker"]["replicas"] == 2
 

@@ -63,4 +63,6 @@ def test_a_complete_study_needs_no_machines(tmp_path: Path) -> None:
         def check(self) -> None:
             raise EverstepError("there is no cluster")
 
-    assert measure(UnavailableStudy(), [1], Store(tmp_path, SETTINGS), Silent(), remeasure=False)
+    sizes = measure(UnavailableStudy(), [1], Store(tmp_path, SETTINGS), Silent(), remeasure=False)
+
+    assert [size.replicas for size in sizes] == [1]

@@ -56,6 +56,9 @@ def test_a_part_of_an_epoch_is_extrapolated_without_its_first_steps() -> None:
     assert result.images == (STEPS - 2) * IMAGES
     assert result.epoch_seconds == pytest.approx(200)
     assert result.is_extrapolated
+    share = (STEPS - 2) / STEPS
+    assert result.compute == pytest.approx(share * 15), "journals have the sum of all steps"
+    assert result.processor == pytest.approx(share * 2 * 20)
 
 
 def test_time_before_the_first_step_does_not_count() -> None:

@@ -1,7 +1,5 @@
 """Checkpoints in a simulated bucket: leftovers of a dead writer, and requests that arrive late or twice."""
 
-import contextlib
-
 import pytest
 import torch
 
@@ -57,18 +55,22 @@ def test_a_written_checkpoint_is_restored(saves: Saves) -> None:
     assert tensors["none"].shape == (0, 3)
 
 
-@pytest.mark.parametrize("request_number", range(6))
+@pytest.mark.parametrize("request_number", range(12))  # all requests of one write
 def test_a_writer_that_dies_at_any_request_leaves_nothing_that_counts_as_complete(
     saves: Saves, request_number: int
 ) -> None:
     saves.save(8)
-    saves.bucket.actions_before[len(saves.bucket.requests) + request_number] = crash
+    first_request = len(saves.bucket.requests)
+    saves.bucket.actions_before[first_request + request_number] = crash
 
     with pytest.raises(CrashError):
         saves.save(16)
 
-    committed = any(name.startswith("step-00000016") for name in saves.store.names())
-    assert saves.newest() == (16 if committed else 8)
+    *executed_requests, _ = saves.bucket.requests[first_request:]
+    is_complete = any(
+        kind == "put" and key.startswith(COMMITTED) for kind, key in executed_requests
+    )
+    assert saves.newest() == (16 if is_complete else 8)
 
 
 def test_a_checkpoint_that_was_not_committed_is_never_read(saves: Saves) -> None:
@@ -145,9 +147,9 @@ def test_an_accepted_loss_stays_lost_when_its_request_arrives_once_more(saves: S
 def test_old_checkpoints_and_leftovers_of_dead_writers_are_deleted(saves: Saves) -> None:
     with pytest.raises(FencedError):
         saves.save(4, committed=False)
-    upload_request = len(saves.bucket.requests) + 2
-    saves.bucket.actions_before[upload_request] = crash
-    with contextlib.suppress(CrashError):
+    second_piece = len(saves.bucket.requests) + 2
+    saves.bucket.actions_before[second_piece] = crash
+    with pytest.raises(CrashError):
         saves.save(6)
     assert saves.bucket.uploads(DATA)
 
@@ -160,8 +162,46 @@ def test_old_checkpoints_and_leftovers_of_dead_writers_are_deleted(saves: Saves)
     )
 
 
-def test_a_failed_upload_is_an_error_and_leaves_nothing(saves: Saves) -> None:
-    saves.bucket.broken_requests.add(len(saves.bucket.requests) + 2)
+def test_a_late_writer_of_an_older_step_deletes_nothing_of_newer_steps(saves: Saves) -> None:
+    saves.save(24, generation=2)
+    with pytest.raises(FencedError):
+        saves.save(32, generation=2, committed=False)  # etcd has it; its response was lost
+    second_piece = len(saves.bucket.requests) + 2
+    saves.bucket.actions_before[second_piece] = crash
+    with pytest.raises(CrashError):
+        saves.save(40, generation=2)
+
+    saves.save(16, keep=1)
+
+    assert [name[:13] for name in saves.store.names()] == ["step-00000024", "step-00000016"]
+    assert saves.bucket.uploads(DATA), "its writer may still be at work"
+    assert saves.newest(CommitRecord(2, 32)) == 32
+
+
+def test_objects_of_another_writer_of_the_same_step_are_kept(saves: Saves) -> None:
+    with pytest.raises(FencedError):
+        saves.save(16, generation=2, committed=False)  # etcd has it; its response was lost
+    saves.save(16, generation=1)
+
+    assert saves.newest(CommitRecord(2, 16)) == 16
+
+
+def test_a_checkpoint_is_deleted_in_the_reverse_order_of_its_parts(saves: Saves) -> None:
+    saves.save(8)
+    (name,) = saves.store.names()
+    saves.save(16, keep=1)
+
+    deleted_keys = [key for kind, key in saves.bucket.requests if kind == "delete"]
+    assert deleted_keys == [
+        f"{COMMITTED}{name}.json",
+        f"{DATA}{name}/manifest.json",
+        f"{DATA}{name}/state.safetensors",
+    ], "a manifest without its state would look complete"
+
+
+def test_a_failed_upload_is_an_error_and_leaves_no_object(saves: Saves) -> None:
+    second_piece = len(saves.bucket.requests) + 2
+    saves.bucket.broken_requests.add(second_piece)
 
     with pytest.raises(BucketError, match="the connection is broken"):
         saves.save(8)

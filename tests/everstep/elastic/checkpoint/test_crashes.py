@@ -18,7 +18,12 @@ from everstep.elastic.checkpoint.folder_store import FolderStore
 from everstep.elastic.checkpoint.restore import CommitRecord
 from everstep.elastic.checkpoint.store import StoredCheckpoint
 from tests.everstep.elastic.checkpoint.media import FOLDER, MEDIA, Medium, crash
-from tests.everstep.elastic.checkpoint.simulated_disk import CrashError, SimulatedDisk, StaleView
+from tests.everstep.elastic.checkpoint.simulated_disk import (
+    CrashError,
+    File,
+    SimulatedDisk,
+    StaleView,
+)
 
 RUN = {"model": "tiny"}
 SCHEDULES = int(os.environ.get("EVERSTEP_SCHEDULES", "400"))
@@ -146,20 +151,12 @@ def test_the_new_name_is_durable_before_older_checkpoints_are_removed() -> None:
     assert ("sync folder", "checkpoints") in operations[rename_index:removal_index]
 
 
-def test_nothing_is_committed_before_it_is_written() -> None:
-    disk, operations_at_commit = SimulatedDisk(), list[tuple[str, str]]()
+def test_the_state_is_durable_before_its_manifest_is_created() -> None:
+    disk = SimulatedDisk()
+    write(disk, 8)
 
-    def commit(_: Manifest) -> bool:
-        operations_at_commit.extend(disk.operations)
-        return True
-
-    files.write(FOLDER, {"weight": torch.zeros(40)}, Manifest(8, 1, RUN), commit=commit, disk=disk)
-
-    assert ("sync", files.STATE_FILE) in operations_at_commit
-    assert ("sync", files.MANIFEST_FILE) in operations_at_commit
-    assert operations_at_commit.index(("sync", files.STATE_FILE)) < operations_at_commit.index(
-        ("create", files.MANIFEST_FILE)
-    )
+    sync_index = disk.operations.index(("sync", files.STATE_FILE))
+    assert sync_index < disk.operations.index(("create", files.MANIFEST_FILE))
 
 
 @pytest.mark.parametrize(
@@ -281,5 +278,5 @@ def test_a_committed_checkpoint_that_another_machine_does_not_list_yet_is_waited
 def _damage(disk: SimulatedDisk, step: int) -> None:
     folder = disk._folder(FOLDER / files.folder_name(step))
     file = folder.entries[files.STATE_FILE]
-    assert not hasattr(file, "entries")
+    assert isinstance(file, File)
     file.data = file.data[:-1] + b"\xff"

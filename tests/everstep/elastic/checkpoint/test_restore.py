@@ -1,5 +1,6 @@
 """A committed checkpoint that is damaged or missing stops the run unless a user accepts the loss."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -38,13 +39,35 @@ def test_a_missing_committed_checkpoint_stops_the_run_and_names_step_and_option(
 
 
 def test_a_damaged_committed_checkpoint_stops_the_run_and_the_error_describes_the_damage(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(tmp_path, 40)
     (save(tmp_path, 48) / files.STATE_FILE).write_bytes(b"torn")
+    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("waiting does not repair it"))
 
     with pytest.raises(LostCheckpointError, match=r"damaged \(its state has 4 bytes instead of"):
         restore_point(FolderStore(tmp_path), RUN, CommitRecord(8, 48))
+
+
+def test_the_damage_of_another_checkpoint_is_not_the_reason_for_a_missing_one(
+    tmp_path: Path,
+) -> None:
+    (save(tmp_path, 40) / files.STATE_FILE).write_bytes(b"torn")
+
+    with pytest.raises(LostCheckpointError, match="is missing; there is no other valid one"):
+        restore_point(FolderStore(tmp_path), RUN, CommitRecord(8, 48), wait_seconds=0)
+
+
+def test_a_checkpoint_of_another_run_does_not_hide_that_the_committed_one_is_missing(
+    tmp_path: Path,
+) -> None:
+    save(tmp_path, 40)
+    files.write(
+        tmp_path, {"w": torch.zeros(4)}, Manifest(48, 8, {"model": "other"}), commit=lambda _: True
+    )
+
+    with pytest.raises(LostCheckpointError, match="is missing; the newest valid one is of step 40"):
+        restore_point(FolderStore(tmp_path), RUN, CommitRecord(8, 56), wait_seconds=0)
 
 
 def test_a_run_with_a_commit_does_not_start_again_in_an_empty_folder(tmp_path: Path) -> None:
@@ -104,7 +127,9 @@ def test_a_checkpoint_newer_than_the_record_of_a_restored_etcd_is_used(tmp_path:
 
 
 def test_without_a_record_the_newest_valid_checkpoint_is_used(tmp_path: Path) -> None:
+    save(tmp_path, 40)
     save(tmp_path, 48)
+    (save(tmp_path, 56) / files.STATE_FILE).write_bytes(b"torn")
 
     checkpoint = restore_point(FolderStore(tmp_path), RUN, CommitRecord())
 

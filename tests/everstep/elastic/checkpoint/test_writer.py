@@ -4,8 +4,9 @@ import contextlib
 import os
 import resource
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +14,9 @@ import torch
 from everstep.elastic.checkpoint import restore
 from everstep.elastic.checkpoint.files import Manifest
 from everstep.elastic.checkpoint.folder_store import FolderStore
-from everstep.elastic.checkpoint.writer import HostSnapshot, Writer
+from everstep.elastic.checkpoint.state_format import Tensors
+from everstep.elastic.checkpoint.writer import STUCK_SECONDS, HostSnapshot, Writer
+from tests.waiting import wait_until
 
 RUN = {"model": "tiny"}
 UNPRIVILEGED_USER = 65534
@@ -88,6 +91,27 @@ def test_training_never_waits_for_a_slow_disk_and_only_the_newest_pending_snapsh
 
     assert saves.written_steps == [1, 4]
     assert not saves.writer.busy
+
+
+def test_a_pending_snapshot_is_not_written_while_a_newer_one_replaces_it(
+    saves: Saves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saves.may_commit.clear()
+    saves.start(1)
+    assert saves.at_commit.wait(100)
+    saves.start(2)
+    saves.writer.wait_snapshot()
+    fits = HostSnapshot.fits
+
+    def let_the_disk_continue(snapshot: HostSnapshot, state: Mapping[str, torch.Tensor]) -> bool:
+        saves.may_commit.set()
+        wait_until(lambda: not saves.writer.busy, "the first checkpoint is written", 100)
+        return fits(snapshot, state)
+
+    monkeypatch.setattr(HostSnapshot, "fits", let_the_disk_continue)
+    saves.save(3)  # into the memory of the second snapshot
+
+    assert saves.written_steps == [1, 3], "the second one would be a mixture"
 
 
 def test_snapshots_use_their_preallocated_memory(saves: Saves) -> None:
@@ -294,4 +318,84 @@ def test_the_wait_for_a_commit_is_not_mistaken_for_a_hung_disk(tmp_path: Path) -
 
     assert not writer.is_hung()
     etcd_responds.set()
+    writer.wait()
+
+
+class HangingStore(FolderStore):
+    """A store that hangs after the commit, at a time of a fake clock."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.now = 1000.0
+        self.hangs, self.release = threading.Event(), threading.Event()
+
+    @property
+    def responded_at(self) -> float:
+        return 0.0
+
+    def write(
+        self, state: Tensors, manifest: Manifest, *, commit: Callable[[Manifest], bool], keep: int
+    ) -> int:
+        del state, keep
+        commit(manifest)
+        self.hangs.set()
+        self.release.wait(100)
+        return 0
+
+
+@pytest.fixture
+def hanging_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingStore]:
+    store = HangingStore(tmp_path)
+    clock = SimpleNamespace(monotonic=lambda: store.now)
+    monkeypatch.setattr("everstep.elastic.checkpoint.writer.time", clock)
+    yield store
+    store.release.set()
+
+
+def test_a_store_counts_as_hung_when_it_does_not_respond_after_a_slow_commit(
+    hanging_store: HangingStore,
+) -> None:
+    def commit(_: Manifest) -> bool:
+        hanging_store.now += 500  # etcd restarts
+        return True
+
+    writer = Writer(
+        hanging_store,
+        commit=commit,
+        on_written=lambda *_: None,
+        on_failed=lambda *_: None,
+        timeout_seconds=300.0,
+    )
+    writer.start({"w": torch.zeros(4)}, Manifest(8, 1, {}))
+    assert hanging_store.hangs.wait(100)
+
+    assert not writer.is_hung(), "the wait for the commit does not count"
+    hanging_store.now += 300
+    assert writer.is_hung()
+    assert not writer.is_hung(earliest=hanging_store.now - 1), "the time before does not count"
+    hanging_store.release.set()
+    writer.wait()
+
+
+def test_a_stuck_checkpoint_is_reported_again_when_its_age_has_doubled(
+    hanging_store: HangingStore,
+) -> None:
+    failed_steps = list[int]()
+    writer = Writer(
+        hanging_store,
+        commit=lambda _: True,
+        on_written=lambda *_: None,
+        on_failed=lambda step, _: failed_steps.append(step),
+    )
+    writer.start({"w": torch.zeros(4)}, Manifest(8, 1, {}))
+    assert hanging_store.hangs.wait(100)
+
+    counts = list[int]()
+    for seconds in (STUCK_SECONDS - 1, 1, STUCK_SECONDS - 1, 1, 2 * STUCK_SECONDS):
+        hanging_store.now += seconds
+        writer.report_if_stuck()
+        counts.append(len(failed_steps))
+
+    assert counts == [0, 1, 1, 2, 3]
+    hanging_store.release.set()
     writer.wait()

@@ -1,11 +1,9 @@
 """The options that torchrun's agent gets from the launcher's command line, and launchers as processes."""
 
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
-from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,7 @@ from everstep.elastic.launch.launcher import (
     RETRY,
     USAGE,
     Launcher,
-    warm_up,
+    set_variables,
 )
 from everstep.elastic.launch.options import parse
 from everstep.elastic.launch.programs import run_program, run_supervised
@@ -63,12 +61,9 @@ def test_with_a_backend_of_torch_the_program_starts_unsupervised() -> None:
 def test_torchs_watchdog_does_not_end_the_survivors_of_a_lost_peer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(forkserver, "ensure_running", lambda: None)
-    monkeypatch.setattr(multiprocessing, "set_forkserver_preload", lambda _: None)
-    monkeypatch.setattr(sys, "warnoptions", [])
     monkeypatch.setattr(os, "environ", {"PATH": os.environ["PATH"]})
 
-    warm_up("", [])
+    set_variables("")
 
     assert os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "0"
 
@@ -83,6 +78,8 @@ import os, sys
 rank, workers = os.environ["LOCAL_RANK"], os.environ["LOCAL_WORLD_SIZE"]
 # In one write: workers share an unbuffered output.
 print(f"worker {rank} of {workers} {__name__} {sys.argv[1:]}\\n", end="")
+initial_environment = open("/proc/self/environ", "rb").read()
+print(f"huge pages: {b'glibc.malloc.hugetlb=1' in initial_environment}\\n", end="")
 """
 WAIT_PROGRAM = "import time; print('started', flush=True); time.sleep(600)"
 
@@ -96,6 +93,7 @@ def test_two_workers_of_one_machine_run_a_script_and_leave_no_etcd(tmp_path: Pat
 
         assert "worker 0 of 2 __main__ ['--lr', '1']" in launcher.log
         assert "worker 1 of 2 __main__ ['--lr', '1']" in launcher.log
+        assert launcher.log.count("huge pages: True") == 2, "malloc reads it when a process begins"
         assert "each worker ran on its own" in launcher.log, "it does not use the library"
         launcher.wait_until_etcd_is_removed()
 

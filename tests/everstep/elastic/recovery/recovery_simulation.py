@@ -74,7 +74,6 @@ class Worker:
     inbox: deque[Event] = field(default_factory=deque)
     operation: Operation | None = None
     count: int = 0  # collectives begun in this generation
-    in_flight: bool = False
     computed_units: tuple[Span, ...] = ()  # spans of the step in flight that it has computed
     group: tuple[Span, ...] = ()  # spans that the group had computed when the generation began
     regroup_in: int = 0  # the generation that a member votes to end
@@ -169,7 +168,6 @@ class LiveWorld(World):
                     "sum",
                     (worker.regroup_in == worker.core.generation, worker.computed_units),
                 )
-                worker.in_flight = True
 
     def report(self, worker: Worker, report: StateReport) -> StateReport:
         if worker.state is None and report.progress.agreed_generation:
@@ -190,7 +188,6 @@ class LiveWorld(World):
 
     def roll_back(self, worker: Worker) -> None:
         """Roll the step in flight back; its results are kept, kept partially, or discarded."""
-        worker.in_flight = False
         draw = self.random.random()
         if draw < 0.2:
             worker.computed_units = ()
@@ -206,7 +203,7 @@ class LiveWorld(World):
 
     def apply(self, worker: Worker) -> None:
         assert worker.state is not None, "a step was applied to a torn state"
-        worker.in_flight, worker.computed_units, worker.group = False, (), ()
+        worker.computed_units, worker.group = (), ()
         worker.state = (*worker.state, (len(worker.state) + 1, worker.core.generation))
         worker.agent.handle(Progressed(worker.core.generation), self.now)
 

@@ -1,7 +1,5 @@
 """The comparison of a group's workers, with real links."""
 
-from collections.abc import Iterator
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,16 +12,9 @@ from everstep.elastic.recovery.compatibility import (
     describe_differences,
 )
 from everstep.elastic.transport.link import Link
-from tests.everstep.elastic.transport.links import group_store, run
+from tests.everstep.elastic.transport.links import run
 
 IDENTITY = {"program": "a1", "setting model": "resnet18", "data": "x" * 200}
-
-
-@pytest.fixture
-def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    with group_store() as port:
-        yield port
 
 
 def results_with_joiner(port: int, joiner_identity: dict[str, str]) -> list[object]:
@@ -59,7 +50,7 @@ def test_a_setting_that_one_side_lacks_differs(port: int) -> None:
     assert "setting seed is 1 here and absent on rank 0" in str(problem)
 
 
-def test_a_joiner_fails_without_the_values_if_rank_0_does_not_publish_them(
+def test_the_error_names_no_values_if_rank_0_publishes_none(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compatibility, "_publish", lambda *_: None)

@@ -18,13 +18,16 @@ from everstep.catalog.names import AGENT_VARIABLE
 from everstep.elastic.checkpoint.files import MANIFEST_FILE
 from everstep.elastic.checkpoint.folder_store import FolderStore
 from everstep.elastic.data_order.leftover import Span
+from everstep.elastic.recovery import copying
 from everstep.elastic.recovery.live_worker import LiveGroup, attach_live
 from everstep.elastic.recovery.restore_watch import watch_reading
-from everstep.elastic.recovery.state_machine import StepProgress
+from everstep.elastic.recovery.state_machine import StateReport, StepProgress
 from everstep.elastic.training.interrupt import make_interruptible
 from everstep.elastic.transport import channel
-from everstep.elastic.transport.group import PeerLostError
+from everstep.elastic.transport.group import PeerLostError, RankAssignment
+from everstep.elastic.transport.link import Link
 from everstep.elastic.transport.stalls import Stall
+from tests.waiting import wait_until
 
 CPU = torch.device("cpu")
 WAIT_SECONDS = 100.0  # limit on a busy machine; all waits end much earlier
@@ -146,7 +149,7 @@ def group(agent: AgentStub) -> LiveGroup:
 
 def join_generation(
     agent: AgentStub, group: LiveGroup, state: TrainingState, number: int = 5
-) -> Any:
+) -> RankAssignment:
     agent.form(number)
     return group.join(state)
 
@@ -164,7 +167,9 @@ def test_a_single_worker_joins_and_restores_the_checkpoint(
     assert state.calls == [("restore", StepProgress(1, 30)), ("adopt", 40, (), True)]
 
 
-def test_a_step_is_applied_and_reported_once(agent: AgentStub, group: LiveGroup) -> None:
+def test_each_step_is_applied_and_the_first_of_a_generation_is_reported(
+    agent: AgentStub, group: LiveGroup
+) -> None:
     join_generation(agent, group, TrainingState())
     applied_values: list[int] = []
 
@@ -172,7 +177,7 @@ def test_a_step_is_applied_and_reported_once(agent: AgentStub, group: LiveGroup)
     assert not group.after_all_reduce(0, lambda: applied_values.append(2))
 
     assert applied_values == [1, 2]
-    agent.wait_for({"progressed": 5})
+    assert group.commit(5, 1)  # its request follows all reports, since the connection is ordered
     assert agent.messages.count({"progressed": 5}) == 1
 
 
@@ -219,13 +224,12 @@ def test_a_disk_that_hangs_while_a_checkpoint_is_read_is_reported(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    monkeypatch.setattr("everstep.elastic.recovery.restore_watch.POLL_SECONDS", 0.01)
     monkeypatch.setattr("everstep.elastic.recovery.restore_watch.REPORT_SECONDS", 0.05)
     state = TrainingState()
 
     def hang(committed: StepProgress) -> int:
-        deadline = time.monotonic() + WAIT_SECONDS
-        while "all workers wait" not in caplog.text and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until(lambda: "all workers wait" in caplog.text, "a report", WAIT_SECONDS)
         return committed.step
 
     monkeypatch.setattr(state, "restore", hang)
@@ -235,15 +239,16 @@ def test_a_disk_that_hangs_while_a_checkpoint_is_read_is_reported(
     assert "the checkpoint has been read for" in caplog.text
 
 
-def keep_checking(group: LiveGroup, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
+def keep_checking(group: LiveGroup) -> None:
+    """Check a group as a training loop does at each layer, until it ends."""
+    deadline = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline:
         group.check()
         time.sleep(0.01)
 
 
 def test_a_worker_whose_checkpoint_cannot_be_read_gives_up_so_that_another_node_reads(
-    agent: AgentStub, group: LiveGroup, tmp_path: Path
+    agent: AgentStub, group: LiveGroup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first byte of a pipe without a writer never comes, as from a hung mount."""
     pipe = tmp_path / "step-00000008" / MANIFEST_FILE
@@ -257,7 +262,7 @@ def test_a_worker_whose_checkpoint_cannot_be_read_gives_up_so_that_another_node_
             store.check("step-00000008")
         return committed.step
 
-    state.restore = read  # type: ignore[method-assign]
+    monkeypatch.setattr(state, "restore", read)
     join_thread = threading.Thread(target=join_generation, args=(agent, group, state), daemon=True)
     join_thread.start()
 
@@ -269,9 +274,13 @@ def test_a_worker_whose_checkpoint_cannot_be_read_gives_up_so_that_another_node_
     assert "has not responded for" in message["hung"]
     assert join_thread.is_alive(), "the worker itself waits in the kernel"
     with pytest.raises(PeerLostError):  # its peers must not wait: the connections are shut down
-        keep_checking(group, WAIT_SECONDS)
+        keep_checking(group)
     pipe.open("wb").close()
     agent.wait_for({"ready": 5})  # where the process would have ended, it waits for the next group
+    pipe.unlink()
+    agent.form(6)
+    join_thread.join(WAIT_SECONDS)
+    assert not join_thread.is_alive()
 
 
 def test_a_slow_disk_that_responds_is_not_given_up(
@@ -279,12 +288,16 @@ def test_a_slow_disk_that_responds_is_not_given_up(
 ) -> None:
     monkeypatch.setattr("everstep.elastic.recovery.restore_watch.POLL_SECONDS", 0.01)
     state = TrainingState()
-    state.responded_at, state.timeout_seconds = time.monotonic, 0.3
+    polls = list[float]()
+
+    def responded_at() -> float:
+        polls.append(time.monotonic())
+        return polls[-1]
+
+    state.responded_at, state.timeout_seconds = responded_at, 0.05
 
     def read(committed: StepProgress) -> int:
-        deadline = time.monotonic() + 1
-        while time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: len(polls) > 10, "more polls than the timeout has", WAIT_SECONDS)
         return committed.step
 
     monkeypatch.setattr(state, "restore", read)
@@ -304,7 +317,10 @@ def test_a_leaving_worker_whose_state_no_group_receives_saves_it(
     group.handle_loss("peer")  # with one node left there are fewer than the minimum
     join_thread = threading.Thread(target=group.join, args=(state,), daemon=True)
     join_thread.start()
-    assert "save" not in state.calls, "a node that stays keeps the state in memory"
+    with state.changed:
+        assert not state.changed.wait_for(lambda: "save" in state.calls, 0.2), (
+            "a node that stays keeps the state in memory"
+        )
 
     agent.exchange.broadcast({"node_leaves": True})
 
@@ -312,9 +328,11 @@ def test_a_leaving_worker_whose_state_no_group_receives_saves_it(
         assert state.changed.wait_for(lambda: "save" in state.calls, WAIT_SECONDS), (
             "the only state would be lost"
         )
+        assert not state.changed.wait_for(lambda: state.calls.count("save") > 1, 0.2), (
+            "it is saved already"
+        )
     agent.form(6)
     join_thread.join(WAIT_SECONDS)
-    assert state.calls.count("save") == 1
     assert group.generation == 6, "a group that forms regardless has the state"
 
 
@@ -324,13 +342,8 @@ def test_a_group_that_has_ended_is_reported_after_its_minimum_age(
     join_generation(agent, group, TrainingState())
     agent.exchange.broadcast({"stop": "lost b", "generation": 5})
 
-    def check_until_reported() -> None:
-        deadline = time.monotonic() + WAIT_SECONDS
-        while time.monotonic() < deadline:
-            group.check()
-
     with pytest.raises(PeerLostError, match="lost b"):
-        check_until_reported()
+        keep_checking(group)
     group.check(min_age_seconds=60)
 
 
@@ -353,16 +366,55 @@ def test_a_stop_interrupts_the_forward_pass_between_layers(
 
 
 def test_a_generation_that_was_cancelled_before_it_formed_is_skipped(
-    agent: AgentStub, group: LiveGroup
+    agent: AgentStub, group: LiveGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    build, built_generations = Link._build, list[int]()
+
+    def build_and_record(link: Link) -> None:
+        built_generations.append(link._address.generation)
+        build(link)
+
+    monkeypatch.setattr(Link, "_build", build_and_record)
     agent.form(7, nodes=2)
     agent.exchange.broadcast({"stop": "lost b", "generation": 7})
     agent.form(8)
+    agent.exchange.broadcast({"ping": 1})
+    agent.wait_for({"pong": 1})  # the worker has received the messages before it
 
     group.join(TrainingState())
 
+    assert built_generations == [8]
     assert group.generation == 8
     agent.wait_for({"ready": 7})
+
+
+def test_a_late_stop_of_an_earlier_generation_does_not_end_the_current_one(
+    agent: AgentStub, group: LiveGroup
+) -> None:
+    join_generation(agent, group, TrainingState())
+
+    agent.exchange.broadcast({"stop": "lost b", "generation": 4})
+    agent.exchange.broadcast({"ping": 1})
+    agent.wait_for({"pong": 1})  # the worker has received the stop before it
+
+    group.check()
+
+
+def test_a_worker_that_receives_the_state_of_another_one_discards_its_own_gradients(
+    agent: AgentStub, group: LiveGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = TrainingState()
+    join_generation(agent, group, state)
+    state.spans = ((0, 4),)
+    group.handle_loss("peer")
+    ahead = StateReport(StepProgress(5, 41), sums=(1,), computed_units=((6, 8),))
+    monkeypatch.setattr(copying, "compare", lambda _, report, __: (report, ahead))
+    monkeypatch.setattr(copying, "copy", lambda *_: None)
+
+    assignment = join_generation(agent, group, state, 6)
+
+    assert assignment.sources == (1,)
+    assert state.calls[-1] == ("adopt", 41, ((6, 8),), False)
 
 
 def test_a_regroup_request_applies_to_one_generation(agent: AgentStub, group: LiveGroup) -> None:

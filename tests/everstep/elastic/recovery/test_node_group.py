@@ -1,7 +1,7 @@
 """torch's process group of a node, over real links in one process, one thread per worker."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,16 +10,9 @@ import torch
 from everstep.elastic.recovery.node_group import NodeProcessGroup
 from everstep.elastic.transport.group import PeerLostError
 from everstep.elastic.transport.link import Link
-from tests.everstep.elastic.transport.links import WAIT_SECONDS, group_store, run
+from tests.everstep.elastic.transport.links import WAIT_SECONDS, run
 
 WORKERS = 2
-
-
-@pytest.fixture
-def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    with group_store() as port:
-        yield port
 
 
 def on_all(port: int, work: Callable[[NodeProcessGroup, Link], Any]) -> list[Any]:

@@ -10,6 +10,7 @@ from everstep.catalog.names import AGENT_VARIABLE
 from everstep.elastic.recovery.worker import SingleProcessGroup
 from everstep.elastic.recovery.worker_process import RESTART, connect_to_agent
 
+ROOT = Path(__file__).parents[4]
 PROGRAM = """
 from everstep.elastic.recovery.worker_process import connect_to_agent
 connect_to_agent()
@@ -26,12 +27,8 @@ def test_a_process_that_no_agent_started_trains_alone(monkeypatch: pytest.Monkey
 
 def test_a_worker_ends_if_its_agent_has_ended(tmp_path: Path) -> None:
     result = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            PROGRAM,
-        ],
-        env={AGENT_VARIABLE: str(tmp_path / "gone"), "PYTHONPATH": str(Path.cwd())},
+        [sys.executable, "-c", PROGRAM],
+        env={AGENT_VARIABLE: str(tmp_path / "gone"), "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,

@@ -43,11 +43,24 @@ def test_the_reference_names_every_option() -> None:
     assert not missing_names
 
 
-def test_the_reference_names_every_public_member_of_a_run_and_a_batch() -> None:
+@pytest.mark.parametrize(
+    ("public_class", "prefix"), [(elastic.Run, r"run\."), (elastic.Batch, r"(batch\.)?")]
+)
+def test_the_reference_names_every_public_member(
+    public_class: type[elastic.Run | elastic.Batch], prefix: str
+) -> None:
     text = REFERENCE.read_text()
 
-    for public_class in (elastic.Run, elastic.Batch):
-        missing_names = [
-            name for name in vars(public_class) if not name.startswith("_") and name not in text
-        ]
-        assert not missing_names, f"members of {public_class.__name__}"
+    missing_names = [
+        name
+        for name in vars(public_class)
+        if not name.startswith("_") and not re.search(rf"`{prefix}{name}\b", text)
+    ]
+
+    assert not missing_names
+
+
+def test_the_reference_names_the_attributes_of_an_error() -> None:
+    text = REFERENCE.read_text()
+
+    assert all(f"`{name}`" in text for name in vars(elastic.EverstepError("")))

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ from hypothesis.strategies import (
 from everstep.elastic.training.encoding import Tensors, decode, encode
 from everstep.errors import EverstepError
 
-LEAVES = none() | booleans() | integers() | floats(allow_nan=False) | text(max_size=5)
+LEAVES = none() | booleans() | integers() | floats() | text(max_size=5)
 VALUES = recursive(
     LEAVES,
     lambda inner: (
@@ -35,12 +34,12 @@ VALUES = recursive(
 
 
 @given(VALUES)
-def test_a_state_of_numbers_and_containers_is_decoded_as_it_was(value: Any) -> None:
-
+def test_a_state_of_numbers_and_containers_is_decoded_as_it_was(value: object) -> None:
     tensors: Tensors = {}
     encoded_state = json.loads(json.dumps(encode(value, "state", tensors)))
 
-    assert decode(encoded_state, tensors) == value
+    # The texts, because 1 == True == 1.0 and nan != nan.
+    assert repr(decode(encoded_state, tensors)) == repr(value)
     assert not tensors
 
 
@@ -49,7 +48,7 @@ def test_tensors_are_separated_by_their_path() -> None:
     tensors: Tensors = {}
 
     encoded_state = encode(
-        {"a": [weight], "n": np.float64(2.5), 3: Counter({30: 1})}, "state", tensors
+        {"a": [weight], "n": np.float32(2.5), 3: Counter({30: 1})}, "state", tensors
     )
 
     assert list(tensors) == ["state.a.0"]
@@ -57,8 +56,9 @@ def test_tensors_are_separated_by_their_path() -> None:
     assert decoded_state["a"][0].data_ptr() == weight.data_ptr(), (
         "a copied tensor would not be received"
     )
+    assert type(decoded_state["n"]) is float
     assert decoded_state["n"] == 2.5
-    assert decoded_state[3] == Counter({30: 1})
+    assert repr(decoded_state[3]) == "Counter({30: 1})", "a scheduler continues with its class"
 
 
 @pytest.mark.parametrize(
@@ -68,12 +68,22 @@ def test_tensors_are_separated_by_their_path() -> None:
         {"a.b": torch.ones(1), "a": {"b": torch.zeros(1)}},
     ],
 )
-def test_two_tensors_with_one_path_are_an_error(value: Any) -> None:
+def test_two_tensors_with_one_path_are_an_error(value: object) -> None:
     with pytest.raises(EverstepError, match=r"^state\S+ is the path of two tensors"):
         encode(value, "state", {})
 
 
-@pytest.mark.parametrize("value", [object(), lambda: None, {(1, 2): 3}, {"a": {1, 2}}])
-def test_a_value_that_cannot_be_saved_is_an_error_with_its_path(value: Any) -> None:
-    with pytest.raises(EverstepError, match=r"^scheduler"):
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (object(), "^scheduler is a object,"),
+        (lambda: None, "^scheduler is a function,"),
+        ({(1, 2): 3}, "^scheduler has a key of type tuple,"),
+        ({"a": [{1, 2}]}, r"^scheduler\.a\.0 is a set,"),
+    ],
+)
+def test_a_value_that_cannot_be_saved_is_an_error_with_its_path(
+    value: object, problem: str
+) -> None:
+    with pytest.raises(EverstepError, match=problem):
         encode(value, "scheduler", {})

@@ -9,14 +9,13 @@ import pytest
 
 from everstep.elastic.checkpoint import files
 from everstep.elastic.recovery.worker import SingleProcessGroup
-from everstep.elastic.training.run_storage import FolderStorage
 from everstep.errors import EverstepError
 from tests.everstep.elastic.training.test_run_in_groups import ScriptedGroup, compute, start_run
 
 
 @pytest.fixture
 def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Return the folder of a run whose checkpoints cannot be written: `open` waits."""
+    """Yield the folder of a run whose checkpoints cannot be written: `open` waits."""
     staging = tmp_path / "staging"
     staging.mkdir()
     pipe = staging / files.STATE_FILE
@@ -66,7 +65,3 @@ def test_a_run_whose_last_checkpoint_cannot_be_written_ends_with_the_reason(
     with pytest.raises(EverstepError, match="its storage hangs on all workers") as error:
         train()
     assert "continues from the last committed checkpoint" in error.value.fix
-
-
-def test_a_record_that_cannot_be_read_counts_as_no_identity(tmp_path: Path) -> None:
-    assert FolderStorage(tmp_path / "nothing").run_id() == ""

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -44,19 +45,16 @@ def test_each_unit_is_in_one_micro_batch_within_the_bound(
 
 
 @given(integers(1, 300), SPANS, integers(1, 9), integers(1, 40))
-def test_the_weights_of_all_workers_sum_to_one(
+def test_kept_spans_and_the_shares_of_all_workers_contain_each_sample_once(
     batch: int, done_spans: list[Span], workers: int, bound: int
 ) -> None:
     kept_spans = tuple((first, min(last, batch)) for first, last in done_spans if first < batch)
-    computed = list(units(merge_spans(kept_spans)))
+    computed = units(merge_spans(kept_spans))
     for rank in range(workers):
         share = split_share(remaining_spans(batch, kept_spans), rank, workers)
         computed += [unit for group in split_spans(share, bound) for unit in units(group)]
 
-    weight = sum(1 / batch for _ in computed)
-
-    assert sorted(computed) == list(range(batch)), "each sample of the step counts once"
-    assert weight == pytest.approx(1)
+    assert sorted(computed) == list(range(batch))
 
 
 @given(SPANS, SPANS)
@@ -64,6 +62,19 @@ def test_common_units_are_those_in_both(spans: list[Span], other_spans: list[Spa
     assert units(intersect_spans(spans, other_spans)) == sorted(
         set(units(merge_spans(spans))) & set(units(merge_spans(other_spans)))
     )
+
+
+def test_the_units_of_several_micro_batches_add_up() -> None:
+    ids = np.arange(10, 13)
+
+    in_two_parts = (
+        InFlight()
+        .with_units(((0, 2),), 1.0, ids[:2], 4, unusable=True)
+        .with_units(((2, 3),), 0.5, ids[2:], 4)
+    )
+
+    assert in_two_parts == InFlight().with_units(((0, 3),), 1.5, ids, 4, unusable=True)
+    assert in_two_parts.unusable_shards == 1
 
 
 def test_discarded_units_on_which_the_group_counts_are_owed() -> None:
@@ -86,6 +97,15 @@ def test_a_bound_is_halved_and_remembered_for_the_device_type(tmp_path: Path) ->
     assert MicrobatchLimit(None, tmp_path, CPU).samples == 25
     assert MicrobatchLimit(8, tmp_path, CPU).samples == 8
     assert MicrobatchLimit(100, tmp_path, CPU).samples == 25, "more did not fit"
+
+
+def test_the_smallest_bound_of_all_workers_with_a_device_type_is_saved(tmp_path: Path) -> None:
+    first_limit, second_limit = (MicrobatchLimit(None, tmp_path, CPU) for _ in range(2))
+
+    first_limit.lower(6)
+    second_limit.lower(100)
+
+    assert MicrobatchLimit(None, tmp_path, CPU).samples == 3
 
 
 def test_bounds_that_cannot_be_read_are_determined_again(tmp_path: Path) -> None:

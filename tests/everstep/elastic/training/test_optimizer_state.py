@@ -50,6 +50,18 @@ def test_the_trial_step_changes_no_hyperparameter() -> None:
     assert optimizer.param_groups[0]["params"] == [parameter]
 
 
+def test_the_trial_step_changes_neither_parameters_nor_gradients() -> None:
+    parameter = nn.Parameter(torch.ones(2))
+    parameter.grad = gradient = torch.full((2,), 3.0)
+
+    # Weight decay changes a parameter without a gradient, too.
+    OptimizerState(torch.optim.SGD([parameter], lr=0.1, weight_decay=0.1), {parameter: "weight"})
+
+    assert parameter.tolist() == [1, 1]
+    assert parameter.grad is gradient
+    assert gradient.tolist() == [3, 3]
+
+
 def test_an_optimizer_without_tensors_always_contains_its_state() -> None:
     assert new_state(momentum=0)[0].is_initialized
 

@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import distributed, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch import nn
 from torch.utils.data import TensorDataset
 
 from everstep import elastic
@@ -22,6 +20,7 @@ from everstep.errors import EverstepError
 SAMPLES, BATCH, EPOCHS = 44, 8, 2
 
 OptimizerFactory = Callable[[nn.Module], torch.optim.Optimizer]
+LoopBody = Callable[[elastic.Batch, nn.Module], None]
 OPTIMIZERS: dict[str, OptimizerFactory] = {
     "SGD": lambda model: torch.optim.SGD(model.parameters(), lr=0.1),
     "momentum": lambda model: torch.optim.SGD(
@@ -31,11 +30,6 @@ OPTIMIZERS: dict[str, OptimizerFactory] = {
     "AdamW": lambda model: torch.optim.AdamW(model.parameters(), lr=0.01, amsgrad=True),
     "Adafactor": lambda model: torch.optim.Adafactor(model.parameters(), lr=0.01),
 }
-
-
-@pytest.fixture(autouse=True)
-def no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
 
 
 def network(*layers: nn.Module) -> nn.Sequential:
@@ -134,7 +128,7 @@ def test_a_run_that_was_stopped_continues_to_the_same_bits(
 
 
 def test_scheduler_scaler_average_and_metrics_continue_from_a_checkpoint(tmp_path: Path) -> None:
-    def begin() -> tuple[elastic.Run, nn.Module, Any]:
+    def begin(checkpoint: Path | None) -> tuple[elastic.Run, nn.Module, Any]:
         model = network()
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
         scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=40)
@@ -142,7 +136,7 @@ def test_scheduler_scaler_average_and_metrics_continue_from_a_checkpoint(tmp_pat
         run = start_run(
             model,
             optimizer,
-            checkpoint=tmp_path,
+            checkpoint=checkpoint,
             scheduler=scheduler,
             scaler=torch.amp.GradScaler("cpu", growth_interval=3),
             states={"average": average},
@@ -156,9 +150,11 @@ def test_scheduler_scaler_average_and_metrics_continue_from_a_checkpoint(tmp_pat
 
         return run, model, (scheduler, average, optimizer)
 
-    run, model, _ = begin()
+    uninterrupted_run, uninterrupted_model, (_, uninterrupted_average, _) = begin(None)
+    train(uninterrupted_run, uninterrupted_model, stop_after=7)
+    run, model, _ = begin(tmp_path)
     train(run, model, stop_after=8)
-    resumed_run, _, (new_scheduler, new_average, new_optimizer) = begin()
+    resumed_run, _, (new_scheduler, new_average, new_optimizer) = begin(tmp_path)
     next(iter(resumed_run))
 
     assert run.step == 8
@@ -166,9 +162,10 @@ def test_scheduler_scaler_average_and_metrics_continue_from_a_checkpoint(tmp_pat
     assert resumed_run.metrics == {"epochs": 1.0}
     assert new_scheduler.last_epoch == resumed_run.step
     assert new_average.n_averaged == resumed_run.step
+    assert all(map(torch.equal, new_average.parameters(), uninterrupted_average.parameters()))
     assert new_optimizer.param_groups[0]["lr"] == new_scheduler.get_last_lr()[0]
     assert resumed_run._session.scaler is not None
-    assert resumed_run._session.scaler.get_scale() > 65536.0, "it has grown"
+    assert resumed_run._session.scaler.get_scale() == 4 * 65536.0, "it has grown twice in 7 steps"
 
 
 def test_two_backward_passes_in_one_micro_batch_add_up() -> None:
@@ -246,18 +243,18 @@ def test_a_sample_that_does_not_fit_is_an_error() -> None:
         loop_over(run, model, run_out_of_memory)
 
 
-def loop_over(
-    run: elastic.Run, model: nn.Module, body: Callable[[elastic.Batch, nn.Module], None]
-) -> None:
+def loop_over(run: elastic.Run, model: nn.Module, body: LoopBody) -> None:
     for batch in run:
         body(batch, model)
 
 
-LOOPS: dict[str, tuple[str, Callable[[elastic.Batch, nn.Module], None]]] = {}
+LOOPS: dict[str, tuple[str, LoopBody]] = {}
 
 
-def loop(error: str) -> Callable[[Any], Any]:
-    def register(body: Callable[[elastic.Batch, nn.Module], None]) -> Any:
+def loop(error: str) -> Callable[[LoopBody], LoopBody]:
+    """Return a decorator that adds the body of a loop to `LOOPS`, with the error that it causes."""
+
+    def register(body: LoopBody) -> LoopBody:
         LOOPS[body.__name__] = (error, body)
         return body
 
@@ -301,7 +298,7 @@ def calls_microbatches_twice(batch: elastic.Batch, model: nn.Module) -> None:
 
 
 @loop("weight() got 100 samples of a micro-batch of")
-def weights_one_sample_as_many(batch: elastic.Batch, model: nn.Module) -> None:
+def weights_too_many_samples(batch: elastic.Batch, model: nn.Module) -> None:
     for _ in batch.microbatches():
         batch.weight([torch.zeros(100)])
 
@@ -395,21 +392,7 @@ def test_an_optimizer_of_other_parameters_is_refused() -> None:
         start_run(network(), torch.optim.SGD(network().parameters(), lr=0.1))
 
 
-def test_a_model_that_torch_has_split_over_processes_is_refused(tmp_path: Path) -> None:
-    distributed.init_process_group("gloo", f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        model = network()
-        fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
-        with pytest.raises(EverstepError, match="is a DTensor") as exception:
-            start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    finally:
-        distributed.destroy_process_group()
-
-    assert "the parameter 0.weight" in exception.value.problem
-    assert "examples/sharded/fsdp.py" in exception.value.fix
-
-
-def test_a_loss_that_is_not_reported_is_still_checked() -> None:
+def test_gradients_that_are_not_finite_end_the_run_if_no_loss_is_reported() -> None:
     model = network()
     run = start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
 
@@ -456,6 +439,7 @@ def test_a_run_continues_whether_its_model_is_compiled_or_not(tmp_path: Path) ->
     uninterrupted_model = network()
     train_plainly(uninterrupted_model, torch.optim.SGD(uninterrupted_model.parameters(), lr=0.1))
     stops = {"a compiled model": 2, "the plain model": 4, "a model with a compiled layer": 1000}
+    step_counts = list[int]()
 
     for variant, stop_after in stops.items():
         model = network()
@@ -464,13 +448,14 @@ def test_a_run_continues_whether_its_model_is_compiled_or_not(tmp_path: Path) ->
         if variant == "a model with a compiled layer":
             model[0] = compile_model(model[0], "eager")
         run = start_run(trained_model, optimizer, checkpoint=tmp_path, checkpoint_steps=1)
-        assert len(train(run, trained_model, stop_after)) <= stop_after
+        step_counts.append(len(train(run, trained_model, stop_after)))
 
+    # A loop that ends early has not saved its last step.
+    assert step_counts == [2, 4, run.total_steps - 1 - 3], "each part continues the same run"
     for parameter, expected in zip(
         model.parameters(), uninterrupted_model.parameters(), strict=True
     ):
-        assert torch.allclose(parameter, expected, atol=1e-5), "each part continued the same run"
-    assert run.step == run.total_steps
+        assert torch.allclose(parameter, expected, atol=1e-5)
 
 
 def test_the_public_names_are_pinned() -> None:
@@ -482,7 +467,7 @@ def test_the_public_names_are_pinned() -> None:
         "RunOptions",
         "choose_device",
     ]
-    assert all(getattr(elastic, name) for name in elastic.__all__)
+    assert all(hasattr(elastic, name) for name in elastic.__all__)
 
 
 def test_a_worker_exports_its_progress_its_loss_and_its_checkpoints(tmp_path: Path) -> None:
@@ -528,5 +513,5 @@ def test_a_new_process_counts_its_own_steps_only(tmp_path: Path) -> None:
     train(resumed_run, second_model)
 
     values = resumed_run._session.reading().values
-    assert (values[metrics.WORKER_STEPS] or 0) < run.total_steps
+    assert values[metrics.WORKER_STEPS] == run.total_steps - 3, "the first process saved three"
     assert values[metrics.STEP] == run.total_steps

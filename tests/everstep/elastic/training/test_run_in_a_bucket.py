@@ -12,6 +12,7 @@ from everstep import elastic
 from everstep.elastic.checkpoint.s3_bucket import bucket_at
 from everstep.elastic.training.run_storage import BucketStorage
 from everstep.errors import EverstepError
+from tests.everstep.elastic.checkpoint.s3_environment import use_server
 from tests.everstep.staging.sources import servers
 from tests.everstep.staging.sources.test_s3 import client_of
 from tests.processes import free_port
@@ -19,15 +20,13 @@ from tests.processes import free_port
 URL = "s3://models/runs/example"
 
 
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+@pytest.fixture(autouse=True)
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Run a server with a bucket that is empty before and after each test."""
     with servers.moto() as address:
         client_of(address).create_bucket(Bucket="models")
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", servers.KEY_ID)
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", servers.SECRET)
-        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        yield address
+        use_server(monkeypatch, address)
+        yield
         client = client_of(address)  # moto's state belongs to this process
         for item in client.list_objects_v2(Bucket="models").get("Contents", ()):
             client.delete_object(Bucket="models", Key=item["Key"])
@@ -52,8 +51,7 @@ def train(max_steps: int, **options: Any) -> elastic.Run:
     return run
 
 
-def test_a_run_continues_from_its_bucket(server: str) -> None:
-    del server
+def test_a_run_continues_from_its_bucket() -> None:
     undisturbed_run = train(9, checkpoint=None)
     train(5)
 
@@ -66,8 +64,7 @@ def test_a_run_continues_from_its_bucket(server: str) -> None:
     assert len(bucket_at(URL).keys("ledger/")) == 2
 
 
-def test_a_changed_number_of_samples_is_recorded_once(server: str) -> None:
-    del server
+def test_a_changed_number_of_samples_is_recorded_once() -> None:
     storage = BucketStorage(bucket_at(URL))
     storage.open(50, {"seed": 1})
     identity = storage.run_id()
@@ -82,18 +79,18 @@ def test_a_changed_number_of_samples_is_recorded_once(server: str) -> None:
     assert record["id"] == identity, "the second worker has found the record of the first"
 
 
-def test_a_bucket_that_does_not_exist_ends_the_run_with_a_fix(server: str) -> None:
-    del server
-
-    with pytest.raises(EverstepError, match="the bucket of s3://nothing/run does not exist"):
+def test_a_bucket_that_does_not_exist_ends_the_run_with_a_fix() -> None:
+    with pytest.raises(
+        EverstepError, match="the bucket of s3://nothing/run does not exist"
+    ) as error:
         train(1, checkpoint="s3://nothing/run")
+    assert "create it" in error.value.fix
 
 
 def test_a_bucket_that_cannot_be_reached_ends_this_process_and_not_the_run(
-    server: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    del server
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{free_port()}")
+    use_server(monkeypatch, f"http://127.0.0.1:{free_port()}")
     monkeypatch.setattr("everstep.elastic.checkpoint.s3_bucket.ATTEMPTS", 1)
     monkeypatch.setattr("everstep.elastic.training.training_state.end_process", sys.exit)
 

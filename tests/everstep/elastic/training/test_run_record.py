@@ -50,6 +50,14 @@ def test_a_run_that_continues_keeps_its_identity(folder: Path) -> None:
     assert run_id(folder) == identity
 
 
+def test_a_record_that_is_missing_or_torn_has_no_identity(folder: Path) -> None:
+    assert run_id(folder.parent) == ""
+
+    record = folder / "run.json"
+    record.write_bytes(record.read_bytes()[:-1])
+    assert run_id(folder) == ""
+
+
 def test_a_folder_that_cannot_be_created_is_an_error_with_a_fix(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("a file at the folder's path")
 

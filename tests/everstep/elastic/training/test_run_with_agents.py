@@ -27,7 +27,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_a_kill_and_a_join_leave_the_result_of_a_plain_loop(
     name: str, endpoint: str, tmp_path: Path
 ) -> None:
-    # A worker alone has hardly any steps behind it when the other one has started again.
+    # A worker on its own is slow, so that steps remain when the other one has started again.
     options = ["--optimizer", name, "--step-seconds", "0.2", "--alone-seconds", "4"]
     nodes = Nodes(tmp_path, endpoint, options, job=name, program=(str(SCRIPT),))
     try:

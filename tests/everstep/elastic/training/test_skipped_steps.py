@@ -12,18 +12,14 @@ from torch import nn
 
 from everstep import elastic
 from everstep.elastic.accounting.time_account import TimeAccount
-from everstep.elastic.recovery.worker import SingleProcessGroup
+from everstep.elastic.recovery.worker import SingleProcessGroup, TrainingState
 from everstep.elastic.training.skipped_steps import MAX_OVERFLOWED_STEPS, MAX_SKIPPED_STEPS
 from everstep.elastic.training.training_state import RunState
 from everstep.elastic.transport.group import RankAssignment
 from everstep.errors import EverstepError
 
 FIRST_SCALE = 65536.0
-
-
-@pytest.fixture(autouse=True)
-def no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
+WAIT_SECONDS = 100.0  # limit on a busy machine; all waits end much earlier
 
 
 class Training:
@@ -165,10 +161,10 @@ def test_gradients_that_overflow_at_any_scale_end_the_run() -> None:
     with pytest.raises(
         EverstepError,
         match=f"of step {MAX_OVERFLOWED_STEPS + 1} .* {MAX_OVERFLOWED_STEPS + 1} consec",
-    ) as e:
+    ) as error:
         training.step()
 
-    assert "Lower the learning rate" in e.value.fix
+    assert "Lower the learning rate" in error.value.fix
     assert training.scaler.get_scale() < 1, "the limit is reached only without any scaling"
 
 
@@ -208,22 +204,22 @@ class PairedGroup(SingleProcessGroup):
     """The group of one of two workers in two threads of this process."""
 
     def __init__(
-        self, rank: int, tensors: list[torch.Tensor | None], met: threading.Barrier
+        self, rank: int, tensors: list[torch.Tensor | None], barrier: threading.Barrier
     ) -> None:
-        self._rank, self._tensors, self._met = rank, tensors, met
+        self._rank, self._tensors, self._barrier = rank, tensors, barrier
 
-    def join(self, state: Any) -> RankAssignment:
+    def join(self, state: TrainingState) -> RankAssignment:
         super().join(state)
         return RankAssignment(self._rank, 2, None, 2, self._sum)
 
     def _sum(self, tensor: torch.Tensor) -> None:
         self._tensors[self._rank] = tensor.clone()
-        self._met.wait(60)
+        self._barrier.wait(WAIT_SECONDS)
         first, second = self._tensors
         assert first is not None
         assert second is not None
         tensor.copy_(first + second)
-        self._met.wait(60)
+        self._barrier.wait(WAIT_SECONDS)
 
 
 @pytest.mark.parametrize(
@@ -232,16 +228,16 @@ class PairedGroup(SingleProcessGroup):
     ids=["loss", "gradient", "gradient, and a worker without samples"],
 )
 @pytest.mark.parametrize("scaled", [True, False])
-def test_all_workers_decide_alike(
+def test_all_workers_treat_a_non_finite_step_alike(
     *, global_batch: int, loss_factor: float, gradient_factor: float, scaled: bool
 ) -> None:
     tensors: list[torch.Tensor | None] = [None, None]
-    met = threading.Barrier(2)
+    barrier = threading.Barrier(2)
     outcomes: dict[int, Any] = {}
 
     def work(rank: int) -> None:
         training = trainings[rank]
-        if rank == 0 or global_batch == 1:  # the fault is on one worker only
+        if rank == 0 or global_batch == 1:  # on one worker only: the one with samples
             training.loss_factor, training.gradient_factor = loss_factor, gradient_factor
         try:
             training.step(2)
@@ -253,7 +249,7 @@ def test_all_workers_decide_alike(
 
     trainings = [
         Training(
-            group=PairedGroup(rank, tensors, met),
+            group=PairedGroup(rank, tensors, barrier),
             scaled=scaled,
             layer=nn.Tanh(),
             global_batch=global_batch,

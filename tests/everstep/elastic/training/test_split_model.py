@@ -35,7 +35,7 @@ class GroupOfSize(ShardedGroup):
 
 @pytest.fixture
 def split_model(tmp_path: Path) -> Iterator[nn.Module]:
-    """Return a model that is split into one part."""
+    """Yield a model that is split into one part."""
     distributed.init_process_group("gloo", f"file://{tmp_path}/store", rank=0, world_size=1)
     model = nn.Linear(5, 6)
     fully_shard(model, mesh=init_device_mesh("cpu", (1,)))

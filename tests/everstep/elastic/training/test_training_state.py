@@ -1,5 +1,6 @@
 """The state of a run, as groups copy it between two workers of this process."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from everstep import elastic
 from everstep.elastic.recovery import copying
 from everstep.elastic.recovery.compatibility import MAX_VALUE_CHARACTERS
 from everstep.elastic.recovery.copying import MAX_COMPUTED_SPANS
+from everstep.elastic.recovery.state_machine import StepProgress
 from everstep.elastic.training.in_flight import InFlight
 from everstep.elastic.training.training_state import RunState, _bytes, _sendable
 from everstep.errors import EverstepError
@@ -77,7 +79,6 @@ def test_a_joiner_continues_like_the_worker_whose_state_it_received(name: str, s
     assert joiner_optimizer.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
     assert bool(joiner_optimizer.state) == bool(optimizer.state)
     for each_model, each_optimizer in ((model, optimizer), (joiner_model, joiner_optimizer)):
-        each_model(torch.ones(4, 3)).sum().backward()
         for parameter in each_model.parameters():
             parameter.grad = torch.ones_like(parameter)
         each_optimizer.step()
@@ -87,7 +88,7 @@ def test_a_joiner_continues_like_the_worker_whose_state_it_received(name: str, s
 def test_tensors_that_cannot_be_sent_directly_are_sent_as_copies() -> None:
     run, model, _ = start_run("SGD")
     storage = torch.zeros(9)
-    model.register_buffer("odd", storage[1:4])  # begins at 4 bytes
+    model.register_buffer("odd", storage[1:4])  # not aligned to 8 bytes, as checksums need it
     model.register_buffer("transposed", torch.zeros(4, 6)[:, ::2])
     state = state_of(run)
     receiver, receiver_model, _ = start_run("SGD")
@@ -125,6 +126,59 @@ def test_the_identity_depends_on_settings_shapes_and_program() -> None:
     assert differing_names("momentum") == {"tensors"}
     assert differing_names("AdamW") >= {"setting optimizer", "tensors"}
     assert max(map(len, own.values())) <= MAX_VALUE_CHARACTERS, "the error message has all values"
+
+
+def test_a_worker_keeps_its_units_only_if_the_group_continues_from_its_state() -> None:
+    state = state_of(start_run("SGD")[0])
+    state.in_flight = InFlight(own_spans=((0, 2),), owed_spans=((2, 3),), samples=2)
+    group_spans = ((0, 2), (5, 6))
+
+    state.shared_tensors()
+    state.adopt(0, group_spans, keeps_units=True)
+    assert state.in_flight == InFlight(own_spans=((0, 2),), group_spans=group_spans, samples=2), (
+        "the group relies on no other units of this worker"
+    )
+
+    state.shared_tensors()
+    state.adopt(0, group_spans, keeps_units=False)
+    assert state.in_flight == InFlight(group_spans=group_spans)
+
+
+def test_a_restored_state_has_no_units() -> None:
+    state = state_of(start_run("SGD")[0])
+    state.begin()
+    state.in_flight = InFlight(own_spans=((0, 2),), samples=2)
+
+    state.restore(StepProgress())
+
+    assert state.in_flight == InFlight()
+
+
+def test_a_pass_that_was_interrupted_inside_invalidates_the_units_before_it() -> None:
+    run, model, _ = start_run("SGD", max_microbatch=2)
+    state = state_of(run)
+    parts = next(iter(run)).microbatches()
+    model(torch.stack([next(parts)] * 3, 1).float()).sum().backward()
+    model(torch.stack([next(parts)] * 3, 1).float())
+    assert state.in_flight.own_spans == ((0, 2),)
+
+    assert not state.roll_back()
+    assert state.in_flight == InFlight()
+
+
+def test_a_process_with_a_partially_copied_state_does_not_start_from_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("everstep.elastic.training.training_state.end_process", sys.exit)
+    run, model, _ = start_run("SGD")
+    state = state_of(run)
+    state.begin()
+    assert state.restore(StepProgress()) == 0
+    with torch.no_grad():
+        next(model.parameters()).add_(1)
+
+    with pytest.raises(SystemExit, match="an unfinished copy has changed the initial state"):
+        state.restore(StepProgress())
 
 
 def test_spans_beyond_the_limit_of_a_report_are_discarded() -> None:

@@ -5,6 +5,7 @@ import gc
 import os
 import queue
 import socket
+import stat
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,6 +54,32 @@ def test_no_thread_accepts_connections_after_the_end(server: channel.AgentServer
     assert not server._acceptor.is_alive(), (
         "it would take the connections of the next server with the same descriptor"
     )
+
+
+@pytest.mark.usefixtures("server")
+def test_only_this_user_can_connect(path: Path) -> None:
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_socket_that_a_killed_agent_left_is_replaced(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left_socket:
+        left_socket.bind(str(path))
+
+    with contextlib.closing(channel.AgentServer(path, lambda *_: None)) as server:
+        server.start()
+        channel.connect(str(path)).close()
+
+
+def test_the_end_of_a_worker_is_reported_with_its_process_id(path: Path) -> None:
+    ended_workers: queue.SimpleQueue[int] = queue.SimpleQueue()
+    server = channel.AgentServer(path, lambda *_: None, ended_workers.put)
+    with contextlib.closing(server):
+        server.start()
+        with contextlib.closing(channel.connect(str(path))) as worker:
+            worker.send({"hello": 41})
+
+        assert ended_workers.get(timeout=WAIT_SECONDS) == 41
+        assert server.workers() == []
 
 
 def test_a_server_that_does_not_listen_can_be_closed(path: Path) -> None:

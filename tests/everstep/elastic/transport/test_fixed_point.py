@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis.strategies import booleans, floats, integers, lists
 
 from everstep.elastic.transport import fixed_point
@@ -17,7 +17,6 @@ FITTING = floats(-1000, 1000, width=32)
 DTYPES = (torch.float32, torch.float64)  # converted by NumPy and by torch
 
 
-@settings(deadline=None)
 @given(values=lists(FITTING, min_size=1, max_size=40), is_first=booleans())
 def test_both_ways_round_half_to_even_and_add_the_same_integers(
     values: list[float], is_first: bool
@@ -36,11 +35,10 @@ def test_both_ways_round_half_to_even_and_add_the_same_integers(
         assert float(magnitude) == np.abs(numbers).max()
 
 
-@settings(deadline=None)
 @given(values=lists(integers(-(2**31), 2**31 - 1), min_size=1, max_size=40))
 def test_both_ways_restore_the_same_numbers_and_bounds(values: list[int]) -> None:
     sums = torch.tensor(values, dtype=torch.int32)
-    expected = torch.tensor(values, dtype=torch.int32).float() * 2.0**-25
+    expected = sums.float() * 2.0**-25
     for numbers in (torch.empty(len(values)), torch.empty(len(values), dtype=torch.bfloat16)):
         [bounds] = FixedPoint(CPU).restore([sums], [numbers], [2.0**-25])
 
@@ -92,12 +90,12 @@ def test_each_tensor_has_its_own_scale_magnitude_and_bounds(dtype: torch.dtype) 
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_nan_among_the_numbers_is_their_largest_magnitude(place: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_a_nan_among_the_numbers_is_their_largest_magnitude(index: int, dtype: torch.dtype) -> None:
     numbers = torch.tensor([1.0, 2.0, 3.0], dtype=dtype)
-    numbers[place] = math.nan
+    numbers[index] = math.nan
 
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore"):  # NaN becomes no integer
         magnitude = FixedPoint(CPU).add(
             [numbers], [torch.zeros(3, dtype=torch.int32)], [SCALE], is_first=True
         )

@@ -1,9 +1,11 @@
 """Groups of links in one process, one thread per worker, with real sockets."""
 
+import contextlib
 import selectors
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,14 +18,7 @@ from everstep.elastic.transport import link as link_module
 from everstep.elastic.transport.group import PeerLostError
 from everstep.elastic.transport.link import GroupAddress, Link, UsualWait
 from tests.everstep.elastic.descriptors import no_descriptors_left
-from tests.everstep.elastic.transport.links import CPU, WAIT_SECONDS, group_store, run
-
-
-@pytest.fixture
-def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    with group_store() as port:
-        yield port
+from tests.everstep.elastic.transport.links import CPU, WAIT_SECONDS, run
 
 
 def test_a_sum_is_over_all_workers(port: int) -> None:
@@ -155,6 +150,41 @@ def test_an_abort_before_the_store_is_connected_ends_the_attempt(
     check_that_no_builder_is_left()
 
 
+def test_workers_of_different_generations_do_not_form_a_group(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "CONNECT_TIMEOUT_SECONDS", 0.5)
+    links = [Link(GroupAddress(5 + rank, "127.0.0.1", port, rank, 2), CPU) for rank in range(2)]
+    built_ranks = list[int]()
+
+    def build(link: Link) -> None:
+        with contextlib.suppress(PeerLostError):
+            link.build()
+            built_ranks.append(link.rank)
+
+    threads = [threading.Thread(target=build, args=(link,)) for link in links]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_SECONDS)
+    for link in links:
+        link.abort()
+
+    assert not built_ranks
+    check_that_no_builder_is_left()
+
+
+def test_the_age_of_an_abort_counts_from_the_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter((100.0, 103.0, 104.9, 105.0))
+    monkeypatch.setattr(link_module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    link = Link(GroupAddress(1, "127.0.0.1", 1, 0, 2), CPU)
+
+    link.abort()
+    link.abort()
+
+    assert [link.aborted_for(5), link.aborted_for(5)] == [False, True]
+
+
 class NcclStub:
     """A stand-in for NCCL's backend: its calls in their order, with the name of the calling thread."""
 
@@ -209,6 +239,20 @@ def test_a_state_is_copied_between_gpus_in_one_batch(
     link.close()
 
 
+def test_a_sum_that_nccl_ends_without_an_error_after_an_abort_has_no_result(
+    port: int, nccl_calls: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = Link(GroupAddress(1, "127.0.0.1", port, 0, 2), torch.device("cuda", 0))
+    link.build()
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: link.abort())
+
+    with pytest.raises(PeerLostError, match="given up during the transfer"):
+        link.sum(torch.ones(1))
+
+    assert [name for name, _ in nccl_calls][-2:] == ["allreduce", "abort"]
+    link.close()
+
+
 class StuckOperation:
     """An operation that never ends, as sometimes with gloo when peers leave while this process is frozen."""
 
@@ -232,6 +276,7 @@ def test_an_all_reduce_that_never_ends_is_abandoned(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link_module, "ProcessGroupGloo", StuckOperation)
+    monkeypatch.setattr(link_module, "ABORT_TIMEOUT_SECONDS", 0.1)
     link = Link(GroupAddress(1, "127.0.0.1", port, 0, 2), CPU)
     link.build()
     threading.Timer(0.2, link.abort).start()
@@ -290,13 +335,26 @@ def test_the_usual_wait_grows_immediately_and_shrinks_slowly() -> None:
     assert wait.limit_seconds == link_module.STALL_AFTER_SECONDS
 
 
-def test_an_abandoned_group_refuses_all_operations(port: int) -> None:
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda link: link.sum(torch.ones(1)),
+        lambda link: link.run(lambda backend: backend.barrier()),
+        lambda link: link.all_gather(torch.ones(1)),
+        lambda link: link.send_and_receive([], []),
+    ],
+    ids=["sum", "run", "all_gather", "send_and_receive"],
+)
+def test_an_abandoned_group_refuses_all_operations(
+    port: int, operation: Callable[[Link], object]
+) -> None:
     link = Link(GroupAddress(2, "127.0.0.1", port, 0, 1), CPU)
     link.build()
     link.abort()
 
-    with pytest.raises(PeerLostError):
-        link.sum(torch.ones(1))
+    with pytest.raises(PeerLostError, match="the group was given up"):
+        operation(link)
+    link.close()
 
 
 def test_only_missing_state_is_copied_bitwise(port: int) -> None:

@@ -2,7 +2,6 @@
 
 import queue
 import threading
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from everstep.elastic.transport import stalls
 from everstep.elastic.transport.group import PeerLostError
 from everstep.elastic.transport.link import Link
 from everstep.elastic.transport.stalls import Stall, WaitRecord, late_nodes, report_after
-from tests.everstep.elastic.transport.links import WAIT_SECONDS, group_store, run
+from tests.everstep.elastic.transport.links import WAIT_SECONDS, run
 
 
 @given(numbers=st.lists(st.integers(0, 5), min_size=1, max_size=8), collective=st.integers(1, 5))
@@ -61,16 +60,16 @@ def test_a_stall_is_logged_in_a_sentence(stall: Stall, expected: str) -> None:
     assert stall.sentence() == expected
 
 
-@pytest.fixture
-def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+@pytest.fixture(autouse=True)
+def record_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_module, "RECORD_AFTER_SECONDS", 0.01)
+
+
+def test_one_waiting_worker_reports_the_late_one_and_the_end_of_the_stall(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Long enough for both waiting workers to record their waits on a busy machine.
     monkeypatch.setattr(stalls, "REPORT_AFTER_SECONDS", 2.0)
-    with group_store() as port:
-        yield port
-
-
-def test_one_waiting_worker_reports_the_late_one_and_the_end_of_the_stall(port: int) -> None:
     reports: queue.SimpleQueue[Stall] = queue.SimpleQueue()
     over, all_built = threading.Event(), threading.Barrier(3)
     observed = list[Stall]()
@@ -98,7 +97,8 @@ def test_one_waiting_worker_reports_the_late_one_and_the_end_of_the_stall(port: 
 def test_a_group_gives_up_a_worker_that_never_arrives(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_module, "COLLECTIVE_SECONDS", 5.0)
+    monkeypatch.setattr(stalls, "REPORT_AFTER_SECONDS", 0.3)
+    monkeypatch.setattr(link_module, "COLLECTIVE_SECONDS", 3.0)
     reports: queue.SimpleQueue[Stall] = queue.SimpleQueue()
     given_up, all_built = threading.Event(), threading.Barrier(2)
 
@@ -120,7 +120,10 @@ def test_a_group_gives_up_a_worker_that_never_arrives(
     assert [(stall.is_over, stall.is_lost) for stall in observed] == [(False, False), (True, True)]
 
 
-def test_the_end_of_a_stall_is_reported_if_the_group_is_given_up(port: int) -> None:
+def test_the_end_of_a_stall_is_reported_if_the_group_is_given_up(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stalls, "REPORT_AFTER_SECONDS", 0.3)
     reports: queue.SimpleQueue[Stall] = queue.SimpleQueue()
     observed = list[Stall]()
     over = threading.Event()

@@ -5,6 +5,7 @@ It replaces systemd. When it is killed, the kernel ends every process in the mac
 
 import os
 import resource
+import shutil
 import socket
 import subprocess
 import sys
@@ -34,6 +35,8 @@ from cloudtwin.nodes.records import MachineRecord
 RESTART_SECONDS = 1.0
 CONTAINERD_SECONDS = 90.0
 LOGS = Path("/var/log")
+KUBELET = "kubelet"
+CLIENT_CERTIFICATES = Path("/var/lib/kubelet/pki")
 ALIAS_FAILED = "ImageAliasFailed"
 """Reason of the event of a Node whose machine cannot use a local image in place of a published one."""
 
@@ -79,6 +82,10 @@ class Services:
 
     def start(self, name: str) -> None:
         """Start a service with its own log."""
+        if name == KUBELET:
+            # A kubelet copies its first certificate into this folder before it requests its own. If it ends in
+            # between, the next kubelet takes the copy for its own certificate and requests none for months.
+            shutil.rmtree(CLIENT_CERTIFICATES, ignore_errors=True)
         with (LOGS / f"{name}.log").open("ab") as log:
             child = subprocess.Popen(
                 self.commands[name],
@@ -180,8 +187,8 @@ def commands(record: MachineRecord) -> dict[str, Sequence[str]]:
     spec, config = record.spec, CONFIG_FOLDER
     services: dict[str, Sequence[str]] = {
         "containerd": ["containerd", f"--config={config / 'containerd.toml'}"],
-        "kubelet": [
-            record.tools["kubelet"],
+        KUBELET: [
+            record.tools[KUBELET],
             f"--config={config / 'kubelet.yaml'}",
             f"--kubeconfig={config / 'kubelet.kubeconfig'}",
             f"--hostname-override={spec.name}",

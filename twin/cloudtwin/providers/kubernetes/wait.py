@@ -29,6 +29,8 @@ WORKLOADS = {"DaemonSet", "Deployment", "Job", "Pod", "StatefulSet"}
 PERMISSIONS = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 """Kinds whose deletion may take from the client the permission to read them: a refusal counts as the deletion."""
 FORBIDDEN = 403
+REVISION = "deployment.kubernetes.io/revision"
+"""Annotation of a Deployment and its ReplicaSets."""
 
 
 @dataclass
@@ -151,17 +153,39 @@ def related_to(cluster: ClusterClient, live: Mapping[str, Any]) -> Related:
     if annotation(live, WAIT_FOR) and kind not in WORKLOADS:
         return Related(pods=_owned_pods(cluster, live))
     labels = _pod_labels(live)
+    if kind == "Deployment":
+        return Related(pods=_newest_pods(cluster, live, labels))
     return Related(pods=cluster.list("v1", "Pod", namespace, labels)) if labels else Related()
 
 
-def _owned_pods(cluster: ClusterClient, live: Mapping[str, Any]) -> list[Object]:
-    """Return the pods that a custom resource's controller created for it."""
-    uid, namespace = live["metadata"]["uid"], live["metadata"].get("namespace")
+def _owned_pods(
+    cluster: ClusterClient, owner: Mapping[str, Any], labels: Mapping[str, str] | None = None
+) -> list[Object]:
+    """Return the pods with the labels that a controller created for an object."""
+    namespace = owner["metadata"].get("namespace")
+    return [pod for pod in cluster.list("v1", "Pod", namespace, labels) if _is_owned(pod, owner)]
+
+
+def _newest_pods(
+    cluster: ClusterClient, live: Mapping[str, Any], labels: Mapping[str, str]
+) -> list[Object]:
+    """Return the pods of a Deployment's newest revision.
+
+    The previous pods run until the new ones are available. If they fail, which may be the reason for the update, this
+    says nothing about the new ones.
+    """
+    namespace, revision = live["metadata"].get("namespace"), annotation(live, REVISION)
     return [
         pod
-        for pod in cluster.list("v1", "Pod", namespace)
-        if any(owner["uid"] == uid for owner in pod["metadata"].get("ownerReferences") or ())
+        for replica_set in cluster.list("apps/v1", "ReplicaSet", namespace, labels)
+        if _is_owned(replica_set, live) and annotation(replica_set, REVISION) == revision
+        for pod in _owned_pods(cluster, replica_set, labels)
     ]
+
+
+def _is_owned(item: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
+    references = item["metadata"].get("ownerReferences") or ()
+    return any(reference["uid"] == owner["metadata"]["uid"] for reference in references)
 
 
 def _pod_labels(live: Mapping[str, Any]) -> dict[str, str]:

@@ -38,9 +38,8 @@ def test_a_started_control_plane_is_ready_for_pods_and_reports_it(twin: Twin) ->
     api = api_of(twin)
 
     assert api.ready()
-    assert api.get("/api/v1/namespaces/default/serviceaccounts/default"), (
-        "pods are refused without it"
-    )
+    account = api.get("/api/v1/namespaces/default/serviceaccounts/default")
+    assert account["metadata"]["name"] == "default", "pods are refused without it"
     assert twin.kubeconfig.stat().st_mode & 0o777 == 0o600
     assert twin.shared.stat().st_mode & 0o7777 == 0o1777
     status = twin.status()

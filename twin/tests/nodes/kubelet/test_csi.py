@@ -110,7 +110,8 @@ def test_a_driver_that_ends_leaves_no_socket(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    sockets = [path(csi_drivers.BLOB, Path()) for path in (csi.socket_of, csi.registration_of)]
     with csi.serving(CsiPlugin(csi_drivers.BLOB, "n", tmp_path, tmp_path), Path()):
-        assert csi.registration_of(csi_drivers.BLOB, Path()).exists()
+        assert all(socket.exists() for socket in sockets)
 
-    assert not csi.registration_of(csi_drivers.BLOB, Path()).exists()
+    assert not any(socket.exists() for socket in sockets)

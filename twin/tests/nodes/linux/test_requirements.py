@@ -29,6 +29,28 @@ def test_every_missing_ability_is_named(process: Path, monkeypatch: pytest.Monke
     assert requirements.missing_abilities(process) == ["root", "pid namespaces", "CAP_SYS_ADMIN"]
 
 
+@pytest.mark.parametrize(
+    ("capability", "bit"),  # bits of capability.h
+    [("CAP_KILL", 5), ("CAP_NET_ADMIN", 12), ("CAP_SYS_CHROOT", 18), ("CAP_SYS_ADMIN", 21)],
+)
+def test_a_process_without_a_capability_lacks_it_by_name(
+    process: Path, monkeypatch: pytest.MonkeyPatch, capability: str, bit: int
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    (process / "status").write_text(f"CapEff:\t{ALL_CAPABILITIES & ~(1 << bit):016x}\n")
+
+    assert requirements.missing_abilities(process) == [capability]
+
+
+def test_a_host_whose_security_module_forbids_namespaces_is_refused(
+    process: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(requirements, "_may_unshare", lambda: False)
+
+    assert requirements.missing_abilities(process) == ["permission to create namespaces"]
+
+
 def test_the_error_suggests_an_existing_cluster(
     process: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -52,13 +74,15 @@ def test_a_capability_that_a_twin_does_not_need_may_be_missing(
     assert requirements.missing_abilities(process) == []
 
 
-def test_the_relay_keeps_its_port_and_takes_another_if_it_is_in_use() -> None:
-    with relay.listen(0) as first:
-        port = first.getsockname()[1]
-        with relay.listen(port) as second:
+def test_the_relay_listens_on_its_port_and_on_another_if_it_is_in_use() -> None:
+    with socket.socket() as reservation:  # bound and not listening: only the relay can use the port
+        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reservation.bind(("127.0.0.1", 0))
+        port = reservation.getsockname()[1]
+
+        with relay.listen(port) as first, relay.listen(port) as second:
+            assert first.getsockname() == ("127.0.0.1", port)
             assert second.getsockname()[1] not in {0, port}
-    with relay.listen(port) as third:
-        assert third.getsockname() == ("127.0.0.1", port)
 
 
 def test_the_relay_listens_on_loopback_only() -> None:

@@ -31,6 +31,12 @@ def test_a_node_registers_with_the_labels_and_taints_of_its_spec() -> None:
     assert configuration.labels(SYSTEM) == {}
 
 
+def test_a_cloud_labels_its_machines_with_their_location() -> None:
+    machine = MachineSpec("t4-12", Role.GPU, region="eastus", cloud="azure")
+
+    assert configuration.labels(machine) == {"topology.kubernetes.io/region": "eastus"}
+
+
 @pytest.mark.parametrize(("spec", "gibibytes"), [(GPU, 5), (SYSTEM, 3)])
 def test_a_machine_offers_its_share_of_the_memory_of_a_large_host(
     spec: MachineSpec, gibibytes: int

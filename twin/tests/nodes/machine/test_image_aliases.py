@@ -54,16 +54,10 @@ def test_a_malformed_alias_is_refused_before_a_later_machine_has_it(
     assert image_aliases.all_of(layout) == {}
 
 
-def test_the_refusal_of_a_machine_names_all_images_and_the_reason(tmp_path: Path) -> None:
-    aliases = {"a:1": LOCAL, "b:1": LOCAL}
+def test_aliases_of_one_image_are_one_command_without_the_image_itself() -> None:
+    commands = image_aliases.commands({"b:1": "x:local", "a:1": "x:local", "x:local": "x:local"})
 
-    # This process has no containerd.
-    with pytest.raises(TwinError) as error:
-        image_aliases.add(Layout(tmp_path), aliases, {"gpu-0": os.getpid()})
-
-    problem = error.value.problem
-    assert problem.startswith(f"The machine 'gpu-0' cannot use {LOCAL} in place of a:1, b:1: ")
-    assert "[" not in problem
+    assert [command[-4:] for command in commands] == [["--force", "x:local", "a:1", "b:1"]]
 
 
 @pytest.fixture
@@ -82,14 +76,29 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def ctr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace containerd's client by a program that has no image."""
-    program = tmp_path / "bin" / "ctr"
-    program.parent.mkdir()
-    program.write_text('#!/bin/sh\necho "ctr: image \\"$6\\": not found" >&2\nexit 1\n')
-    program.chmod(0o755)
-    path = f"{program.parent}:{os.environ['PATH']}"
+    """Replace containerd's client by a program that has no image, and nsenter by a program that enters nothing."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "ctr").write_text('#!/bin/sh\necho "ctr: image \\"$6\\": not found" >&2\nexit 1\n')
+    (programs / "nsenter").write_text('#!/bin/sh\nshift 2\nexec "$@"\n')  # --mount --target=ID
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    path = f"{programs}:{os.environ['PATH']}"
     monkeypatch.setattr(processes, "ENVIRONMENT", {"PATH": path})
     monkeypatch.setenv("PATH", path)
+
+
+@pytest.mark.usefixtures("ctr")
+def test_the_refusal_of_a_machine_names_all_images_and_the_reason(tmp_path: Path) -> None:
+    aliases = {"a:1": LOCAL, "b:1": LOCAL}
+
+    with pytest.raises(TwinError) as error:
+        image_aliases.add(Layout(tmp_path), aliases, {"gpu-0": os.getpid()})
+
+    assert error.value.problem == (
+        f"The machine 'gpu-0' cannot use {LOCAL} in place of a:1, b:1: "
+        f'ctr: image "{LOCAL}": not found'
+    )
 
 
 @pytest.mark.usefixtures("ctr")

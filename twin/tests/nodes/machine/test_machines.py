@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,16 @@ def running_pods(api: KubernetesClient) -> list[dict[str, Any]]:
     ]
 
 
+def client_certificates(api: KubernetesClient) -> Counter[str]:
+    """Return the number of client certificates that the cluster has issued to each machine's kubelet."""
+    requests = api.get("/apis/certificates.k8s.io/v1/certificatesigningrequests")["items"]
+    return Counter(
+        request["spec"]["username"].removeprefix("system:node:")
+        for request in requests
+        if request.get("status", {}).get("certificate")
+    )
+
+
 def machine(twin: Twin, name: str) -> MachineStatus:
     return next(status for status in twin.status().machines if status.spec.name == name)
 
@@ -157,19 +168,8 @@ def test_nodes_are_ready_with_the_labels_taints_and_gpus_of_their_role(
 def test_every_kubelet_has_a_client_certificate_that_the_cluster_signed_and_exports_its_age(
     twin: Twin, api: KubernetesClient
 ) -> None:
-    requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-
-    def issued() -> set[str]:
-        return {
-            item["spec"]["username"]
-            for item in api.get(requests)["items"]
-            if item.get("status", {}).get("certificate")
-        }
-
     names = {spec.name for spec in MACHINES}
-    wait_until(
-        lambda: issued() >= {f"system:node:{name}" for name in names}, 20, "the requests are signed"
-    )
+    wait_until(lambda: names <= set(client_certificates(api)), 20, "the requests are signed")
     for name in names:
         metrics = api.text(f"/api/v1/nodes/{name}/proxy/metrics")
         (line,) = [
@@ -193,7 +193,8 @@ def test_pods_run_and_their_logs_can_be_read_through_the_api_server(api: Kuberne
         "the DNS is ready",
     )
 
-    api.request("GET", f"/api/v1/namespaces/kube-system/pods/{dns['metadata']['name']}/log")
+    log = api.text(f"/api/v1/namespaces/kube-system/pods/{dns['metadata']['name']}/log")
+    assert "CoreDNS-" in log
     assert dns["spec"]["nodeName"] == "system-0"
 
 
@@ -306,10 +307,11 @@ def test_machines_are_added_and_removed(twin: Twin, api: KubernetesClient) -> No
     assert kinds(twin)[-2:] == [("add", "gpu-2"), ("remove", "gpu-2")]
 
 
-def test_a_killed_kubelet_is_started_again_and_finds_its_gpus(
+def test_a_killed_kubelet_is_started_again_finds_its_gpus_and_requests_a_certificate(
     twin: Twin, api: KubernetesClient
 ) -> None:
-    old_pid = kubelet(twin, "gpu-0")
+    wait_until(lambda: client_certificates(api)["gpu-0"], 20, "the first request is signed")
+    old_pid, old_certificates = kubelet(twin, "gpu-0"), client_certificates(api)["gpu-0"]
     assert old_pid is not None
     os.kill(old_pid, signal.SIGKILL)
 
@@ -318,6 +320,11 @@ def test_a_killed_kubelet_is_started_again_and_finds_its_gpus(
         lambda: node_objects.is_usable(node_objects.nodes(api)["gpu-0"], MACHINES[1]),
         30,
         "it offers the GPU",
+    )
+    wait_until(
+        lambda: client_certificates(api)["gpu-0"] > old_certificates,
+        20,
+        "a kubelet that was killed before its request was signed would otherwise have no certificate of its own",
     )
 
 

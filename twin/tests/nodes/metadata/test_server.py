@@ -29,17 +29,12 @@ METADATA = {"metadata": "true"}
 
 
 def call_aws(
-    path: str,
-    notice: Notice | None = None,
-    spec: MachineSpec = SPOT,
-    method: str = "GET",
-    now: float = 0.0,
-    **headers: Any,
+    path: str, notice: Notice | None = None, method: str = "GET", **headers: Any
 ) -> MetadataResponse:
     tokens = Tokens({"good": 100.0})
     all_headers = {"x-aws-ec2-metadata-token": "good", **headers}
     request = MetadataRequest(method, f"/latest/{path}", headers=all_headers)
-    return aws.respond(request, instance.facts(spec, "10.0.0.1"), notice, tokens, now)
+    return aws.respond(request, instance.facts(SPOT, "10.0.0.1"), notice, tokens, now=0.0)
 
 
 def call_azure(
@@ -117,7 +112,7 @@ def test_a_token_of_aws_expires() -> None:
 
 @pytest.mark.parametrize(
     ("ttl", "status"),
-    [("60", 200), ("21600", 200), ("21601", 400), ("0", 400), ("", 400), ("x", 400)],
+    [("1", 200), ("60", 200), ("21600", 200), ("21601", 400), ("0", 400), ("", 400), ("x", 400)],
 )
 def test_a_token_lasts_six_hours_at_most(ttl: str, status: int) -> None:
     headers: dict[str, Any] = {"x-aws-ec2-metadata-token-ttl-seconds": ttl}
@@ -134,11 +129,19 @@ def test_a_token_needs_put_and_a_direct_request() -> None:
     assert call_aws("api/token", method="PUT", **headers).status == HTTPStatus.FORBIDDEN
 
 
+def test_aws_refuses_to_change_metadata() -> None:
+    response = call_aws("meta-data/instance-id", method="PUT")
+
+    assert response.status == HTTPStatus.METHOD_NOT_ALLOWED
+
+
 def test_azure_schedules_a_preemption_only_after_the_notice() -> None:
     assert json.loads(call_azure().body) == {"DocumentIncarnation": 1, "Events": []}
 
-    (event,) = json.loads(call_azure(notice=NOTICE).body)["Events"]
+    document = json.loads(call_azure(notice=NOTICE).body)
+    (event,) = document["Events"]
 
+    assert document["DocumentIncarnation"] == 2, "clients skip a document with a known number"
     assert event["EventType"] == "Preempt"
     assert event["Resources"] == ["gpu-3"]
     assert event["EventStatus"] == "Scheduled"
@@ -150,7 +153,9 @@ def test_an_acknowledged_event_of_azure_is_started() -> None:
 
     assert call_azure(notice=NOTICE, method="POST", body=body).acknowledged_event == "ID-1"
 
-    (event,) = json.loads(call_azure(notice=NOTICE, started=True).body)["Events"]
+    document = json.loads(call_azure(notice=NOTICE, started=True).body)
+    (event,) = document["Events"]
+    assert document["DocumentIncarnation"] == 3
     assert (event["EventStatus"], event["NotBefore"]) == ("Started", "")
 
 
@@ -223,7 +228,7 @@ def test_a_damaged_notice_is_an_error_of_the_server_and_not_the_absence_of_a_not
         urllib.request.urlopen(urllib.request.Request(events, headers=METADATA), timeout=100)
 
     with error.value:
-        assert error.value.code == 500
+        assert error.value.code == HTTPStatus.INTERNAL_SERVER_ERROR
         assert f"{service.notice} is damaged" in error.value.read().decode()
 
 
@@ -255,5 +260,5 @@ def test_an_unknown_path_is_not_found(metadata_server: tuple[server.MetadataServ
     with pytest.raises(urllib.error.HTTPError) as error:
         urllib.request.urlopen(request, timeout=100)
 
-    assert error.value.code == HTTPStatus.NOT_FOUND
-    error.value.close()
+    with error.value:
+        assert error.value.code == HTTPStatus.NOT_FOUND

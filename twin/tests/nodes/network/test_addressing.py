@@ -7,7 +7,7 @@ import cloudtwin
 import pytest
 from cloudtwin.nodes.network import addressing
 from cloudtwin.nodes.network.addressing import MAX_MACHINES, Address
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis.strategies import integers, sets
 
 slots = integers(min_value=1, max_value=MAX_MACHINES)
@@ -40,7 +40,8 @@ def test_a_slot_out_of_range_is_refused(slot: int) -> None:
 
 
 @given(used_slots=sets(slots))
-def test_the_lowest_free_slot_is_returned(used_slots: set[int]) -> None:
+@example(used_slots=set(range(1, MAX_MACHINES + 1)))
+def test_the_lowest_free_slot_is_returned_or_none_if_all_are_used(used_slots: set[int]) -> None:
     slot = addressing.free_slot(used_slots)
 
     if slot is None:

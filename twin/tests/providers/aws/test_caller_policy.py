@@ -1,7 +1,7 @@
 """The policy of the caller: the twin refuses actions that it does not allow."""
 
 import json
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 from cloudfacts.aws_actions import ACTIONS, PUSH, actions_of, actions_to, all_actions
@@ -10,19 +10,20 @@ from cloudtwin.providers.aws.caller_policy import allows, authorize, may_push, p
 from cloudtwin.providers.aws.network import VPC
 from cloudtwin.providers.aws.s3 import REPOSITORY
 from cloudtwin.providers.errors import CloudError
+from cloudtwin.providers.protocol.values import Object
 
-from twin.tests.providers.offline import Provider, provider
+from twin.tests.providers.offline import Provider
 
-__all__ = ["provider"]
 BLOCK = "10.0.0.0/16"
 
 
-def policy(*actions: str, **fields: Any) -> dict[str, Any]:
+def policy(*actions: str, extra: Sequence[Object] = ()) -> Object:
+    """Return a policy that allows actions on all resources, with other statements after this one."""
     statement = {"Effect": "Allow", "Action": list(actions), "Resource": "*"}
-    return {"Version": "2012-10-17", "Statement": [statement, *fields.get("extra", ())]}
+    return {"Version": "2012-10-17", "Statement": [statement, *extra]}
 
 
-def set_policy(provider: Provider, document: dict[str, Any]) -> None:
+def set_policy(provider: Provider, document: Object) -> None:
     write_policy(provider, json.dumps(document))
 
 
@@ -33,7 +34,9 @@ def write_policy(provider: Provider, text: str) -> None:
 
 
 def test_everything_is_allowed_without_a_policy(provider: Provider) -> None:
-    assert provider.make(VPC, "v", cidrBlock=BLOCK)
+    vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
+
+    assert [resource.id for resource in provider.account.read().all(VPC)] == [vpc]
 
 
 def test_the_listed_actions_are_enough_for_the_life_of_a_resource(provider: Provider) -> None:
@@ -83,11 +86,16 @@ def test_the_listed_actions_are_enough_for_a_push(provider: Provider) -> None:
 
 
 @pytest.mark.parametrize("token", ACTIONS)
-def test_each_action_of_a_type_belongs_to_an_operation(provider: Provider, token: str) -> None:
+def test_each_action_of_a_type_belongs_to_an_operation(token: str) -> None:
     verbs = [actions_to(verb, token) for verb in ("create", "update", "delete")]
 
     assert {action for actions in verbs for action in actions} == set(actions_of(token))
+
+
+@pytest.mark.parametrize("token", ACTIONS)
+def test_no_type_is_created_by_a_caller_without_its_actions(provider: Provider, token: str) -> None:
     set_policy(provider, policy("sts:*"))
+
     with pytest.raises(CloudError, match="is not authorized to perform"):
         authorize(provider.account.folder, "create", token)
 
@@ -103,12 +111,12 @@ def test_each_action_of_a_type_belongs_to_an_operation(provider: Provider, token
         ({}, False),
     ],
 )
-def test_actions_match_as_in_iam(document: dict[str, Any], expected: bool) -> None:
+def test_actions_match_as_in_iam(document: Object, expected: bool) -> None:
     assert allows(document, "ec2:CreateVpc") is expected
 
 
 @pytest.mark.parametrize(
-    ("text", "key"),
+    ("text", "reason"),
     [
         ("", "not valid JSON"),
         ("[]", "no Statement"),
@@ -117,12 +125,14 @@ def test_actions_match_as_in_iam(document: dict[str, Any], expected: bool) -> No
         (json.dumps(policy("*") | {"Satement": []}), "no element 'Satement'"),
     ],
 )
-def test_a_policy_that_iam_refuses_allows_nothing(provider: Provider, text: str, key: str) -> None:
+def test_a_policy_that_iam_refuses_allows_nothing(
+    provider: Provider, text: str, reason: str
+) -> None:
     write_policy(provider, text)
 
-    with pytest.raises(TwinError, match=f"caller-policy.json cannot be evaluated: .*{key}"):
+    with pytest.raises(TwinError, match=f"caller-policy.json cannot be evaluated: .*{reason}"):
         provider.make(VPC, "v", cidrBlock=BLOCK)
-    with pytest.raises(TwinError, match=key):
+    with pytest.raises(TwinError, match=reason):
         may_push(provider.account.folder)
     assert not list(provider.account.read().all(VPC))
 
@@ -140,7 +150,7 @@ def test_a_policy_that_iam_refuses_allows_nothing(provider: Provider, text: str,
     ],
 )  # fmt: skip
 def test_an_element_that_the_twin_does_not_evaluate_is_refused(
-    provider: Provider, fields: dict[str, Any], effect: str, key: str
+    provider: Provider, fields: Object, effect: str, key: str
 ) -> None:
     set_policy(provider, policy("*", extra=[{"Effect": effect, **fields}]))
 

@@ -1,7 +1,5 @@
 """Rules of Amazon EKS."""
 
-from collections.abc import Callable, Iterable
-
 import pytest
 from cloudtwin.providers.aws.eks_rules import (
     CLUSTER,
@@ -36,7 +34,8 @@ def test_only_the_whole_arn_of_an_access_policy_is_accepted(text: str) -> None:
     assert access_policy(f"{POLICY_ARN}AmazonEKSViewPolicy") is None
 
 
-def _violations(rule: Callable[[ResourceRequest], Iterable[str]], version: str) -> list[str]:
+def violations_of(version: str) -> list[str]:
+    """Return the reasons why a cluster of version 1.35 gets no node group of a version."""
     cluster = Resource(
         token=CLUSTER, id="main", urn="", inputs={}, outputs={"name": "main", "version": "1.35"}
     )
@@ -46,7 +45,7 @@ def _violations(rule: Callable[[ResourceRequest], Iterable[str]], version: str) 
         account=Inventory((cluster,)),
         entropy="0",
     )
-    return list(rule(request))
+    return list(node_version(request))
 
 
 @pytest.mark.parametrize(
@@ -56,14 +55,14 @@ def _violations(rule: Callable[[ResourceRequest], Iterable[str]], version: str) 
 def test_a_node_group_is_refused_with_the_bound_that_it_exceeds(
     version: str, expected: str
 ) -> None:
-    (reason,) = _violations(node_version, version)
+    (reason,) = violations_of(version)
 
     assert expected in reason, "the opposite advice would send the user the wrong way"
 
 
 @pytest.mark.parametrize("version", ["1.32", "1.35"])
 def test_a_node_group_may_be_three_minor_versions_older(version: str) -> None:
-    assert _violations(node_version, version) == []
+    assert violations_of(version) == []
 
 
 @pytest.mark.parametrize("reference", [{"id": "lt-1"}, {"name": "gpu"}])

@@ -7,9 +7,8 @@ from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.protocol.values import Object
 
 from twin.tests.providers.aws.cases import resource
-from twin.tests.providers.offline import Provider, provider
+from twin.tests.providers.offline import Provider
 
-__all__ = ["provider"]
 HDD = {"deploymentType": "PERSISTENT_1", "storageType": "HDD", "driveCacheType": "NONE"}
 SLOW, FAST = ({**HDD, "perUnitStorageThroughput": throughput} for throughput in (12, 40))
 SCRATCH_1: Object = {"deploymentType": "SCRATCH_1"}

@@ -1,7 +1,5 @@
 """Roles, policies and keys of the twin's AWS."""
 
-import json
-
 import pytest
 from cloudtwin.providers.aws.common import arn
 from cloudtwin.providers.aws.identity import KEY, POLICY
@@ -9,19 +7,8 @@ from cloudtwin.providers.aws.others import LOGS
 from cloudtwin.providers.aws.policies import ROLE
 from cloudtwin.providers.errors import CloudError
 
-from twin.tests.providers.offline import Provider, provider
-
-__all__ = ["provider"]
-
-ASSUME = {
-    "Effect": "Allow",
-    "Action": "sts:AssumeRole",
-    "Principal": {"Service": "eks.amazonaws.com"},
-}
-TRUST = json.dumps({"Statement": [ASSUME]})
-ANYTHING = json.dumps(
-    {"Statement": [{"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}]}
-)
+from twin.tests.providers.aws.cases import IDENTITY_DOCUMENT, TRUST
+from twin.tests.providers.offline import Provider
 
 
 def make_role(provider: Provider, **inputs: object) -> None:
@@ -40,7 +27,7 @@ def test_a_boundary_of_the_account_must_exist(provider: Provider) -> None:
 
     with pytest.raises(CloudError, match="does not exist in the account"):
         make_role(provider, permissionsBoundary=boundary)
-    provider.make(POLICY, "boundary", name="boundary", policy=ANYTHING)
+    provider.make(POLICY, "boundary", name="boundary", policy=IDENTITY_DOCUMENT)
     make_role(provider, permissionsBoundary=boundary)
     with pytest.raises(CloudError, match="still uses it"):
         provider.drop(POLICY, boundary)

@@ -14,14 +14,12 @@ from cloudtwin.providers.aws.policies import document_errors
 from cloudtwin.providers.aws.s3 import BUCKET, REPOSITORY
 from cloudtwin.providers.protocol.values import UNKNOWN, Object, Secret
 
+from twin.tests.providers.aws.cases import TRUST
 from twin.tests.providers.offline import Provider
 
 ROLE, ALIAS = "aws:iam/role:Role", "aws:kms/alias:Alias"
 BUDGET = "aws:budgets/budget:Budget"
 METRICS = "aws:amp/workspace:Workspace"
-TRUST = json.dumps(
-    {"Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": "*"}]}
-)
 NETWORK: Object = {"cidrBlock": "10.0.0.0/16"}
 NODE: Object = {
     "clusterName": "c", "nodeRoleArn": "arn:aws:iam::123456789012:role/r", "subnetIds": ["s"],
@@ -30,8 +28,6 @@ NODE: Object = {
 LINK: Object = {
     "fileSystemId": f"fs-{'0' * 17}", "fileSystemPath": "/", "dataRepositoryPath": "s3://mine",
 }  # fmt: skip
-
-
 SPENDING: Object = {
     "budgetType": "COST", "timeUnit": "MONTHLY", "limitAmount": "5", "limitUnit": "USD",
 }  # fmt: skip

@@ -2,9 +2,7 @@
 
 from cloudtwin.providers.aws.others import METRICS
 
-from twin.tests.providers.offline import Provider, provider
-
-__all__ = ["provider"]
+from twin.tests.providers.offline import Provider
 
 
 def test_a_workspace_takes_samples_at_an_address_with_its_region_and_id(

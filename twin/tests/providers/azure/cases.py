@@ -29,10 +29,9 @@ SPOT = {"scaleSetPriority": "Spot", "mode": "User"}
 
 
 def pools(pool: Object) -> Object:
-    inputs_with_id = {
-        ("name" if key == "agentPoolName" else key): value for key, value in pool.items()
-    }
-    return {"agentPoolProfiles": [inputs_with_id]}
+    """Return the inputs of a cluster with an inline pool that has the inputs of a separate one."""
+    profile = {("name" if key == "agentPoolName" else key): value for key, value in pool.items()}
+    return {"agentPoolProfiles": [profile]}
 
 
 def private(zone: str) -> Object:
@@ -349,6 +348,10 @@ KUBELET_CLUSTER = {
     "identityProfile": {"kubeletidentity": {"resourceId": KUBELET, "clientId": "kc"}},
 }
 POOL_INPUTS = inputs_with_id("resourceName agentPoolName", "c t4")
+SNAPSHOT_POOL = {
+    "vmSize": "Standard_NC4as_T4_v3",
+    "creationData": {"sourceResourceId": SNAP},
+}
 STANDARD_IP = resource(ADDRESS, f"{RG}/a", {"sku": {"name": "Standard"}})
 BASIC_IP = resource(ADDRESS, f"{RG}/a", {"sku": {"name": "Basic"}})
 GRANT_INPUTS = {
@@ -371,7 +374,7 @@ OTHER_TRUST = resource(
 )
 RULESET = {"networkRuleSet": {"virtualNetworkRules": [{"virtualNetworkResourceId": NODES}]}}
 BLOBS = inputs_with_id("accountName blobServicesName", "a default") | {"isVersioningEnabled": True}
-STORE = f"{RG}/providers/Microsoft.Storage/storageAccounts/a/blobServices"
+STORAGE_ACCOUNT = f"{RG}/providers/Microsoft.Storage/storageAccounts/a"
 
 # precondition -> (type, inputs, an account in which it holds, an account in which it fails, part of the message)
 PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]] = {
@@ -431,9 +434,13 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
         [cluster(agentPoolProfiles=[{"name": "system", "vnetSubnetID": OTHER_NODES}])], "virtual network",
     ),
     "snapshot of a pool": (
-        POOL, {**POOL_INPUTS, "vmSize": "Standard_NC4as_T4_v3", "creationData": {"sourceResourceId": SNAP}},
+        POOL, {**POOL_INPUTS, **SNAPSHOT_POOL},
         [cluster(), snapshot("Standard_NC24ads_A100_v4")], [cluster(), snapshot("Standard_D4s_v5")],
         "not of the series",
+    ),
+    "snapshots of inline pools": (
+        CLUSTER, {**inputs_with_id("resourceName", "c"), "location": "eastus", **pools(SNAPSHOT_POOL)},
+        [snapshot("Standard_NC24ads_A100_v4")], [snapshot("Standard_D4s_v5")], "not of the series",
     ),
     "pool's location has zones": (
         POOL, {**POOL_INPUTS, "availabilityZones": ["1"]},
@@ -444,14 +451,13 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
         [subnet(serviceEndpoints=[{"service": "Microsoft.Storage"}])], [subnet()], "no service endpoint",
     ),
     "versions of blobs": (
-        SERVICE, BLOBS, [resource(ACCOUNT, f"{STORE}".rpartition("/")[0], {})],
-        [resource(ACCOUNT, f"{STORE}".rpartition("/")[0], {"isHnsEnabled": True})], "hierarchical",
+        SERVICE, BLOBS, [resource(ACCOUNT, STORAGE_ACCOUNT, {})],
+        [resource(ACCOUNT, STORAGE_ACCOUNT, {"isHnsEnabled": True})], "hierarchical",
     ),
     "resource of an association": (RULE_ASSOCIATION, {"resourceUri": AKS}, [cluster()], [], "does not exist"),
     "scope of a budget": (BUDGET, {"scope": RG}, [THE_GROUP], [], "does not exist"),
 }  # fmt: skip
-# The same preconditions, of inline pools.
-PRECONDITIONS["snapshots of inline pools"] = PRECONDITIONS["snapshot of a pool"]
+# The same function; test_aks_rules.py has the case of an inline pool, whose location is an input.
 PRECONDITIONS["location has zones"] = PRECONDITIONS["pool's location has zones"]
 NEVER_HOLDS: set[str] = set()
 CHANGE_RULES = {  # see test_changes.py

@@ -1,23 +1,57 @@
 """Rules of Azure Kubernetes Service."""
 
-from cloudtwin.providers.azure.aks_rules import default_route
+import pytest
+from cloudtwin.providers.azure.aks_rules import default_route, snapshot_fits, zonal_location
 from cloudtwin.providers.azure.network import ROUTE_TABLE
-from cloudtwin.providers.inventory import Inventory
+from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import ProviderConfig, ResourceRequest
+from cloudtwin.providers.protocol.values import Object
 
-from twin.tests.providers.azure.cases import ROUTED, ROUTES, resource, subnet
+from twin.tests.providers.azure.cases import (
+    AKS,
+    ROUTED,
+    ROUTES,
+    SNAP,
+    SNAPSHOT_POOL,
+    pools,
+    resource,
+    snapshot,
+    subnet,
+)
+
+
+def request_for(inputs: Object, *resources: Resource) -> ResourceRequest:
+    """Return a request for a cluster in a subscription with other resources."""
+    config = ProviderConfig(cloud="azure-native")
+    return ResourceRequest(
+        inputs=inputs, config=config, account=Inventory(resources), entropy="", id=AKS
+    )
 
 
 def test_a_route_without_a_prefix_is_not_the_default_route() -> None:
     routes = [{"nextHopType": "VirtualAppliance", "nextHopIpAddress": "10.1.0.4"}]
     table = resource(ROUTE_TABLE, ROUTES, {"routes": routes})
-    request = ResourceRequest(
-        inputs=ROUTED,
-        config=ProviderConfig(cloud="azure-native"),
-        account=Inventory((subnet(routeTable={"id": ROUTES}), table)),
-        entropy="",
-    )
 
-    (reason,) = default_route(request)
+    (reason,) = default_route(request_for(ROUTED, subnet(routeTable={"id": ROUTES}), table))
 
     assert "0.0.0.0/0 missing" in reason
+
+
+@pytest.mark.parametrize(
+    ("location", "reasons"),
+    [("East US", []), ("westus", ["the location westus has no availability zones"])],
+)
+def test_an_inline_pool_has_zones_only_in_a_location_with_zones(
+    location: str, reasons: list[str]
+) -> None:
+    inputs = {"location": location, **pools({"availabilityZones": ["1"]})}
+
+    assert list(zonal_location(request_for(inputs))) == reasons
+
+
+def test_the_snapshot_of_a_pool_is_in_the_location_of_its_cluster() -> None:
+    inputs = {"location": "westus", **pools(SNAPSHOT_POOL)}
+
+    (reason,) = snapshot_fits(request_for(inputs, snapshot("Standard_NC24ads_A100_v4")))
+
+    assert reason == f"the snapshot {SNAP} is in eastus"

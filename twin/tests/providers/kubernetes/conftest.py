@@ -1,6 +1,7 @@
 """A Pulumi project on a separate cluster: real engine, stand-in plugins, real API server."""
 
 import os
+import socket
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,12 +10,11 @@ from typing import Any
 import pytest
 from cloudtwin.nodes import Twin
 from cloudtwin.progress import Lines
-from cloudtwin.pulumi import backend_url, install_plugins
 from kubernetes import client, config, watch
 
-from twin.tests.project import Project, pulumi_program
+from twin.tests.project import Project, plugins, pulumi_program
 
-__all__ = ["pulumi_program"]
+__all__ = ["plugins", "pulumi_program"]
 
 
 class ClusterProject(Project):
@@ -43,31 +43,13 @@ def kubeconfig() -> Iterator[Path]:
         twin.down(Lines())
 
 
-@pytest.fixture(scope="session")
-def plugins(pulumi_program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return install_plugins(tmp_path_factory.mktemp("pulumi-home"), pulumi_program)
-
-
 @pytest.fixture
 def project(
     tmp_path: Path, pulumi_program: Path, plugins: dict[str, str], kubeconfig: Path, namespace: str
 ) -> ClusterProject:
     """Return a project whose default provider is the cluster, in the namespace of the test."""
-    state = tmp_path / "state"
-    state.mkdir()
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return ClusterProject(
-        folder,
-        pulumi_program,
-        {
-            **plugins,
-            "PULUMI_BACKEND_URL": backend_url(state),
-            "PULUMI_CONFIG_PASSPHRASE": "test",
-            "KUBECONFIG": str(kubeconfig),
-            "NAMESPACE": namespace,
-        },
-    )
+    environment = {**plugins, "KUBECONFIG": str(kubeconfig), "NAMESPACE": namespace}
+    return ClusterProject(tmp_path, pulumi_program, environment)
 
 
 def wait_for_object(
@@ -84,6 +66,17 @@ def metadata_of(kubernetes_object: Any) -> client.V1ObjectMeta:
     """Return the metadata of an object from the API server; its type there is optional."""
     assert isinstance(kubernetes_object.metadata, client.V1ObjectMeta)
     return kubernetes_object.metadata
+
+
+@pytest.fixture
+def silent_server() -> Iterator[socket.socket]:
+    """Yield a server that accepts connections and never responds."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+def address_of(server: socket.socket) -> str:
+    return f"https://127.0.0.1:{server.getsockname()[1]}"
 
 
 @pytest.fixture(scope="session")

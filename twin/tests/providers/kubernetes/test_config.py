@@ -1,10 +1,10 @@
 """The provider's arguments."""
 
-import json
-
 import pytest
 from cloudtwin.providers.kubernetes.config import KubernetesConfig, parse, replacing_arguments
 from cloudtwin.providers.protocol.errors import ProviderError
+
+from twin.tests.providers.kubernetes.kubeconfigs import kubeconfig
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,6 @@ def test_the_official_environment_variables_count_where_the_argument_is_absent(
 
 def test_a_kubeconfig_is_not_printed() -> None:
     assert "hunter2" not in repr(parse({"kubeconfig": "token: hunter2"}))
-
-
-def kubeconfig(server: str, token: str = "t") -> str:
-    return json.dumps({
-        "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-        "clusters": [{"name": "k", "cluster": {"server": server}}], "users": [{"name": "u", "user": {"token": token}}],
-    })  # fmt: skip
 
 
 def test_another_server_means_another_cluster_but_new_credentials_do_not() -> None:

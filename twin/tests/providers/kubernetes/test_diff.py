@@ -170,10 +170,11 @@ TREES = st.recursive(
 
 
 @given(TREES, TREES)
-def test_there_is_a_difference_exactly_where_two_values_are_unequal(old: Plain, new: Plain) -> None:
+def test_there_is_a_difference_exactly_if_two_values_are_unequal(old: Plain, new: Plain) -> None:
     changes = compare({"spec": old}, {"spec": new}, []).fields
 
-    assert bool(changes) == (repr(old) != repr(new) and _differs(old, new))
+    assert bool(changes) == _differs(old, new)
+    assert not compare({"spec": old}, {"spec": copy.deepcopy(old)}, []).fields
 
 
 def _differs(old: Plain, new: Plain) -> bool:

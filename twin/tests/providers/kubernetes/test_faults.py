@@ -3,16 +3,18 @@
 import os
 import signal
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cloudtwin.providers.kubernetes.client import ClusterClient
-from cloudtwin.providers.kubernetes.config import KubernetesConfig
-from cloudtwin.providers.kubernetes.errors import UnreachableError
 from kubernetes import client
 
-from twin.tests.providers.kubernetes.conftest import ClusterProject, metadata_of, wait_for_object
+from twin.tests.providers.kubernetes.conftest import (
+    ClusterProject,
+    address_of,
+    metadata_of,
+    wait_for_object,
+)
+from twin.tests.providers.kubernetes.kubeconfigs import kubeconfig
 
 pytestmark = pytest.mark.twin
 
@@ -185,51 +187,18 @@ def test_a_killed_update_is_resumed_only_with_the_official_option(
     project.pulumi("preview", "--expect-no-changes")
 
 
-@pytest.fixture
-def silent_server() -> Iterator[socket.socket]:
-    """Yield a server that accepts connections and never responds."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield server
-
-
-def address_of(server: socket.socket) -> str:
-    return f"https://127.0.0.1:{server.getsockname()[1]}"
-
-
 def test_an_unreachable_cluster_is_named(
     project: ClusterProject, tmp_path: Path, silent_server: socket.socket
 ) -> None:
-    kubeconfig = tmp_path / "unreachable"
-    kubeconfig.write_text(_kubeconfig(address_of(silent_server)))
-    project.environment["KUBECONFIG"] = str(kubeconfig)
+    path = tmp_path / "unreachable"
+    path.write_text(kubeconfig(address_of(silent_server)))
+    project.environment["KUBECONFIG"] = str(path)
     project.program(
         '[k8s.core.v1.ConfigMap(f"map{i}", metadata={"name": f"m{i}"}) for i in range(4)]'
     )
 
     assert f"the cluster at {address_of(silent_server)} does not respond" in project.up(fails=True)
     assert "previewing without the cluster" in project.pulumi("preview")
-
-
-def probe_ten_times(server: str) -> None:
-    cluster = ClusterClient(KubernetesConfig(kubeconfig=_kubeconfig(server)))
-    for _ in range(10):
-        with pytest.raises(UnreachableError, match=server):
-            cluster.probe()
-
-
-def test_an_unreachable_cluster_is_probed_once(
-    silent_server: socket.socket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("CONNECT_SECONDS", "API_PROBE_SECONDS"):
-        monkeypatch.setattr(f"cloudtwin.providers.kubernetes.client.{name}", 0.5)
-
-    probe_ten_times("https://127.0.0.1:1")
-    probe_ten_times(address_of(silent_server))
-
-    silent_server.accept()[0].close()
-    silent_server.setblocking(False)
-    with pytest.raises(BlockingIOError):  # ten resources wait no longer than one
-        silent_server.accept()
 
 
 def test_a_missing_kubeconfig_names_the_variable_to_set(
@@ -260,14 +229,3 @@ def test_a_type_that_only_the_official_plugin_supports_is_refused_by_name(
 
     output = project.pulumi("preview", fails=True)
     assert "kubernetes:core/v1:ConfigMapPatch is not supported by the stand-in" in output
-
-
-def _kubeconfig(server: str) -> str:
-    return f"""
-apiVersion: v1
-kind: Config
-current-context: c
-clusters: [{{name: c, cluster: {{server: "{server}"}}}}]
-users: [{{name: u, user: {{token: t}}}}]
-contexts: [{{name: c, context: {{cluster: c, user: u}}}}]
-"""

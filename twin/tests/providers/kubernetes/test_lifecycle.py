@@ -179,7 +179,8 @@ def test_yaml_is_accepted_and_existing_objects_can_be_read(
     )
 
     assert 'found: "kube-root-ca.crt"' in project.up()
-    assert api.read_namespaced_config_map("from-yaml", namespace)
+    created = api.read_namespaced_config_map("from-yaml", namespace)
+    assert metadata_of(created).name == "from-yaml"
 
 
 def test_a_blocked_deletion_names_the_finalizer(

@@ -83,6 +83,16 @@ def test_containers_are_matched_by_name() -> None:
     assert new_inputs == [{"name": "log", "image": "log:1"}, {"name": "side", "image": "s"}]
 
 
+def test_items_without_names_are_matched_by_position_in_lists_of_one_length() -> None:
+    inputs: Object = {"rules": [{"cpu": "1000m", "max": 1}]}
+    previous: Object = {"rules": [{"cpu": "1", "max": 1}]}
+    changed: Object = {"rules": [{"cpu": "1", "max": 2}]}
+    longer: Object = {"rules": [*previous["rules"], {"cpu": "2"}]}
+
+    assert live.with_drift(inputs, previous, changed) == {"rules": [{"cpu": "1000m", "max": 2}]}
+    assert live.with_drift(inputs, previous, longer) == longer
+
+
 def test_a_secret_stays_one_through_outputs_and_refresh() -> None:
     inputs = {
         "apiVersion": "v1",
@@ -100,7 +110,7 @@ def test_a_secret_stays_one_through_outputs_and_refresh() -> None:
     }
 
 
-def test_the_outputs_equal_the_official_providers() -> None:
+def test_the_outputs_have_the_internal_fields_of_the_official_provider() -> None:
     outputs = live.outputs(LIVE, INPUTS, ORIGIN)
 
     assert outputs["__inputs"] == INPUTS
@@ -157,6 +167,9 @@ def test_an_address_that_a_dry_run_allocates_is_unknown() -> None:
     dry_run = {**inputs, "spec": {"ports": [], "clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9"]}}
 
     assert has_unknown(live.preview_of_dry_run(dry_run, inputs, {})["spec"]["clusterIP"])
+    assert has_unknown(live.preview_of_unknown(inputs)["spec"]["clusterIP"])
+    update = live.preview_of_dry_run(dry_run, inputs, dry_run)
+    assert update["spec"]["clusterIP"] == "10.0.0.9", "an existing Service keeps its address"
     headless_service = {**inputs, "spec": {"clusterIP": "None"}}
     assert (
         live.preview_of_dry_run({**dry_run, "spec": {"clusterIP": "None"}}, headless_service, {})[

@@ -12,6 +12,18 @@ def test_yaml_is_read_as_kubernetes_reads_it() -> None:
         {"apiVersion": "v1", "kind": "A", "day": "2024-01-01"},
         {"apiVersion": "v1", "kind": "B"},
     ]
-    for invalid in ("a: [", "- 1", "kind: X"):
-        with pytest.raises(ProviderError):
-            decode(invalid)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a: [", "not valid YAML"),
+        ("- 1", "no apiVersion or no kind"),
+        ("kind: X", "no apiVersion or no kind"),
+        ("apiVersion: v1", "no apiVersion or no kind"),
+        ("{apiVersion: v1, kind: List, items: [{kind: X}]}", "no apiVersion or no kind"),
+    ],
+)
+def test_a_text_that_is_not_an_object_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(ProviderError, match=reason):
+        decode(text)

@@ -29,7 +29,7 @@ def live_object(
 
 
 def conditions(**states: object) -> Object:
-    """Write conditions: Running=True, or Failed=("BackoffLimitExceeded", "too often")."""
+    """Return conditions: Running=True, or Failed=("BackoffLimitExceeded", "too often")."""
     return {
         "conditions": [
             {"type": kind, "status": "True", "reason": state[0], "message": state[1]}

@@ -10,9 +10,12 @@ import pytest
 from cloudtwin.providers.kubernetes.client import ClusterClient
 from cloudtwin.providers.kubernetes.config import KubernetesConfig
 from cloudtwin.providers.kubernetes.objects import ObjectReference
-from cloudtwin.providers.kubernetes.wait import wait_until_gone
+from cloudtwin.providers.kubernetes.readiness import Waiting, assess
+from cloudtwin.providers.kubernetes.wait import REVISION, related_to, wait_until_gone
 from cloudtwin.providers.protocol.errors import ProviderError
 from cloudtwin.providers.timeouts import Timeouts
+
+from twin.tests.providers.kubernetes.kubeconfigs import kubeconfig
 
 BINDING = ObjectReference("rbac.authorization.k8s.io/v1", "RoleBinding", "default", "b")
 MAP = ObjectReference("v1", "ConfigMap", "default", "m")
@@ -57,13 +60,8 @@ def cluster() -> Iterator[ClusterClient]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), ApiServer)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    kubeconfig = {
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-    }  # fmt: skip
-    client = ClusterClient(KubernetesConfig(kubeconfig=json.dumps(kubeconfig)))
+    address = f"http://127.0.0.1:{server.server_port}"
+    client = ClusterClient(KubernetesConfig(kubeconfig=kubeconfig(address)))
     yield client
     client._client.rest_client.pool_manager.clear()
     server.shutdown()
@@ -104,3 +102,44 @@ def test_the_deletion_of_the_clients_own_permissions_ends_with_a_refusal(
     assert wait(cluster, BINDING, [200, 403], 60)
     with pytest.raises(ProviderError, match="says 500"):
         wait(cluster, BINDING, [500], 0.3)
+
+
+def item(name: str, owner: str = "", revision: str = "", **parts: Any) -> dict[str, Any]:
+    """Return an object whose uid is its name."""
+    metadata: dict[str, Any] = {"name": name, "uid": name, "namespace": "n"}
+    metadata |= {"annotations": {REVISION: revision}} if revision else {}
+    metadata |= {"ownerReferences": [{"uid": owner}]} if owner else {}
+    return {"metadata": metadata, **parts}
+
+
+def pod(name: str, owner: str, reason: str) -> dict[str, Any]:
+    """Return a pod with a container that waits."""
+    state = {"waiting": {"reason": reason}}
+    return item(name, owner, status={"containerStatuses": [{"name": "c", "state": state}]})
+
+
+@pytest.mark.parametrize(("revision", "is_stuck"), [("2", False), ("1", True)])
+def test_a_deployment_is_stuck_only_if_a_pod_of_its_newest_revision_is(
+    cluster: ClusterClient, monkeypatch: pytest.MonkeyPatch, revision: str, is_stuck: bool
+) -> None:
+    objects = {
+        "ReplicaSet": [
+            item("wrong", "d", "1"),
+            item("right", "d", "2"),
+            item("of another deployment", "e", "1"),
+        ],
+        "Pod": [
+            pod("old", "wrong", "ImagePullBackOff"),
+            pod("new", "right", "ContainerCreating"),
+        ],
+    }
+    monkeypatch.setattr(cluster, "list", lambda api, kind, *_: objects[kind])
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "a"}}}
+    deployment = item(
+        "d", "", revision, apiVersion="apps/v1", kind="Deployment", spec=spec, status={}
+    )
+
+    verdict = assess(deployment, related_to(cluster, deployment))
+
+    assert isinstance(verdict, Waiting)
+    assert verdict.stuck == is_stuck

@@ -31,7 +31,7 @@ def test_names_types_required_fields_and_enumerations_are_checked(
     assert all(any(part in reason for reason in failures) for part in reasons), failures
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(inputs=TREES)
 def test_the_check_raises_for_no_input(inputs: Object) -> None:
     check(SCHEMA, inputs)

@@ -12,13 +12,11 @@ def test_an_extraction_that_takes_too_long_is_repeated_by_the_next_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLOUDTWIN_CACHE", str(tmp_path))
-    monkeypatch.setattr("cloudtwin.providers.schema.store.EXTRACT_SECONDS", 0.01)
-    store = SchemaStore("aws", (VPC,))
 
-    with pytest.raises(TwinError, match=r"pulumi_aws were not read within 0\.01 s") as error:
-        store.load(VPC)
+    with monkeypatch.context() as patch:
+        patch.setattr("cloudtwin.providers.schema.store.EXTRACT_SECONDS", 0.01)
+        with pytest.raises(TwinError, match=r"pulumi_aws were not read within 0\.01 s") as error:
+            SchemaStore("aws", (VPC,)).load(VPC)
 
     assert str(tmp_path) in error.value.fix
-    monkeypatch.undo()
-    monkeypatch.setenv("CLOUDTWIN_CACHE", str(tmp_path))
     assert SchemaStore("aws", (VPC,)).load(VPC).token == VPC

@@ -1,0 +1,15 @@
+"""Tar files of a few bytes."""
+
+import io
+import tarfile
+from pathlib import Path
+
+
+def tar_of(path: Path, **files: bytes) -> Path:
+    """Write a tar file with these files; return its path."""
+    with tarfile.open(path, "w") as archive:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return path

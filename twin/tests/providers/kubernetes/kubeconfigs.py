@@ -1,0 +1,13 @@
+"""Kubeconfigs of clusters that a test names by their address."""
+
+import json
+
+
+def kubeconfig(server: str, token: str = "t") -> str:
+    """Return a kubeconfig with one cluster and a user with a token."""
+    return json.dumps({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "k", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+    })  # fmt: skip
