@@ -80,7 +80,9 @@ def test_a_taint_that_the_worker_tolerates_does_not_exclude_the_node(
         {"key": "spot", "operator": "Exists", "effect": "NoExecute"},
     ],
 )
-def test_another_toleration_does_not_help(toleration: dict[str, Any]) -> None:
+def test_a_toleration_that_does_not_match_leaves_the_node_excluded(
+    toleration: dict[str, Any],
+) -> None:
     assert count_schedulable(worker(tolerations=[toleration]), [node(taints=(TAINT,))], []) == 0
 
 
