@@ -21,7 +21,9 @@ from controller.timestamps import format_time, parse_time
 if TYPE_CHECKING:
     from controller.objects import Pod
 
-SIGNAL_EXIT_CODES = frozenset({130, 137, 138, 143})  # SIGINT, SIGKILL, the trainer's retry, SIGTERM
+SIGNAL_EXIT_CODES = frozenset({130, 137, 138, 143})
+"""Exit codes after SIGINT, SIGKILL and SIGTERM, and 138, with which the launcher requests a new pod."""
+
 STEADY_SECONDS = 300  # a run of this length resets the counts of earlier exits
 FIRST_DELAY_SECONDS = 2.0
 MAX_DELAY_SECONDS = 300.0

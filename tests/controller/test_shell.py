@@ -5,16 +5,20 @@ import socket
 import threading
 import urllib.error
 import urllib.request
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from kubernetes.client import ApiClient
 
 from controller.__main__ import parse
-from controller.client import CONFLICT, INVALID, NOT_FOUND, ApiError, KubernetesClient
+from controller.client import CONFLICT, NOT_FOUND, ApiError, KubernetesClient
 from controller.joining import JoinReader
-from controller.leader import LEASE_SECONDS, RENEW_SECONDS, Candidate, keep_leading
+from controller.leader import (
+    LEASE_SECONDS,
+    RENEW_SECONDS,
+    Candidate,
+    keep_leading,
+    wait_to_lead,
+)
 from controller.metrics import Metrics, serve
 from controller.progress import ProgressReader
 from controller.reconcile import Reconciler
@@ -55,34 +59,6 @@ class FakeLeaseApi(KubernetesClient):
         assert self.lease is not None
         transitions: int = self.lease["spec"]["leaseTransitions"]
         return transitions
-
-
-class DryRunApi(KubernetesClient):
-    """An API server that rejects every pod, and counts the dry runs."""
-
-    def __init__(self) -> None:
-        super().__init__(ApiClient())
-        self.dry_runs = 0
-
-    def request(
-        self, _method: str, _path: str, _body: Any = None, _query: object = None, _content: str = ""
-    ) -> Any:
-        self.dry_runs += 1
-        raise ApiError(INVALID, "spec.containers: Required value")
-
-
-def test_each_spec_of_several_jobs_is_dry_run_once() -> None:
-    client = DryRunApi()
-    jobs = [replace(job(), uid=uid) for uid in ("u", "v")]
-
-    rejections = [client.pod_rejection(each_job) for _ in range(3) for each_job in jobs]
-    assert all("Required value" in str(rejection) for rejection in rejections)
-    assert client.dry_runs == 2, "the jobs do not evict each other's result"
-
-    client.pod_rejection(replace(jobs[0], generation=2))
-    client.forget("v")
-    client.pod_rejection(jobs[1])
-    assert client.dry_runs == 4, "a new spec, and a job of which nothing is kept"
 
 
 def test_the_metrics_of_a_deleted_jobs_workers_are_forgotten() -> None:
@@ -177,6 +153,23 @@ def test_a_lost_lease_is_reported_with_its_reason(caplog: pytest.LogCaptureFixtu
 
     assert loss_times(UnavailableLeaseApi()) == [LEASE_SECONDS - RENEW_SECONDS]
     assert caplog.messages[-1] == "the lease is lost: it was not renewed in time"
+
+
+def test_a_candidate_on_standby_is_healthy_and_tries_again_after_an_error() -> None:
+    attempts_before_stop, heartbeats = 3, list[None]()
+
+    class Stop(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout == RENEW_SECONDS
+            if len(heartbeats) == attempts_before_stop:
+                self.set()
+            return self.is_set()
+
+    candidate = Candidate(UnavailableLeaseApi(), "ns", "standby")
+    assert not wait_to_lead(candidate, Stop(), lambda: heartbeats.append(None))
+    assert len(heartbeats) == attempts_before_stop
+
+    assert wait_to_lead(Candidate(FakeLeaseApi(), "ns", "leader"), Stop(), lambda: None)
 
 
 def test_a_key_is_processed_once_at_a_time_and_queued_again_meanwhile() -> None:
