@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 END_SECONDS = 30
+"""Limit for the end of a connection; typically it ends immediately."""
 
 
 @contextmanager

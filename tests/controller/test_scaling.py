@@ -80,14 +80,8 @@ def test_capacity_must_be_stable_before_the_job_grows() -> None:
     stable_state, _ = decide(capacity(2, schedulable=1), returned_state, 68)
 
     assert wake == time_after(60)
-    assert [
-        scaling.desired for scaling in (first_state, empty_state, returned_state, stable_state)
-    ] == [
-        2,
-        2,
-        2,
-        3,
-    ]
+    states = (first_state, empty_state, returned_state, stable_state)
+    assert [scaling.desired for scaling in states] == [2, 2, 2, 3]
     assert stable_state.basis is ScaleUpBasis.SCHEDULABLE
 
 
@@ -107,11 +101,8 @@ def test_without_capacity_a_job_periodically_adds_a_pending_worker_for_the_autos
     requesting_state, _ = decide(capacity(2), quiet_state, 300)
     failed_state, _ = decide(capacity(2, 300), requesting_state, 420)
 
-    assert [scaling.desired for scaling in (quiet_state, requesting_state, failed_state)] == [
-        2,
-        3,
-        2,
-    ]
+    states = (quiet_state, requesting_state, failed_state)
+    assert [scaling.desired for scaling in states] == [2, 3, 2]
     assert failed_state.failed_scale_ups == 0, (
         "a request without a response is not a failed scale-up"
     )
