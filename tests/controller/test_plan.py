@@ -8,6 +8,7 @@ import pytest
 
 from controller.actions import Actions
 from controller.api import ElasticJob
+from controller.exit_history import STEADY_SECONDS
 from controller.objects import Node, Pod
 from controller.pods import render_pod
 from controller.status import Condition, ConditionType
@@ -46,6 +47,13 @@ def test_a_job_runs_once_enough_workers_run_and_its_message_counts_them() -> Non
         running_condition.message
         == "1 of 3 workers running, at least 1 needed; job-worker-1: Unschedulable: no GPU"
     )
+
+
+def test_a_job_with_fewer_running_workers_than_its_minimum_does_not_run() -> None:
+    result = decide(job(spec(min_replicas=2)), pod(0), pod(1, "Pending"), pod(2, "Pending"))
+
+    running_condition = condition(result, ConditionType.RUNNING)
+    assert (running_condition.is_true, running_condition.reason) == (False, "TooFewWorkers")
 
 
 def test_a_terminating_pod_is_not_replaced_before_it_is_gone() -> None:
@@ -115,6 +123,20 @@ def test_a_node_that_is_not_ready_gets_a_grace_period() -> None:
     assert later_plan.delete_pods[0].force
 
 
+def test_a_worker_whose_node_returns_before_its_pod_is_deleted_was_not_lost() -> None:
+    """The controller may stop between the status and the deletion."""
+    elastic_job = job(spec(1))
+    lost_plan = decide(elastic_job, pod(0), nodes={"n0": Node(name="n0", out_of_service=True)})
+    assert [end.cause for end in lost_plan.exits] == ["node_lost"]
+
+    returned_plan = decide(job_after_pass(elastic_job, lost_plan), pod(0))
+    failed_plan = decide(job_after_pass(elastic_job, returned_plan), failed_pod(0))
+
+    assert returned_plan.delete_pods == ()
+    assert returned_plan.status.workers[0].restarts == 0
+    assert [end.cause for end in failed_plan.exits] == ["failed"], "its next exit counts"
+
+
 FAILURE_INTERVAL_SECONDS = 4000.0
 """Longer than any back-off, so that a new pod exists at each failure."""
 
@@ -154,6 +176,18 @@ def test_a_worker_that_is_left_out_is_retried_with_growing_delays_up_to_an_hour(
     last_failed_at = NOW + timedelta(seconds=(failures - 1) * FAILURE_INTERVAL_SECONDS)
     retry_at = result.status.workers[1].not_before
     assert retry_at == last_failed_at + timedelta(seconds=delay_seconds)
+
+
+@pytest.mark.parametrize(
+    ("run_seconds", "failures"), [(STEADY_SECONDS - 1, 7), (STEADY_SECONDS, 1)]
+)
+def test_a_steady_run_resets_the_count_of_failures(run_seconds: float, failures: int) -> None:
+    elastic_job = job_after_pass(job(), fail_repeatedly(6, pod(0), pod(2)))
+    steady_pod = failed_pod(1, uid="steady", run_seconds=run_seconds)
+
+    result = decide(elastic_job, pod(0), steady_pod, pod(2))
+
+    assert result.status.workers[1].failures == failures
 
 
 def test_a_worker_that_is_left_out_prefers_another_node() -> None:
@@ -283,6 +317,14 @@ def test_the_reason_of_a_deletion_after_the_deadline_is_the_rule_that_selects_th
 
     (deletion,) = second_plan.delete_pods
     assert reason in deletion.reason, "the event must name the cause, not a policy that keeps pods"
+
+
+@pytest.mark.parametrize(("policy", "deleted"), [("None", []), ("Running", [1]), ("All", [0, 1])])
+def test_a_failed_job_is_cleaned_up_by_its_policy(policy: str, deleted: list[int]) -> None:
+    elastic_job = job(spec(2, policy="Never", cleanPodPolicy=policy))
+    failed_job = job_after_pass(elastic_job, decide(elastic_job, failed_pod(0), pod(1)))
+
+    assert deleted_indices(decide(failed_job, failed_pod(0), pod(1))) == deleted
 
 
 def test_a_suspended_job_has_no_pods_and_its_deadline_does_not_run() -> None:
