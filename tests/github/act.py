@@ -26,6 +26,9 @@ from tests.github import stand_ins
 ROOT = Path(__file__).resolve().parents[2]
 RUNNER = "ubuntu-24.04"
 REPOSITORY = "example/everstep"
+BACKEND = {"PULUMI_BACKEND_URL": "s3://state", "PULUMI_SECRETS_PROVIDER": "awskms://key"}
+"""Variables of a repository with a backend, without which no workflow deploys."""
+
 RUN_SECONDS = 300
 GITHUB_SHELL = "defaults:\n  run:\n    shell: bash -e {0}\n"
 STRATEGY, ONE_AT_A_TIME = "    strategy:\n", "    strategy:\n      max-parallel: 1\n"

@@ -4,11 +4,10 @@ import json
 
 import pytest
 
-from tests.github.act import Repository, WorkflowRun
+from tests.github.act import BACKEND, Repository, WorkflowRun
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
 
-BACKEND = {"PULUMI_BACKEND_URL": "s3://state", "PULUMI_SECRETS_PROVIDER": "awskms://key"}
 STACKS = ["aks-dev", "aks-prod", "eks-dev", "eks-prod"]
 
 
