@@ -34,10 +34,10 @@ def digest(step: int) -> str:
 
 
 def write_history(folder: Path) -> None:
-    """Write a run of two workers: ten steps, and a crash of both after the seventh."""
+    """Write a run of two workers: they crash after step 11, restore step 6, and train until step 10."""
     (folder / "run" / "journal").mkdir(parents=True)
     for worker in ("w0", "w1"):
-        lines = [_generation_entry(1, 0), *(_applied_entry(step, 100) for step in range(1, 8))]
+        lines = [_generation_entry(1, 0), *(_applied_entry(step, 100) for step in range(1, 12))]
         restore_entries = [{"kind": "restore", "step": 6, "path": "-"}] if worker == "w0" else []
         lines += [
             *restore_entries,

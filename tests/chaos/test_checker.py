@@ -49,6 +49,10 @@ def is_kind(kind: str) -> Callable[[Entry], bool]:
     return lambda line: line.get("kind") == kind
 
 
+def details(run: Path, kind: str) -> list[str]:
+    return [violation.detail for violation in checker.check(run) if violation.kind == kind]
+
+
 def kinds(run: Path) -> set[str]:
     return {violation.kind for violation in checker.check(run)}
 
@@ -58,7 +62,7 @@ def test_a_correct_history_has_no_violation(run: Path) -> None:
     assert checker.summary(run) == {
         "commits": 4,
         "generations": 2,
-        "applied": 22,
+        "applied": 30,
         "restores": 1,
         "steps": 10,
         "steps_in_chain": 10,
@@ -141,14 +145,21 @@ def test_a_generation_that_is_replaced_by_another_with_its_number_is_found(run: 
     assert kinds(run) == {"generations grow"}
 
 
-def test_a_generation_that_is_changed_to_fence_a_member_is_correct(run: Path) -> None:
+@pytest.mark.parametrize(
+    ("fenced", "violations"),
+    [("w1-1", set()), ("x", {"generations grow"})],
+    ids=["member", "other"],
+)
+def test_a_generation_may_be_changed_only_to_fence_a_member(
+    run: Path, fenced: str, violations: set[str]
+) -> None:
     def change_lines(lines: list[Entry]) -> list[Entry]:
-        fenced = {**lines[0]["value"], "fenced": ["w1-1"]}
-        return [*lines[:2], {**lines[0], "value": fenced}, *lines[2:]]
+        value = {**lines[0]["value"], "fenced": [fenced]}
+        return [*lines[:2], {**lines[0], "value": value}, *lines[2:]]
 
     edit(run / "etcd.jsonl", change_lines)
 
-    assert kinds(run) == set()
+    assert kinds(run) == violations
 
 
 def test_a_generation_that_begins_before_the_last_commit_is_found(run: Path) -> None:
@@ -158,7 +169,7 @@ def test_a_generation_that_begins_before_the_last_commit_is_found(run: Path) -> 
     assert "commits stay" in kinds(run)
 
 
-@pytest.mark.parametrize("damage", ["removed", "torn", "changed", "older generation"])
+@pytest.mark.parametrize("damage", ["removed", "torn", "changed", "renamed", "older generation"])
 def test_a_committed_checkpoint_that_is_not_there_is_found(run: Path, damage: str) -> None:
     folder = run / "run" / "checkpoints" / "step-00000009"
     state = folder / "state.safetensors"
@@ -168,6 +179,8 @@ def test_a_committed_checkpoint_that_is_not_there_is_found(run: Path, damage: st
         state.write_bytes(state.read_bytes()[:-4])
     elif damage == "changed":
         state.write_bytes(state.read_bytes()[:-1] + b"\x01")
+    elif damage == "renamed":
+        folder.rename(folder.with_name("step-00000008"))
     else:
         write_checkpoint(run, 9, generation=1)
 
@@ -176,8 +189,12 @@ def test_a_committed_checkpoint_that_is_not_there_is_found(run: Path, damage: st
 
 def test_a_committed_state_that_the_final_history_does_not_contain_is_found(run: Path) -> None:
     write_checkpoint(run, 6, 1, weights=weights(7))
+    made = {"after": checker.History(run).checkpoints[6].digest}
+    change_entry(journal(run, "w1"), made, match=lambda line: line["step"] == 6 and "after" in line)
 
-    assert "one history" in kinds(run)
+    assert details(run, "one history") == [
+        "the committed state of step 6 is not in the final history"
+    ]
 
 
 def test_a_last_committed_state_that_no_step_has_made_is_found(run: Path) -> None:
@@ -225,6 +242,13 @@ def test_a_torn_checkpoint_that_was_restored_is_found(run: Path) -> None:
     assert "complete restores" in kinds(run)
 
 
+def test_a_restore_counts_for_the_next_generation_only(run: Path) -> None:
+    later = {"kind": "generation", "generation": 3, "step": 10}
+    edit(journal(run), lambda lines: [*lines, later])
+
+    assert checker.summary(run)["restores"] == 1
+
+
 def test_a_restored_checkpoint_with_other_content_is_found(run: Path) -> None:
     write_checkpoint(run, 6, 1, weights=np.ones(8, np.float32))
 
@@ -254,6 +278,13 @@ def test_a_drained_node_with_an_error_is_found(run: Path) -> None:
     change_entry(run / "faults.jsonl", {"code": 1})
 
     assert kinds(run) == {"run continues"}
+
+
+def test_a_node_that_is_drained_during_the_run_may_be_killed(run: Path) -> None:
+    killed = {"at": 11.0, "event": "left", "target": "w0", "code": -9}
+    edit(run / "faults.jsonl", lambda lines: [*lines[:1], killed, *lines[1:]])
+
+    assert kinds(run) == set()
 
 
 def test_a_run_that_never_drained_its_nodes_has_no_exit_codes_to_check(run: Path) -> None:
@@ -326,8 +357,15 @@ def test_a_restored_etcd_may_repeat_lost_changes(run: Path) -> None:
     assert kinds(run) == set()
 
 
+def test_changes_that_are_recorded_again_after_a_restore_are_correct(run: Path) -> None:
+    restore_etcd(run, 1, *checker.History(run).etcd)
+
+    assert kinds(run) == set()
+
+
 def test_a_restored_etcd_that_uses_a_number_again_is_found(run: Path) -> None:
-    restore_etcd(run, 4, generation(2, 9))
+    recorded_again = checker.History(run).etcd[0]
+    restore_etcd(run, 1, recorded_again, generation(2, 9))
 
     assert "generations grow" in kinds(run)
 
