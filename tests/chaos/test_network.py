@@ -91,7 +91,7 @@ def test_packets_are_delayed_until_the_delay_is_removed(network: Network) -> Non
     assert send_and_count(network, "a", "b", DATAGRAMS, seconds=100) == DATAGRAMS
 
 
-def test_a_slow_link_is_no_faster_than_its_rate(network: Network) -> None:
+def test_a_slow_link_does_not_exceed_its_rate(network: Network) -> None:
     network.limit_rate("a", 512)
     listener = network.machines["b"].call(
         lambda: socket.create_server((network.addresses["b"], PORT))
