@@ -105,6 +105,13 @@ def test_a_file_that_differs_from_the_listed_one_does_not_appear(
     assert not (tmp_path / ENTRY.name).exists()
 
 
+def test_the_bytes_of_a_file_that_changed_are_discarded(tmp_path: Path, partials: Path) -> None:
+    with pytest.raises(FileError, match="changed while it was copied"):
+        copy(FaultySource(changed=True), ENTRY, tmp_path / "x", partials, lambda _: None)
+
+    assert list(partials.iterdir()) == []
+
+
 def test_bytes_received_before_a_connection_broke_are_kept_for_the_next_run(
     tmp_path: Path, partials: Path
 ) -> None:
