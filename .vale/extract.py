@@ -1,7 +1,8 @@
 """Extract the prose of Python files for the prose linter: comments, strings and defined names.
 
 Vale itself reads comments and docstrings of Python, but no messages and no identifiers. This script writes
-one text file per source file, with every line at its place, so that a finding's line number is the source's.
+one text file per source file, so that a finding's line number is the source's. Only strings that the parser joins are all
+on the line of the first.
 
     python .vale/extract.py OUTPUT FILE [FILE ...]
 """
@@ -51,10 +52,14 @@ def strings(source: str) -> Iterator[tuple[int, str]]:
 
 
 def names(source: str) -> Iterator[tuple[int, str]]:
-    """Yield (line, kind and words) of every name that the module defines, so that rules tell names from prose."""
+    """Yield (line, kind and words) of names that the module defines, so that rules tell names from prose."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.lineno, f"function {words(node.name)}"
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            yield node.lineno, f"name {words(node.name)}"
+        elif isinstance(node, ast.alias) and node.asname:
+            yield node.lineno, f"name {words(node.asname)}"
         elif isinstance(node, ast.arg):
             yield node.lineno, f"name {words(node.arg)}"
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):

@@ -37,7 +37,7 @@ optimizer.step()
 def main() -> None:
     """Print the figures, as lines or as JSON."""
     parser = argparse.ArgumentParser(description="Measure the start of a node.")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5, help="measured starts; the default is 5")
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
     options = parser.parse_args()
     adopt_orphans()
@@ -56,7 +56,7 @@ def measure(script: Path, rounds: int) -> dict[str, dict[str, float]]:
     """Return the median and the range of each figure over the rounds."""
     starts, peaks = [], []
     for number in track(range(rounds + 1), "starts", rounds + 1):
-        with peak_mebibytes() as samples:
+        with memory_samples() as samples:
             start = run([str(EVERSTEP), "launch", str(script)], dict(os.environ))
         if number:
             starts.append(start)
@@ -69,7 +69,7 @@ def measure(script: Path, rounds: int) -> dict[str, dict[str, float]]:
 
 
 @contextmanager
-def peak_mebibytes() -> Iterator[list[float]]:
+def memory_samples() -> Iterator[list[float]]:
     """Yield the samples of the memory of all descendants, which are complete at the end."""
     samples: list[float] = []
     ended = threading.Event()

@@ -16,7 +16,7 @@ from everstep.cli.report.page.render import render
 from everstep.cli.report.readers import KEPT_EVENTS, FolderReader
 from tests.chromium import DESKTOP, PHONE, browser
 
-SECONDS_AFTER_THE_END = 30
+SECONDS_AFTER_THE_END = 30  # shorter than the silence after which a run counts as stopped
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
             Path(__file__).with_name("report-page.png").write_bytes(tab.screenshot(full_page=False))
             return
         folder = Path(sys.argv[2])
-        for screen, size in (("desk", DESKTOP), ("phone", PHONE)):
+        for screen, size in (("desktop", DESKTOP), ("phone", PHONE)):
             for colors in ("light", "dark"):
                 tab.open(page, size, prefers_color_scheme=colors)
                 (folder / f"{screen}-{colors}.png").write_bytes(tab.screenshot())
