@@ -89,11 +89,11 @@ def test_the_bound_of_a_group_in_one_zone_is_the_best_zone_over_the_mean_zone() 
 def test_the_bound_is_printed_beside_the_ratio_to_one_zone(
     sample: list[CapacityHistory],
 ) -> None:
-    rows = {row.name: row.value for row in following_rows(sample)}
+    rows = list(following_rows(sample))
 
-    bound = float(rows["upper bound: best zone over mean zone, all histories"])
-    assert 1 < bound < 3
-    medians = [row.value for row in following_rows(sample) if row.name == "... by history"]
+    values = {row.name: row.value for row in rows}
+    assert 1 < float(values["upper bound: best zone over mean zone, all histories"]) < 3
+    medians = [row.value for row in rows if row.name == "... by history"]
     assert len(medians) == 2, "shares of the best zone, and the bound"
 
 

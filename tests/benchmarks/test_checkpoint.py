@@ -20,6 +20,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_measurement(
     monkeypatch.setattr(FolderStore, "write", refuse)
     monkeypatch.setattr(checkpoint, "resnet50_state", lambda: {"weight": torch.zeros(4)})
     monkeypatch.setattr(checkpoint, "work", lambda: None)
+    monkeypatch.setattr(checkpoint, "PREPARATION_SECONDS", 0.0)
 
     with pytest.raises(SystemExit, match="step 0: no space left"):
         checkpoint.stall(tmp_path, rounds=1)
