@@ -43,9 +43,9 @@ def test_images_of_the_reader_processes_equal_those_decoded_in_this_process(
     train_batches = plain_train.train_batch(ids, 5, 2), train.train_batch(ids, 5, 2)
     test_batches = plain_test.test_batch(ids), test.test_batch(ids)
 
-    for expected_batch, batch in (train_batches, test_batches):
-        for expected, actual in zip(expected_batch, batch, strict=True):
-            assert np.array_equal(expected, actual)
+    for (expected_images, expected_labels), (images, labels) in (train_batches, test_batches):
+        assert np.array_equal(images, expected_images)
+        assert np.array_equal(labels, expected_labels)
 
 
 def test_images_are_correct_after_a_change_of_the_requested_samples(
