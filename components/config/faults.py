@@ -4,6 +4,7 @@ pydantic's own messages refer to Python types and to its documentation. Messages
 written in the stack file, its value, the rule and the fix, and list all faults together.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -120,10 +121,18 @@ def _fault(detail: ErrorDetails, model: type[BaseModel]) -> ConfigFault:
             kinds = list(variants(model_type.model_fields[section]))
             rule = f"is not a known kind of {section}"
             return ConfigFault(f"{path}.{KIND}", kind, rule, nearest_hint(kind, kinds))
+        case "too_short":
+            minimum = context["min_length"]
+            rule = f"has {amount(context['actual_length'], 'value')}; the minimum is {minimum}"
+            return ConfigFault(path, _brief(value), rule, f"list {minimum} or more")
+        case "too_long":
+            maximum = context["max_length"]
+            rule = f"has {amount(context['actual_length'], 'value')}; the maximum is {maximum}"
+            return ConfigFault(path, _brief(value), rule, f"list {maximum} or fewer")
         case str() if detail["type"] == _REFUSAL_TYPE:
             return ConfigFault(path, value, context["rule"], context["fix"])
     message = detail["msg"][0].lower() + detail["msg"][1:]
-    return ConfigFault(path, _brief(value), message.replace("input should", "must"))
+    return ConfigFault(path, _brief(value), re.sub("^(input|string) should", "must", message))
 
 
 def _as_written(
