@@ -15,10 +15,8 @@ def readiness_problem(*conditions: tuple[str, str], graph: Graph | None = None) 
     """Return the expectations that these conditions of the declared job do not meet."""
     (job,) = (graph or declare_existing()).of_type("ElasticJob")
     (expectation,) = wait_for.parse(job.inputs["metadata"]["annotations"]["pulumi.com/waitFor"])
-    condition_list: list[dict[str, Any]] = [
-        {"type": kind, "status": state} for kind, state in conditions
-    ]
-    return expectation.unmet({"status": {"conditions": condition_list} if conditions else {}})
+    observed = [{"type": kind, "status": state} for kind, state in conditions]
+    return expectation.unmet({"status": {"conditions": observed} if observed else {}})
 
 
 @pytest.mark.parametrize("kind", ["Running", "Succeeded", "Suspended", "Failed"])
@@ -65,7 +63,7 @@ def test_the_command_line_of_the_trainer_does_not_change() -> None:
     assert "command" not in worker, "the image defines the entry point"
 
 
-def test_the_command_line_of_the_trainer_has_only_values_other_than_the_defaults() -> None:
+def test_optional_arguments_of_the_trainer_are_added_only_if_they_are_set() -> None:
     assert container(shardSize=7)["args"] == TRAINER_ARGUMENTS, "`live` has no shards"
     assert container(mode="exact")["args"] == [
         *TRAINER_ARGUMENTS[:-1],
