@@ -5,7 +5,7 @@ written in the stack file, its value, the rule and the fix, and list all faults 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,19 @@ _REFUSAL_TYPE = "refused"  # type of the errors that `refusal` returns
 def amount(number: int, noun: str) -> str:
     """Return a number with its noun, in the plural unless the number is 1."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def yaml_value(value: object) -> str:
+    """Return a value as it is written in a stack file."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {yaml_value(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(yaml_value(element) or '""' for element in value) + "]"
+    return str(value)
 
 
 @dataclass(frozen=True)
@@ -41,7 +54,7 @@ class ConfigFault:
     fix: str = ""
 
     def __str__(self) -> str:
-        value = "" if self.value is None else f": {self.value}"
+        value = "" if self.value is None else f": {yaml_value(self.value)}"
         fix = f"; {self.fix}" if self.fix else ""
         return f"{NAMESPACE}:{self.path}{value}\n    {self.rule}{fix}"
 

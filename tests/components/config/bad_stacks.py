@@ -1165,13 +1165,13 @@ CASES = [
         LOCAL,
         {"job.command": ["python3", "train.py"], "job.args": ["--verbose", True]},
         "job.args[1]",
-        ("not a word of a command line", "write it as a text"),
+        ("not a word of a command line", "write it as a string"),
     ),
     Case(
         LOCAL,
         {"job.command": ["python3", "train.py"], "job.args": ["--lr", {"start": 0.1}]},
         "job.args[1]",
-        ("not a word of a command line", "write it as a text"),
+        ("not a word of a command line", "write it as a string"),
     ),
     Case(
         LOCAL,

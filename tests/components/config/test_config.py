@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from components import config
 from components.config import StackConfig, from_mapping
-from components.config.faults import ConfigurationError
+from components.config.faults import ConfigFault, ConfigurationError
 from components.config.schema import fields, models_in
 from components.docs import option_table
 from tests.components.pulumi_config import pulumi_config
@@ -119,6 +119,14 @@ def test_a_fault_names_the_key_as_written_and_a_fix(
     for part in expected:
         assert part in message, "the message must lead from the fault to its fix"
     assert "pydantic" not in message
+
+
+def test_a_fault_shows_its_value_as_yaml() -> None:
+    fault = ConfigFault("job.args", ["", 0.5, {"verbose": True, "seed": None}], "is wrong")
+
+    assert str(fault).splitlines()[0] == (
+        'everstep:job.args: ["", 0.5, {verbose: true, seed: null}]'
+    )
 
 
 def test_all_faults_are_reported_together() -> None:

@@ -66,7 +66,7 @@ def test_a_newer_family_of_system_machines_is_accepted_with_a_warning() -> None:
 
     (warning,) = warnings(config)
 
-    assert "m9i.xlarge is not in the table" in warning
+    assert "m9i.xlarge is not in Everstep's table" in warning
 
 
 @pytest.mark.parametrize(
