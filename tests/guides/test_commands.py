@@ -88,7 +88,7 @@ def variants(guide: str) -> list[str]:
 
 
 @pytest.mark.parametrize("guide", GUIDES)
-def test_every_block_is_run(guide: str) -> None:
+def test_every_block_is_in_a_section_that_tests_run(guide: str) -> None:
     sections = {section for section, _ in blocks(GUIDES[guide].read_text())}
 
     assert sections == {OFFLINE_SECTION, *TESTED_SECTIONS}, (
