@@ -1,10 +1,12 @@
 """The list of deliberate mistakes fits the code; `tests.mutation.run` injects them."""
 
 import ast
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.mutation import run
 from tests.mutation.elastic_mutations import ELASTIC_MUTATIONS
 from tests.mutation.mutations import MUTATIONS, Mutation
 
@@ -37,3 +39,14 @@ def test_a_mistake_that_no_longer_fits_its_file_is_refused(source: str) -> None:
 
     with pytest.raises(ValueError, match=r"module\.py has 'old' \d times instead of once"):
         mutation.applied_to(source)
+
+
+def test_a_test_run_that_does_not_end_in_time_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def expire(command: list[str], *, timeout: float, **_: object) -> None:
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(subprocess, "run", expire)
+
+    assert run._run_tests(tmp_path, ["tests"]) == "no result within 900 s"

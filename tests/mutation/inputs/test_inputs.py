@@ -22,7 +22,7 @@ STACKS = {"aws": "eks-prod", "azure-native": "aks-prod"}
 
 @pytest.fixture(scope="module", params=STACKS)
 def sample(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tally:
-    """Return the counts of a sample of the wrong inputs of a cloud."""
+    """Return the counts for sampled wrong inputs of one cloud."""
     folder = tmp_path_factory.mktemp("accounts")
     resources = list(declare_resources(request.param, folder, (STACKS[request.param],)))
     sample_variants = random.Random(SEED).sample(variants(resources), SAMPLE)

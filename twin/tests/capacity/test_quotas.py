@@ -1,5 +1,7 @@
 """Service quotas of the account: they limit pools as EC2 does."""
 
+from typing import Any
+
 import pytest
 from cloudtwin.capacity import PoolStore, QuotaStore, daemon
 from cloudtwin.capacity.__main__ import Daemon
@@ -10,7 +12,11 @@ from cloudtwin.capacity.quotas import limits
 from twin.tests.capacity.builders import pool
 
 G_SPOT, G_ON_DEMAND = "L-3819A6DF", "L-DB2E81BA"
-GPU = {"cloud": "aws", "instance_types": ("g5.xlarge",), "max_size": 8}  # 4 vCPUs each
+GPU: dict[str, Any] = {
+    "cloud": "aws",
+    "instance_types": ("g5.xlarge",),  # 4 vCPUs each
+    "max_size": 8,
+}
 
 
 def test_a_pool_gets_as_many_machines_as_the_vcpus_of_its_quota_allow() -> None:
