@@ -26,7 +26,7 @@ class Fact:
     Attributes:
         name: short description.
         file: path in the repository.
-        source: page or API that defines the number.
+        source: page or API that states it.
         date: date of the last comparison with the source.
     """
 

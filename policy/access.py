@@ -67,7 +67,7 @@ def _check_registry_admin(resource: Resource) -> Iterator[str]:
 
 def _check_long_lived_credential(resource: Resource) -> Iterator[str]:
     kind = resource.type.rpartition(":")[2]
-    yield f"is a {kind}, a credential that does not expire: use roles and workload or pod identity"
+    yield f"is a credential that does not expire ({kind}): use roles and workload or pod identity"
 
 
 def _check_metadata_token(resource: Resource) -> Iterator[str]:
@@ -86,7 +86,7 @@ def _check_public_access_block(resource: Resource) -> Iterator[str]:
 RULES = (
     PolicyRule(
         name="no-public-api-without-ranges",
-        description="An API server is private or lists the networks that may reach it.",
+        description="An EKS API server is private or lists the networks that may reach it.",
         types=frozenset({EKS_CLUSTER}),
         check=_check_eks_api,
     ),

@@ -63,7 +63,7 @@ RULES = (
     ),
     PolicyRule(
         name="production-data-is-protected",
-        description="Buckets, file systems and storage accounts of production are protected.",
+        description="Buckets, file systems, storage accounts and containers of production are protected.",
         types=DATA_TYPES,
         check=_check_protection,
     ),

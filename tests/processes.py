@@ -29,7 +29,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _reserve(port: int) -> bool:
-    """Return whether a port is free; if so, no other process of the tests gets it."""
+    """Reserve a port against other processes of the tests; return False if it is in use."""
     reservation = socket.socket(socket.AF_UNIX)
     try:
         reservation.bind(f"\0everstep-tests-port-{port}")  # a name that ends with this process

@@ -2,37 +2,35 @@
 
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 from everstep.catalog import image_reference
+from everstep.catalog.image_reference import ImageReference
 
 ROOT = Path(__file__).parents[1]
 BASE = re.compile(r"^(?:ARG BASE_IMAGE=|FROM )(\S+)", re.MULTILINE)
-WITHOUT_DIGEST = {"pytorch/pytorch"}
+WITHOUT_DIGEST = {"docker.io/pytorch/pytorch"}
 """docs/security.md names it as open."""
 
 
-def base_images() -> dict[str, list[str]]:
-    """Return the images that Dockerfiles begin with, by the path of the Dockerfile."""
+def base_images() -> set[ImageReference]:
+    """Return the images that Dockerfiles begin with."""
     paths = subprocess.check_output(["git", "ls-files", "*Dockerfile"], cwd=ROOT, text=True)
-    return {
-        path: [name for name in BASE.findall((ROOT / path).read_text()) if "$" not in name]
-        for path in paths.splitlines()
-    }
+    names = [
+        name for path in paths.splitlines() for name in BASE.findall((ROOT / path).read_text())
+    ]
+    return {image_reference.parse(name) for name in names if "$" not in name and name != "scratch"}
 
 
 def test_every_base_image_is_pinned_by_digest() -> None:
-    references = {name for names in base_images().values() for name in names} - {"scratch"}
-    unpinned_names = {name for name in references if not image_reference.parse(name).digest}
+    images = base_images()
 
-    assert references, "no Dockerfile was found"
-    assert {name.partition(":")[0] for name in unpinned_names} == WITHOUT_DIGEST
+    assert {image.name for image in images if image.digest}, "no Dockerfile was found"
+    assert {image.name for image in images if not image.digest} == WITHOUT_DIGEST
 
 
 def test_dockerfiles_on_the_same_image_have_the_same_pin() -> None:
-    pins: dict[str, set[str]] = {}
-    for names in base_images().values():
-        for name in names:
-            pins.setdefault(name.partition(":")[0], set()).add(name)
+    counts = Counter(image.name for image in base_images())
 
-    assert {repository: names for repository, names in pins.items() if len(names) > 1} == {}
+    assert [name for name, count in counts.items() if count > 1] == []

@@ -13,5 +13,5 @@ def test_a_step_that_only_the_new_rank_0_records_counts() -> None:
     assert completed_steps(lines) == [1, 2, 3]
 
 
-def test_a_step_that_was_computed_twice_is_there_twice() -> None:
+def test_a_step_that_was_computed_twice_appears_twice() -> None:
     assert completed_steps([{"step": 1}, {"step": 2}, {"step": 2}]) == [1, 2, 2]

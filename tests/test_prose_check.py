@@ -1,4 +1,4 @@
-"""The exit code of the check of words, with a stand-in for Vale."""
+"""The exit code of the prose check, with a stand-in for Vale."""
 
 import shutil
 import subprocess

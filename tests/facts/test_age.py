@@ -1,4 +1,4 @@
-"""Numbers from outside have a source and a date, and their age is reported."""
+"""External facts have a source and a date, and their age is reported."""
 
 import datetime
 import json
@@ -11,7 +11,7 @@ from facts import age
 
 
 @pytest.mark.parametrize("entry", age.table(), ids=lambda entry: entry["name"])
-def test_a_listed_number_is_in_the_file_that_the_table_names(entry: dict[str, Any]) -> None:
+def test_a_listed_fact_is_in_the_file_that_the_table_names(entry: dict[str, Any]) -> None:
     assert entry["contains"] in (age.ROOT / entry["file"]).read_text(encoding="utf-8"), (
         "after a change, compare it with its source and write the date"
     )
@@ -25,14 +25,14 @@ def test_every_data_file_is_dated_or_of_a_dated_version_of_botocore(path: Path) 
     assert date or content["source"].startswith("botocore ")
 
 
-def test_no_value_is_dated_in_the_future() -> None:
+def test_no_fact_is_dated_in_the_future() -> None:
     today = datetime.datetime.now(tz=datetime.UTC).date()
     tomorrow = today + datetime.timedelta(days=1)  # the local date of an author east of Greenwich
 
     assert [fact.name for fact in age.facts() if fact.date > tomorrow] == []
 
 
-def test_numbers_older_than_90_days_are_marked_and_counted() -> None:
+def test_facts_older_than_90_days_are_marked_and_counted() -> None:
     dates = [fact.date for fact in age.facts()]
     oldest = min(dates)
     day_91 = oldest + datetime.timedelta(days=91)

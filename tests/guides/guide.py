@@ -23,7 +23,7 @@ TESTED_SECTIONS = ("Steps", "Upgrade", "Teardown")
 """Sections whose commands the tests run, one after the other."""
 
 OFFLINE_SECTION = "Try it without an account"
-"""The section for the twin alone; tests/e2e/test_clouds.py runs its commands."""
+"""The section for the twin alone; tests/e2e/test_clouds.py checks the same steps."""
 
 TWIN_PREFIX, SKIP_PREFIX, ONLY_PREFIX = "# twin: ", "# not on the twin: ", "# only: "
 BLOCK = re.compile(r"^( *)```[a-z]*\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)

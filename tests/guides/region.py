@@ -1,4 +1,4 @@
-"""A simulated cloud before the first command: a running region and the published images."""
+"""The region of a stack's cloud on the twin, running before the first command of a guide."""
 
 from cloudtwin.progress import Lines
 

@@ -1,5 +1,6 @@
 """A shell in which the commands of a guide run one after the other, as a user types them."""
 
+import os
 import signal
 import subprocess
 from collections.abc import Mapping
@@ -61,8 +62,9 @@ class Shell:
         with self.start(command) as process:
             try:
                 output, _ = process.communicate(timeout=seconds)
-            finally:
-                process.kill()
+            except BaseException:  # also Ctrl-C: the command is in a session of its own
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
         self.record(command, output)
         assert process.returncode == 0, f"{command}\n{output[-6000:]}"
         return output

@@ -1,5 +1,6 @@
 """The shell of a user: Ctrl-C ends a command wherever the tests run."""
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -26,6 +27,10 @@ def test_ctrl_c_ends_a_command_of_tests_that_run_in_the_background(tmp_path: Pat
         assert process.stdout
         assert process.stdout.readline() == "started\n"
         os.killpg(process.pid, signal.SIGINT)
-        process.wait(timeout=60)
+        try:
+            process.wait(timeout=60)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
-    assert process.returncode
+    assert process.returncode == -signal.SIGINT

@@ -172,8 +172,8 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _MEMBERSHIP_TESTS,
     ),
     Mutation(
-        "regroup after a step that a stop has broken already",
-        "everstep/elastic/membership/state_machine.py",
+        "regroup after a step that a stop has already broken",
+        _MEMBERSHIP,
         """kind == "regroup" and self._last_request == ("stop", number)""",
         "False",
         _MEMBERSHIP_TESTS,
@@ -278,18 +278,18 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "fence that names no generation",
-        "everstep/elastic/membership/etcd_client.py",
+        _ETCD,
         "        conditions = [_unchanged(key, mod_revision)]\n        for name, revision in create_revisions",
         "        same = list[dict[str, str]]()\n        for name, revision in create_revisions",
         ("tests/everstep/elastic/membership/test_fence.py",),
     ),
     Mutation(
         "fenced member that puts its key back",
-        "everstep/elastic/membership/state_machine.py",
+        _MEMBERSHIP,
         "        if self.view.has_fenced(self._lapsed_identity):\n"
         '            return self._act_once("stop", [Stop("the others suspected that this node is lost")])\n',
         "",
-        ("tests/everstep/elastic/membership/test_state_machine.py",),
+        _STATE_MACHINE_TESTS,
     ),
     Mutation(
         "mistakes that do not slow down later suspicion",
@@ -307,7 +307,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "follower that decides by members it does not watch",
-        "everstep/elastic/membership/state_machine.py",
+        _MEMBERSHIP,
         "return self.view.is_complete and self.watches_all",
         "return True",
         _MEMBERSHIP_TESTS,

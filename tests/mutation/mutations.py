@@ -30,7 +30,7 @@ class Mutation:
         if source.count(self.old) != 1:
             raise ValueError(
                 f"{self.file} has {self.old!r} {source.count(self.old)} times instead of once: "
-                f"update the mutation {self.description!r} in tests/mutation/mutations.py"
+                f"update the mutation {self.description!r} in tests/mutation"
             )
         return source.replace(self.old, self.new)
 

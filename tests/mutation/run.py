@@ -130,18 +130,24 @@ def _inject(mutation: Mutation, copies: "SimpleQueue[Path]") -> Result:
 
 
 def _run_tests(copy: Path, tests: Sequence[str]) -> str | None:
-    """Run the tests of a copy; return the first that fails, None if all pass."""
+    """Run the tests of a copy; return the first that fails, None if all pass.
+
+    A run that does not end in time fails: a mistake may make a test wait without end.
+    """
     command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     path = ":".join(str(copy / folder) for folder in ("", "facts", "twin"))
-    result = subprocess.run(
-        [*command, "-m", "not twin and not e2e", "--rootdir", str(copy)],
-        cwd=copy,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": path, "HOME": str(copy)},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_SECONDS,
-        check=False,
-    )
+    try:
+        result = subprocess.run(
+            [*command, "-m", "not twin and not e2e", "--rootdir", str(copy)],
+            cwd=copy,
+            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": path, "HOME": str(copy)},
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no result within {TIMEOUT_SECONDS} s"
     if result.returncode == 0:
         return None
     match = FIRST_FAILURE.search(result.stdout)

@@ -1,25 +1,52 @@
 """The list of deliberate mistakes fits the code; `tests.mutation.run` injects them."""
 
 import ast
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.mutation import run
 from tests.mutation.elastic_mutations import ELASTIC_MUTATIONS
 from tests.mutation.mutations import MUTATIONS, Mutation
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize(
+every_mutation = pytest.mark.parametrize(
     "mutation", [*MUTATIONS, *ELASTIC_MUTATIONS], ids=lambda mutation: mutation.description
 )
-def test_a_mistake_changes_its_file_and_leaves_valid_python(mutation: Mutation) -> None:
-    source = mutation.applied_to((ROOT / mutation.file).read_text())
 
+
+@every_mutation
+def test_a_mistake_changes_its_file_and_leaves_valid_python(mutation: Mutation) -> None:
+    original = (ROOT / mutation.file).read_text()
+    source = mutation.applied_to(original)
+
+    assert source != original
     ast.parse(source)
 
 
-@pytest.mark.parametrize("mutation", ELASTIC_MUTATIONS, ids=lambda mutation: mutation.description)
+@every_mutation
 def test_the_tests_of_a_mistake_exist(mutation: Mutation) -> None:
-    assert all((ROOT / path).exists() for path in mutation.tests)
+    assert mutation.tests, "without a path, pytest would run all tests"
+    assert [path for path in mutation.tests if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("source", ["", "old old"])
+def test_a_mistake_that_no_longer_fits_its_file_is_refused(source: str) -> None:
+    mutation = Mutation("a mistake", "module.py", "old", "new")
+
+    with pytest.raises(ValueError, match=r"module\.py has 'old' \d times instead of once"):
+        mutation.applied_to(source)
+
+
+def test_a_test_run_that_does_not_end_in_time_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def expire(command: list[str], *, timeout: float, **_: object) -> None:
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(subprocess, "run", expire)
+
+    assert run._run_tests(tmp_path, ["tests"]) == "no result within 900 s"

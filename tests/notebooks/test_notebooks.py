@@ -2,15 +2,13 @@
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.main import get_command
 
-from everstep.cli.app import build_app
-from tests.guides.words import options_of, words_of
-from tests.notebooks.notebook import CHOICE_TAG, FOLDER, PATHS, Cell, read_cells
+from tests.guides.words import unknown_words
+from tests.notebooks.notebook import CHOICE_TAG, FOLDER, PATHS, Cell, copy_notebooks, read_cells
 
 BILLED_COMMANDS = ("everstep up", "everstep node reclaim")
 """Commands that increase the costs of an account."""
@@ -23,6 +21,12 @@ every_notebook = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.st
 
 def code_cells(path: Path) -> list[Cell]:
     return [cell for cell in read_cells(path) if cell.is_code]
+
+
+def choices(paths: Iterable[Path]) -> set[str]:
+    """Return the different texts of the cells with the user's choices."""
+    cells = [cell for path in paths for cell in read_cells(path)]
+    return {cell.source for cell in cells if CHOICE_TAG in cell.tags}
 
 
 def commands(path: Path) -> list[str]:
@@ -79,19 +83,20 @@ def test_the_lab_has_cells_that_cost_money_and_a_cell_that_ends_the_costs() -> N
 
 @every_notebook
 def test_nothing_is_bought_unless_the_user_chooses_an_account(path: Path) -> None:
-    choices = {cell.source for cell in read_cells(path) if CHOICE_TAG in cell.tags}
     needs_a_choice = any("$TWIN" in cell.source for cell in code_cells(path))
 
-    assert len(choices) == int(needs_a_choice)
-    assert all("ACCOUNT = False  #" in choice for choice in choices)
+    assert len(choices([path])) == int(needs_a_choice)
+    assert all("ACCOUNT = False  #" in choice for choice in choices([path]))
 
 
 def test_all_notebooks_have_the_same_choices() -> None:
-    choices = {
-        cell.source for path in PATHS for cell in read_cells(path) if CHOICE_TAG in cell.tags
-    }
+    assert len(choices(PATHS)) == 1
 
-    assert len(choices) == 1
+
+def test_a_copy_of_the_notebooks_chooses_its_cloud(tmp_path: Path) -> None:
+    (choice,) = choices(copy_notebooks(tmp_path / "notebooks", "aks"))
+
+    assert 'CLOUD = "aks"  #' in choice
 
 
 @every_notebook
@@ -108,16 +113,7 @@ def test_the_commands_of_the_lab_are_found() -> None:
 
 @every_notebook
 def test_every_command_and_option_of_everstep_exists(path: Path) -> None:
-    for text in commands(path):
-        words = words_of(text, "everstep")
-        command: Any = get_command(build_app())
-        while words and hasattr(command, "commands") and not words[0].startswith("-"):
-            assert words[0] in command.commands, f"{text}: there is no command {words[0]}"
-            command = command.commands[words.pop(0)]
-        valid_options = {
-            name for param in command.params for name in (*param.opts, *param.secondary_opts)
-        }
-        assert options_of(words) <= valid_options, f"{text}: {options_of(words) - valid_options}"
+    assert {text: unknown for text in commands(path) if (unknown := unknown_words(text))} == {}
 
 
 @every_notebook

@@ -13,12 +13,15 @@ from policy.tokens import (
     ACR,
     AGENT_POOL,
     AKS_CLUSTER,
+    BLOB_CONTAINER,
     BUCKET,
     DAEMON_SET,
     DEPLOYMENT,
     EKS_CLUSTER,
     ELASTIC_JOB,
     FSX_LUSTRE,
+    IAM_POLICY,
+    JOB,
     KMS_KEY,
     LAUNCH_TEMPLATE,
     NODE_GROUP,
@@ -26,6 +29,7 @@ from policy.tokens import (
     PUBLIC_ACCESS_BLOCK,
     ROLE,
     ROLE_POLICY,
+    STATEFUL_SET,
     STORAGE_ACCOUNT,
     USER,
 )  # fmt: skip
@@ -189,6 +193,13 @@ CASES = [
         "every address",
     ),
     Case(
+        "no-public-api-without-ranges",
+        EKS_CLUSTER,
+        {"vpcConfig": {"publicAccessCidrs": ["2001:db8::/32"]}},
+        {"vpcConfig": {"publicAccessCidrs": ["::/0"]}},
+        "every address in vpcConfig.publicAccessCidrs",
+    ),
+    Case(
         "no-public-aks-api-without-ranges",
         AKS_CLUSTER,
         {"apiServerAccessProfile": {"enablePrivateCluster": True}},
@@ -323,6 +334,13 @@ CASES = [
         "everything except a list",
     ),
     Case(
+        "no-wildcard-iam",
+        IAM_POLICY,
+        policy_allowing("*", Effect="Deny"),
+        policy_allowing("s3:GetObject", NotResource="arn:aws:s3:::secret/*"),
+        "NotResource",
+    ),
+    Case(
         "roles-have-known-principals",
         ROLE,
         role_trusting({"Service": "eks.amazonaws.com"}),
@@ -360,6 +378,10 @@ CASES = [
         deployment(image="trainer@sha256:" + "0" * 64),
         deployment(image="trainer:latest"),
         "trainer:latest",
+    ),
+    *(
+        Case("images-are-pinned", kind, deployment(), deployment(image="x"), "runs x")
+        for kind in (DAEMON_SET, JOB, STATEFUL_SET)
     ),
     Case(
         "images-are-pinned",
@@ -446,7 +468,7 @@ def test_a_rule_accepts_compliant_and_reports_violating_resources(case: Case) ->
     assert case.message in violations[0]
 
 
-@pytest.mark.parametrize("kind", [BUCKET, FSX_LUSTRE, STORAGE_ACCOUNT])
+@pytest.mark.parametrize("kind", [BUCKET, FSX_LUSTRE, STORAGE_ACCOUNT, BLOB_CONTAINER])
 def test_only_production_data_must_be_protected(kind: str) -> None:
     rule = RULES["production-data-is-protected"]
     production_tags = {"tags": {"environment": "prod"}}
@@ -475,12 +497,17 @@ def test_production_is_advised_to_name_images_by_digest() -> None:
 
 @pytest.mark.parametrize("kind", [ACCESS_KEY, USER])
 def test_long_lived_credentials_are_always_refused(kind: str) -> None:
-    assert list(RULES["no-long-lived-credentials"].violations(Resource(type=kind, properties={})))
+    violations = RULES["no-long-lived-credentials"].violations(Resource(type=kind, properties={}))
+
+    assert [violation.partition(":")[0] for violation in violations] == [
+        f"is a credential that does not expire ({kind.rpartition(':')[2]})"
+    ]
 
 
 def test_a_rule_ignores_resources_of_other_types() -> None:
-    for rule in pack.RULES:
-        assert not list(rule.violations(Resource(type="random:index/id:Id", properties={})))
+    resource = Resource(type="random:index/id:Id", properties={})
+
+    assert [rule.name for rule in pack.RULES if list(rule.violations(resource))] == []
 
 
 def test_every_rule_has_a_test() -> None:

@@ -3,7 +3,7 @@
     python -m tests.mutation.inputs [--cloud aws|azure-native] [--show]
 
 The stacks run against the twin's providers without machines; each input of each type is then made wrong in many
-ways. The oracle of AWS is botocore's service models.
+ways. The oracles are botocore's service models for AWS, and Pulumi's SDK with the models of Azure's SDK for Azure.
 """
 
 import argparse
@@ -12,10 +12,17 @@ import tempfile
 from pathlib import Path
 
 from tests.mutation.inputs.declared import STACKS, declare_resources
-from tests.mutation.inputs.run import Tally, judge_all, name_of, table, total, variants
+from tests.mutation.inputs.run import (
+    MAX_ACCEPTED_SHARE,
+    Tally,
+    judge_all,
+    name_of,
+    table,
+    total,
+    variants,
+)
 from tests.mutation.inputs.verdict import judge
 
-MAX_ACCEPTED = 0.02
 MAX_REASON = 200  # characters
 
 
@@ -48,16 +55,16 @@ def _measure(cloud: str, *, show: bool) -> int:
         _show(tallies)
     all_tallies = total(tallies)
     return int(
-        len(all_tallies.accepted_variants) > MAX_ACCEPTED * all_tallies.count
+        len(all_tallies.accepted_variants) > MAX_ACCEPTED_SHARE * all_tallies.count
         or bool(all_tallies.failures)
     )
 
 
 def _show(tallies: dict[str, Tally]) -> None:
     all_tallies = total(tallies)
-    for judgement in all_tallies.accepted_variants:
-        reason = " ".join(judgement.reason.split())
-        print(f"accepted {name_of(judgement.variant)}: {reason[:MAX_REASON]}")
+    for accepted in all_tallies.accepted_variants:
+        reason = " ".join(accepted.reason.split())
+        print(f"accepted {name_of(accepted.variant)}: {reason[:MAX_REASON]}")
     for variant, trace in all_tallies.failures:
         print(f"failed {name_of(variant)}\n{trace}")
 

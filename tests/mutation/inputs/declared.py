@@ -27,6 +27,7 @@ STACKS: Mapping[str, tuple[str, ...]] = {
     "azure-native": ("aks-dev", "aks-prod"),
 }
 SEED = b"everstep"
+CREATE_SECONDS = 5.0  # limit; without machines, a resource is complete immediately
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +105,7 @@ class _TwinOutputs(ProviderOutputs):
         inputs, mistakes = self._operations.check(resource.key, {}, dict(resource.inputs), SEED)
         if mistakes:
             raise AssertionError(f"{args.typ} {args.name}: {mistakes}")
-        identity, outputs = self._operations.create(resource.key, inputs, 5)
+        identity, outputs = self._operations.create(resource.key, inputs, CREATE_SECONDS)
         return identity, without_secrets(outputs)
 
     def call(  # type: ignore[override]  # as in the base class

@@ -102,8 +102,8 @@ def _shape(value: Any, shape: Any) -> Any:
         names = {_normalize(name): name for name in shape.members}
         pairs = ((names.get(_normalize(name), name), item) for name, item in value.items())
         return {
-            name: _shape(pair, shape.members[name]) if name in shape.members else pair
-            for name, pair in pairs
+            name: _shape(item, shape.members[name]) if name in shape.members else item
+            for name, item in pairs
         }
     if kind == "list" and isinstance(value, list | Mapping):
         return [
@@ -120,9 +120,6 @@ def _shape(value: Any, shape: Any) -> Any:
 
 def _normalize(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower()).removesuffix("s")
-
-
-# -- inputs that the provider restructures
 
 
 def name_from_prefix(prefix: str) -> str:
@@ -209,11 +206,10 @@ def _ec2(operation: str, kind: str = "", **record: Any) -> Call:
     return Call(service="ec2", operation=operation, **record)
 
 
-def _tagging(service: str, operation: str, path: str, as_list: bool, **constants: Any) -> Call:
-    """Return the call that tags a resource."""
-    convert = {"tags": tag_list} if as_list else {}
-    return Call(service=service, operation=operation, names=("tags",), paths={"tags": path},
-                convert=convert, constants=constants)  # fmt: skip
+def _s3_tagging(operation: str, **constants: Any) -> Call:
+    """Return the call that tags a resource of S3."""
+    return Call(service="s3", operation=operation, names=("tags",), paths={"tags": "Tagging.TagSet"},
+                convert={"tags": tag_list}, constants=constants)  # fmt: skip
 
 
 def _group_rule(direction: str) -> tuple[Call, ...]:
@@ -373,14 +369,14 @@ CALLS: Mapping[str, tuple[Call, ...]] = {
     "aws:s3/bucket:Bucket": (
         _s3("CreateBucket", paths={"bucketPrefix": "Bucket"}, convert={"bucketPrefix": name_from_prefix},
             constants={"Bucket": NAME}),
-        _tagging("s3", "PutBucketTagging", "Tagging.TagSet", True, Bucket=NAME),
+        _s3_tagging("PutBucketTagging", Bucket=NAME),
     ),
     "aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration": (
         _s3("PutBucketLifecycleConfiguration", "LifecycleConfiguration"),
     ),
     "aws:s3/bucketObjectv2:BucketObjectv2": (
         _s3("PutObject", constants={"Key": NAME}),
-        _tagging("s3", "PutObjectTagging", "Tagging.TagSet", True, Bucket=NAME, Key=NAME),
+        _s3_tagging("PutObjectTagging", Bucket=NAME, Key=NAME),
     ),
     "aws:s3/bucketPolicy:BucketPolicy": (_s3("PutBucketPolicy"),),
     "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock": (

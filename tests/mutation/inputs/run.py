@@ -14,6 +14,9 @@ from tests.mutation.inputs.verdict import ACCEPTED, AT_PREVIEW, AT_UP, FAILED, J
 from tests.mutation.inputs.wrong_values import Mutation
 
 SEED = 20261123
+MAX_ACCEPTED_SHARE = 0.02
+"""Largest share of the variants that the oracle refuses and the twin may accept."""
+
 HEAD = (
     "| type | refused by the oracle | at preview | at up | accepted | failed |\n"
     "| --- | --- | --- | --- | --- | --- |"
@@ -112,7 +115,7 @@ def reason_of(variant: Variant) -> str:
 
 
 def judge_all(variants: Iterable[Variant], judge: Judge) -> dict[str, Tally]:
-    """Return the counts of each type of resource, and `all`."""
+    """Return the counts of each type of resource."""
     tallies: dict[str, Tally] = {}
     for variant in variants:
         tally = tallies.setdefault(variant.resource.token, Tally())

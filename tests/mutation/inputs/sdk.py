@@ -1,7 +1,7 @@
 """The oracle for Azure inputs: the argument classes of Pulumi's SDK, and the models of Azure's SDK.
 
 The classes state names, types, required properties and enumerations, the models limits of numbers, lengths and
-patterns. A class has the model with its name; neither is read by code of the twin.
+patterns. A class has the model with its name. The twin takes its limits from the same models, by other code.
 """
 
 import json

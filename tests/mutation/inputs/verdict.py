@@ -15,7 +15,7 @@ from cloudtwin.providers.machines import Offline
 from cloudtwin.providers.operations import Operations
 from cloudtwin.providers.protocol.errors import ProviderError
 
-from tests.mutation.inputs.declared import CLOUDS, SEED, DeclaredResource
+from tests.mutation.inputs.declared import CLOUDS, CREATE_SECONDS, SEED, DeclaredResource
 
 ACCEPTED, AT_PREVIEW, AT_UP, FAILED = "accepted", "refused at preview", "refused at up", "failed"
 
@@ -59,7 +59,7 @@ class Judge:
             )
         self._restore(resource)
         try:
-            operations.create(resource.key, valid_inputs, 5)
+            operations.create(resource.key, valid_inputs, CREATE_SECONDS)
         except (CloudError, IncompleteError) as error:
             return Verdict(AT_UP, str(error))
         return Verdict(ACCEPTED)

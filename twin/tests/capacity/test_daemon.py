@@ -1,4 +1,4 @@
-"""Pools get their machines and keep them: a real daemon, real kubelets."""
+"""Pools get their machines and keep them: a real daemon, real kubelets. The tests share a twin and run in order."""
 
 import contextlib
 import json
@@ -17,6 +17,7 @@ import pytest
 from cloudtwin import capacity
 from cloudtwin.capacity import CapacityLimits, Pool, PoolStore, daemon
 from cloudtwin.capacity.scaler import SCAN_SECONDS
+from cloudtwin.errors import TwinError
 from cloudtwin.images.recipes import stand_in_for
 from cloudtwin.nodes import Role, Taint, Twin, leftovers
 from cloudtwin.nodes.control_plane import components
@@ -101,7 +102,7 @@ def running_daemon(twin: Twin) -> processes.Process:
 
 
 def ready_machines(twin: Twin, pool: str) -> tuple[str, ...] | None:
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(TwinError, OSError):
         return capacity.wait(twin.state, key(pool), 0.0)
     return None
 
@@ -133,7 +134,7 @@ def test_a_pool_gets_its_desired_machines_with_the_labels_of_its_cloud(
 
 
 def test_a_reclaimed_machine_is_replaced_when_the_capacity_returns_and_not_before(
-    twin: Twin, store: PoolStore
+    twin: Twin,
 ) -> None:
     started_at = time.time()
 
@@ -153,23 +154,20 @@ def test_a_reclaimed_machine_is_replaced_when_the_capacity_returns_and_not_befor
     assert daemon.last_fault(twin.state, key("spot")) == ""
 
 
-def test_lower_capacity_reclaims_spot_machines_with_the_notice_of_their_cloud(
-    twin: Twin, store: PoolStore
-) -> None:
+def test_lower_capacity_reclaims_spot_machines_with_the_notice_of_their_cloud(twin: Twin) -> None:
     capacity.compress_time(twin.state, 60)
     CapacityLimits(twin.state).set(key("spot"), 0)
 
     wait_until(lambda: not names(twin, "spot"), WAIT_SECONDS, "all are reclaimed")
 
-    reclaim_times = events(twin, "reclaim")
-    assert reclaim_times["spot-1"] - events(twin, "notice")["spot-1"] >= 2, (
+    assert events(twin, "reclaim")["spot-1"] - events(twin, "notice")["spot-1"] >= 2, (
         "120 s, sixty times as fast"
     )
     CapacityLimits(twin.state).remove(key("spot"))
     capacity.wait(twin.state, key("spot"), WAIT_SECONDS, Lines())
 
 
-def test_a_machine_that_vanishes_is_replaced_by_another(twin: Twin, store: PoolStore) -> None:
+def test_a_machine_that_vanishes_is_replaced_by_another(twin: Twin) -> None:
     before = names(twin, "spot")
     lost_name = min(before)
 
@@ -217,7 +215,7 @@ def test_a_new_daemon_continues_where_a_killed_one_stopped(twin: Twin, store: Po
 
 
 def test_a_second_daemon_exits(twin: Twin) -> None:
-    first = daemon.find(twin.layout)
+    first = running_daemon(twin)
     command = [sys.executable, "-m", "cloudtwin.capacity", "--state", str(twin.state)]
 
     second = subprocess.run(
@@ -225,29 +223,27 @@ def test_a_second_daemon_exits(twin: Twin) -> None:
     )
 
     assert (second.returncode, "another daemon" in second.stdout) == (0, True)
-    assert daemon.find(twin.layout) == first
+    assert running_daemon(twin) == first
 
 
 def test_an_autoscaled_pool_grows_for_pending_pods_and_shrinks_without_them(
     twin: Twin, store: PoolStore
 ) -> None:
-    api, workers = (
-        api_of(twin),
-        Pool(
-            name="t4",
-            cloud="azure",
-            cluster="everstep",
-            role=Role.GPU,
-            instance_types=("Standard_NC4as_T4_v3",),
-            region="eastus",
-            labels={"for": "work"},
-            taints=(Taint("kubernetes.azure.com/scalesetpriority", "spot"),),
-            gpus=1,
-            max_size=2,
-            capacity="spot",
-            autoscaled=True,
-            idle_seconds=240,  # 4 s, sixty times as fast
-        ),
+    api = api_of(twin)
+    workers = Pool(
+        name="t4",
+        cloud="azure",
+        cluster="everstep",
+        role=Role.GPU,
+        instance_types=("Standard_NC4as_T4_v3",),
+        region="eastus",
+        labels={"for": "work"},
+        taints=(Taint("kubernetes.azure.com/scalesetpriority", "spot"),),
+        gpus=1,
+        max_size=2,
+        capacity="spot",
+        autoscaled=True,
+        idle_seconds=240,  # 4 s, sixty times as fast
     )
     store.put(workers)
     api.post(PODS, waiting_pod("works", {"for": "work"}))
@@ -267,10 +263,9 @@ def test_on_eks_the_autoscaler_is_a_pod_and_without_it_nothing_grows(
 ) -> None:
     api = api_of(twin)
     store.put(replace(SPOT, name="eks", labels={"for": "eks"}, desired_size=0, max_size=1))
-    pending = waiting_pod("work", {"for": "eks"})
-    api.post(PODS, pending)
+    api.post(PODS, waiting_pod("work", {"for": "eks"}))
     wait_until(lambda: phase(api, "work") == "Pending", WAIT_SECONDS, "the pod is pending")
-    time.sleep(2 * SCAN_SECONDS)
+    time.sleep(2 * SCAN_SECONDS)  # an autoscaler would have seen the pod in this time
     assert desired_size(store, "eks") == 0
 
     api.post(PODS, autoscaler_pod())

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +9,6 @@ from cloudtwin import files
 from cloudtwin.capacity import CapacityLimits, MarketConfig, Pool, PoolStore, daemon, shortage
 from cloudtwin.capacity.__main__ import Daemon
 from cloudtwin.capacity.fleet import FleetPlan
-from cloudtwin.capacity.scaler import Scaler
-from cloudtwin.kubernetes_api import KubernetesClient
-from cloudtwin.nodes import Twin
-from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 from cloudtwin.nodes.machine.machine import Machine
 from cloudtwin.nodes.metadata.notices import Notice
@@ -22,13 +17,6 @@ from cloudtwin.nodes.records import MachineRecord
 from twin.tests.capacity.builders import pool
 
 NOTICE = Notice("e", 0.0, 0.0, terminate=True)
-
-
-@pytest.fixture
-def pool_daemon(tmp_path: Path) -> Daemon:
-    return Daemon(
-        Twin(Layout(tmp_path)), Scaler(KubernetesClient(tmp_path, "admin", "127.0.0.1", 1))
-    )
 
 
 def machine(pool_daemon: Daemon, pool: Pool, name: str = "spot-0") -> Machine:
@@ -43,9 +31,8 @@ def desired_size(pool_daemon: Daemon) -> int:
 
 
 def plan(start: Iterable[str] = (), **short: int) -> FleetPlan:
-    counts = dict.fromkeys(start, 1)
     return FleetPlan(
-        start=counts,
+        start=dict.fromkeys(start, 1),
         stop=(),
         forget=(),
         reclaim=(),
@@ -101,8 +88,8 @@ def test_a_pool_above_its_maximum_price_has_no_capacity_and_says_so(pool_daemon:
         ({"cloud": "aws"}, 3),
     ],
 )
-def test_an_azure_scale_set_shrinks_by_each_evicted_machine(
-    pool_daemon: Daemon, fields: Any, expected: int
+def test_only_an_azure_scale_set_shrinks_by_an_evicted_machine_and_an_autoscaled_one_to_its_minimum(
+    pool_daemon: Daemon, fields: dict[str, Any], expected: int
 ) -> None:
     evicted_pool = pool(desired_size=3, **fields)
     PoolStore(pool_daemon.twin.state).put(evicted_pool)
@@ -123,7 +110,7 @@ def test_machine_names_are_never_reused_even_by_a_new_daemon(pool_daemon: Daemon
     assert successor.new_names("spot", 1) == ["spot-2"]
 
 
-def test_pools_whose_names_differ_only_in_what_a_node_cannot_be_called_share_no_machine_name(
+def test_pools_whose_names_differ_only_in_characters_that_no_node_name_has_share_no_machine_name(
     pool_daemon: Daemon,
 ) -> None:
     pools = ("gpu.a", "gpu-a", "GPU_a", "gpu")
@@ -169,10 +156,12 @@ def test_a_start_failure_is_reported_while_the_pool_may_still_start_machines(
 def test_a_damaged_file_of_pools_is_logged_and_removes_no_machine(
     pool_daemon: Daemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    machines = [(machine(pool_daemon, pool()), None)]
     pool_daemon.twin.layout.settings.parent.mkdir(parents=True, exist_ok=True)
     pool_daemon.twin.layout.settings.write_text("{}")
     pool_daemon.store.path.parent.mkdir()
     pool_daemon.store.path.write_text("{")
+    monkeypatch.setattr(Daemon, "machines", lambda _: machines)
     monkeypatch.setattr(Daemon, "remove", lambda *_: pytest.fail("a machine is removed"))
 
     def end(_: float) -> None:
@@ -184,7 +173,7 @@ def test_a_damaged_file_of_pools_is_logged_and_removes_no_machine(
     assert f"cannot read the state: {pool_daemon.store.path} is damaged" in capsys.readouterr().out
 
 
-def test_damaged_reasons_are_written_again(pool_daemon: Daemon) -> None:
+def test_a_damaged_file_of_reasons_is_replaced(pool_daemon: Daemon) -> None:
     path = daemon.faults_file(pool_daemon.twin.state)
     path.parent.mkdir()
     path.write_text("{")

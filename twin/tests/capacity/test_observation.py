@@ -1,5 +1,6 @@
 """Kubernetes objects as the input of an autoscaler."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -9,17 +10,21 @@ from cloudtwin.capacity.observation import AutoscalerPod
 
 from twin.tests.capacity.builders import MACHINE, pool
 
+AUTOSCALER = "registry.k8s.io/autoscaling/cluster-autoscaler"
+GPU_REQUESTS = {"cpu": "250m", "memory": "2Gi", "nvidia.com/gpu": "1"}
+
 
 def kube_pod(
     name: str = "p",
     phase: str = "Pending",
     reason: str = "Unschedulable",
     node: str | None = None,
+    owner: str = "",
+    labels: Mapping[str, str] | None = None,
+    requests: Mapping[str, str] = GPU_REQUESTS,
     **spec: Any,
 ) -> dict[str, Any]:
-    requests = spec.pop("requests", {"cpu": "250m", "memory": "2Gi", "nvidia.com/gpu": "1"})
-    owner = spec.pop("owner", None)
-    metadata: dict[str, Any] = {"name": name, "namespace": "default"}
+    metadata: dict[str, Any] = {"name": name, "namespace": "default", "labels": labels}
     if owner:
         metadata["ownerReferences"] = [{"kind": owner}]
     condition = {"type": "PodScheduled", "status": "False", "reason": reason}
@@ -34,9 +39,6 @@ def kube_pod(
 def kube_node(gpus: int = 1, unschedulable: bool = False) -> dict[str, Any]:
     allocatable = {"cpu": "2", "memory": "4Gi", "pods": "110", "nvidia.com/gpu": str(gpus)}
     return {"spec": {"unschedulable": unschedulable}, "status": {"allocatable": allocatable}}
-
-
-AUTOSCALER = "registry.k8s.io/autoscaling/cluster-autoscaler"
 
 
 def autoscaler(
@@ -242,26 +244,15 @@ def test_a_pod_that_shares_a_zone_with_others_is_bound_to_the_zones_of_the_runni
         "labelSelector": {"matchLabels": {"job": "a"}},
     }
     affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    spec = {"containers": [{"name": "c"}], "affinity": affinity}
-    condition = {"type": "PodScheduled", "reason": "Unschedulable"}
-    waiting_pod = {
-        "metadata": {"name": "w", "namespace": "n", "labels": {"job": "a"}},
-        "spec": spec,
-        "status": {"phase": "Pending", "conditions": [condition]},
-    }
-
-    def running_pod(job: str, node: str, phase: str = "Running") -> dict[str, Any]:
-        return {
-            "metadata": {"name": node, "namespace": "n", "labels": {"job": job}},
-            "spec": {"containers": [{"name": "c"}], "nodeName": node},
-            "status": {"phase": phase},
-        }
-
+    waiting_pod = kube_pod("waiting", labels={"job": "a"}, affinity=affinity)
+    pod_of_another_namespace = kube_pod("n", "Running", node="two", labels={"job": "a"})
+    pod_of_another_namespace["metadata"]["namespace"] = "other"
     pods = [
         waiting_pod,
-        running_pod("a", "one"),
-        running_pod("b", "two"),
-        running_pod("a", "two", "Failed"),
+        kube_pod("peer", "Running", node="one", labels={"job": "a"}),
+        kube_pod("stranger", "Running", node="two", labels={"job": "b"}),
+        kube_pod("ended", "Failed", node="two", labels={"job": "a"}),
+        pod_of_another_namespace,
     ]
     (bound_pod,) = observation.pending_pods(pods, {"one": "us-east-1a", "two": "us-east-1b"})
     (free_pod,) = observation.pending_pods([waiting_pod])

@@ -24,23 +24,30 @@ def test_a_machine_that_is_not_in_the_table_and_an_on_demand_machine_have_no_spo
 
 
 @given(seed=text(min_size=1, max_size=8), seconds=floats(0, 1e7))
-def test_a_price_stays_near_the_table_below_on_demand_and_is_the_same_for_a_seed(
+def test_a_price_stays_near_the_price_in_the_table_and_is_the_same_for_a_seed(
     seed: str, seconds: float
 ) -> None:
     price = prices.spot_price(POOL, seed, seconds)
 
     assert LISTED.spot is not None
-    assert LISTED.on_demand is not None
     assert price is not None
     assert price == prices.spot_price(POOL, seed, seconds)
-    assert abs(price / LISTED.spot - 1) <= prices.SWING + 1e-4
-    assert price <= LISTED.on_demand
+    assert abs(price / LISTED.spot - 1) <= prices.SWING + 1e-4, "prices have six decimal places"
+
+
+def test_a_spot_price_never_exceeds_the_on_demand_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = table.MachinePrice(on_demand=0.5, spot=0.5)
+    monkeypatch.setattr(table, "machine", lambda *_: listed)
+
+    hours = [prices.spot_price(POOL, "s", hour * HOUR) or 0 for hour in range(48)]
+
+    assert min(hours) < max(hours) == 0.5
 
 
 def test_prices_change_each_hour_and_differ_between_zones() -> None:
-    hours = [prices.spot_price(POOL, "s", hour * HOUR) for hour in range(24)]
+    hours = {prices.spot_price(POOL, "s", hour * HOUR) for hour in range(24)}
 
-    assert len(set(hours)) == 24
+    assert len(hours) == 24
     assert prices.spot_price(POOL, "s", 0) == prices.spot_price(POOL, "s", HOUR - 1)
     other_zone = pool("other", zone="us-east-1b", region="us-east-1")
     assert prices.spot_price(other_zone, "s", 0) != prices.spot_price(POOL, "s", 0)

@@ -1,4 +1,4 @@
-"""The clouds' own words for machines that they do not start."""
+"""The clouds' error messages for machines that they do not start."""
 
 from typing import Any
 
@@ -13,8 +13,6 @@ AZURE: dict[str, Any] = {
     "region": "eastus",
     "instance_types": ("Standard_NC4as_T4_v3",),
 }
-
-
 CASES: list[tuple[dict[str, Any], str]] = [
     (
         AWS | {"capacity": "on-demand"},
@@ -51,11 +49,13 @@ CASES: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "words"), CASES)
-def test_each_cloud_has_its_own_error(fields: dict[str, Any], words: str) -> None:
+@pytest.mark.parametrize(("fields", "message"), CASES)
+def test_each_cloud_and_kind_of_capacity_has_its_own_error(
+    fields: dict[str, Any], message: str
+) -> None:
     text = shortage.reason(pool(**fields), 2)
 
-    assert words in text
+    assert message in text
     assert text.endswith("(2 more of spot)")
 
 

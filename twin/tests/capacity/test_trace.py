@@ -1,6 +1,5 @@
 """Replays of recorded capacity."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from hypothesis.strategies import floats, integers, lists
 
 from twin.tests.capacity.builders import pool
 
+NOW = 1000.0  # seconds since the epoch
 TRACE = Trace(gap_seconds=300, machines={"us-east-1a": [3, 3, 0, 2], "1": [9]})
 POOL = pool(zone="us-east-1a", region="us-east-1")
 
@@ -52,24 +52,29 @@ def test_the_changes_match_the_capacity(values: list[int], gap: float, seconds: 
 
 
 def test_a_replay_limits_pools_without_a_zone(tmp_path: Path) -> None:
-    PoolStore(tmp_path).put(pool(zone="", region="eastus"))
+    regional_pool = pool(zone="", region="eastus")
+    PoolStore(tmp_path).put(regional_pool)
 
     assert replay(tmp_path, {"": [2, 0]}, 300.0, speed=1.0) == {"spot": ""}
+    config = MarketConfig.load(tmp_path)
+    assert config.capacity(regional_pool, config.opened_at) == 2
 
 
-def test_a_replay_is_compressed_and_starts_now(tmp_path: Path) -> None:
+def test_a_replay_is_compressed_and_starts_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     PoolStore(tmp_path).put(POOL)
-    start = time.time()
+    monkeypatch.setattr("time.time", lambda: NOW)
 
     zones = replay(tmp_path, TRACE.machines, 300.0, speed=100.0)
 
     config = MarketConfig.load(tmp_path)
     assert zones == {POOL.name: POOL.zone}
-    assert start <= config.opened_at <= time.time()
-    assert config.capacity(POOL, config.opened_at + 5.99) == 3
-    assert config.capacity(POOL, config.opened_at + 6.01) == 0
+    assert config.opened_at == NOW
+    assert config.capacity(POOL, NOW + 5.99) == 3
+    assert config.capacity(POOL, NOW + 6.01) == 0
     (spot_pool,) = spot_pools(tmp_path, 5)
-    assert [machines for _, machines in spot_pool.changes] == [0, 2]
+    assert spot_pool.changes == ((6.0, 0), (9.0, 2))
 
 
 def test_on_demand_machines_are_not_limited() -> None:
@@ -91,10 +96,19 @@ def test_a_market_with_a_seed_ends_a_replay(tmp_path: Path) -> None:
     replay_market(tmp_path, TRACE)
     open_market(tmp_path, "seed")
 
-    assert not MarketConfig.load(tmp_path).trace.machines
+    config = MarketConfig.load(tmp_path)
+    assert config.seed == "seed"
+    assert not config.trace.machines
 
 
 @pytest.mark.parametrize("machines", [{"a": []}, {"a": [-1]}])
-def test_a_trace_has_numbers_of_machines(machines: dict[str, list[int]]) -> None:
+def test_a_zone_without_values_or_with_a_negative_value_is_refused(
+    machines: dict[str, list[int]],
+) -> None:
     with pytest.raises(ValueError, match="must be numbers of machines"):
         Trace(machines=machines)
+
+
+def test_a_trace_whose_values_have_no_interval_is_refused() -> None:
+    with pytest.raises(ValueError, match="gap_seconds=0 must be above 0"):
+        Trace(gap_seconds=0)

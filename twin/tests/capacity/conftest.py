@@ -1,0 +1,17 @@
+"""Fixtures of the tests of capacity."""
+
+from pathlib import Path
+
+import pytest
+from cloudtwin.capacity.__main__ import Daemon
+from cloudtwin.capacity.scaler import Scaler
+from cloudtwin.kubernetes_api import KubernetesClient
+from cloudtwin.nodes import Twin
+from cloudtwin.nodes.layout import Layout
+
+
+@pytest.fixture
+def pool_daemon(tmp_path: Path) -> Daemon:
+    """Return a daemon that does not run, of a twin without machines."""
+    scaler = Scaler(KubernetesClient(tmp_path, "admin", "127.0.0.1", 1))  # nothing listens there
+    return Daemon(Twin(Layout(tmp_path)), scaler)
