@@ -49,11 +49,13 @@ class NodeJournal:
 
     Attributes:
         offset: bytes that were read.
-        world_size: world size of the generation that the node entered last.
+        generation: generation that the node entered last.
+        world_size: world size of that generation.
         applied_steps: number of steps that the node has applied since the beginning.
     """
 
     offset: int = 0
+    generation: int = 0
     world_size: int = 0
     applied_steps: int = 0
 
@@ -69,6 +71,7 @@ class NodeJournal:
 
     def _record(self, entry: dict[str, Any]) -> None:
         if entry.get("kind") == "generation":
+            self.generation = int(entry["generation"])
             self.world_size = int(entry["world_size"])
         elif entry.get("kind") == "applied":
             self.applied_steps += 1
@@ -222,6 +225,10 @@ class Cluster:
             n: j.applied_steps if j.world_size == group_size else -1
             for n, j in self._journals.items()
         }
+
+    def generation(self) -> int:
+        """Return the newest generation that a node has entered, as of the last `applied_steps`."""
+        return max(journal.generation for journal in self._journals.values())
 
     def logs(self) -> str:
         """Return the end of each log."""

@@ -137,7 +137,11 @@ class Nemesis:
                 self._cluster.start(name)
 
     def _wait_until_calm(self, seconds: float) -> None:
-        """Wait until every node has applied steps in a group of all nodes."""
+        """Wait until every node has applied steps in a group of all nodes, and etcd has this group's generation.
+
+        An etcd that has lost it gets the next one within about a second. If all agents ended before that, nobody
+        would know which numbers were used.
+        """
         cluster, deadline = self._cluster, time.monotonic() + seconds
         initial_counts = cluster.applied_steps()
         while time.monotonic() < deadline:
@@ -146,9 +150,12 @@ class Nemesis:
             for name, count in step_counts.items():
                 if count < 0 or initial_counts[name] < 0:
                     initial_counts[name] = count
-            if all(
-                step_counts[n] >= 0 and step_counts[n] >= initial_counts[n] + CALM_STEPS
-                for n in cluster.nodes
+            if (
+                all(
+                    step_counts[n] >= 0 and step_counts[n] >= initial_counts[n] + CALM_STEPS
+                    for n in cluster.nodes
+                )
+                and cluster.recorder.generation == cluster.generation()
             ):
                 self._note("calm", nodes=len(cluster.nodes))
                 return

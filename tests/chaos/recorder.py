@@ -34,6 +34,7 @@ class Recorder:
         self._network, self._names, self._path = network, etcd.names, path
         self._prefix = f"/everstep/{run}/"
         self.revision = 0  # newest recorded revision
+        self._generations: list[tuple[int, int]] = []  # revision and number
         self._restored_revision: int | None = None  # revision to which etcd was restored
         self._closed = threading.Event()
         path.touch()
@@ -48,6 +49,11 @@ class Recorder:
     def record_restore(self, revision: int) -> None:
         """Record that etcd's members have ended and will start with all changes up to a revision, at least."""
         self._restored_revision = revision
+
+    @property
+    def generation(self) -> int:
+        """Number of the generation that etcd has; 0 if it has none."""
+        return self._generations[-1][1] if self._generations else 0
 
     def wait_for(self, revision: int, seconds: float) -> bool:
         """Return whether all changes up to a revision were recorded in time; others may follow."""
@@ -65,6 +71,7 @@ class Recorder:
             if (restored := self._restored_revision) is not None:
                 self._write({"key": "restored", "revision": restored, "value": None})
                 self.revision, self._restored_revision = restored, None
+                self._generations = [entry for entry in self._generations if entry[0] <= restored]
             try:
                 self._watch(self._network.addresses[self._names[member_index % len(self._names)]])
             except (OSError, ValueError, http.client.HTTPException):
@@ -101,7 +108,10 @@ class Recorder:
             name = base64.b64decode(entry["key"]).decode().removeprefix(self._prefix)
             if name in KEYS and event.get("type") != "DELETE":
                 value = json.loads(base64.b64decode(entry["value"]))
-                self._write({"key": name, "revision": int(entry["mod_revision"]), "value": value})
+                revision = int(entry["mod_revision"])
+                self._write({"key": name, "revision": revision, "value": value})
+                if name == "generation":
+                    self._generations.append((revision, int(value["number"])))
         if result.get("events"):
             self.revision = max(int(event["kv"]["mod_revision"]) for event in result["events"])
 
