@@ -98,7 +98,7 @@ class RunOptions:
     def _violations(self) -> list[str]:
         violations = []
         for name, minimum in MINIMUM.items():
-            value = getattr(self, name)
+            value: Any = getattr(self, name)
             if value is None and name in OPTIONAL:
                 continue
             if not isinstance(value, Real if name in NUMBERS else Integral):

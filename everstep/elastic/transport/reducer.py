@@ -202,8 +202,11 @@ class GradientReducer:
         if self._averages and weight:  # 0 times an infinite number of a mask would be NaN
             torch._foreach_add_(self._averages, self._buffers, alpha=weight)
         if self._counters:
+            device = self._increments.device
             increments = torch._foreach_sub(self._counters, self._saved_counters)
-            self._increments.add_(torch.cat([part.flatten() for part in increments]), alpha=weight)
+            self._increments.add_(
+                torch.cat([part.flatten().to(device) for part in increments]), alpha=weight
+            )
         copy_all(self._all_buffers, self._saved_buffers)
         self._in_microbatch = False
 
@@ -227,8 +230,8 @@ class GradientReducer:
         copy_all(self._all_buffers, self._saved_buffers)
 
     def is_finite(self) -> bool:
-        """Return True if the total of all received sums is finite; in a group they include statistics and scalars."""
-        summed = self._own_gradients if self._is_single else self._flat
+        """Return True if the total of all received gradients is finite."""
+        summed = self._own_gradients if self._is_single else self._all_gradients
         return bool(torch.isfinite(summed.sum()))
 
     def sum(self, scalars: Sequence[float], all_reduce: AllReduce) -> list[float]:

@@ -1,6 +1,7 @@
 """Checkpoints in a bucket of a real server: MinIO where `make test-staging` has built it, and moto's stand-in."""
 
 import io
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -260,7 +261,7 @@ def test_a_piece_is_read_again_after_a_pause_if_the_connection_ends(
     offline_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bodies, pauses = [b"1234", b"", b"12345678"], list[float]()
-    monkeypatch.setattr(s3_bucket.time, "sleep", pauses.append)
+    monkeypatch.setattr(time, "sleep", pauses.append)
     headers = {"Content-Range": "bytes 0-7/8"}
     respond_with(offline_bucket, lambda _: response(206, bodies.pop(0), **headers))
 
@@ -277,7 +278,7 @@ def test_a_request_without_a_response_has_as_many_attempts_as_boto3_makes(
         attempts.append(request.url)
         raise EndpointConnectionError(endpoint_url=request.url)
 
-    monkeypatch.setattr(s3_bucket.time, "sleep", lambda _: None)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
     respond_with(offline_bucket, respond)
 
     with pytest.raises(BucketError, match="it does not respond"):

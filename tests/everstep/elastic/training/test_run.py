@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -327,6 +328,7 @@ COUNTS: list[tuple[object, int]] = [
     ([torch.zeros(4), torch.zeros(5)], 2),
     ([(torch.zeros(4), 1), (torch.zeros(4), 0)], 2),
     (4, 4),
+    (np.int64(4), 4),
 ]
 
 

@@ -485,6 +485,8 @@ def test_a_second_backward_pass_after_its_sum_has_started_is_refused() -> None:
 class Masked(nn.Module):
     """A model whose buffers are no statistics, besides one counter of batches."""
 
+    batches: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(2, 2)
@@ -541,3 +543,19 @@ def test_buffers_that_are_no_statistics_keep_their_values_in_exact_mode() -> Non
     exchange.sum(8, [0], sum_over_one)
 
     assert_unchanged(net, batches=5 + 2)
+
+
+@pytest.mark.parametrize("gradient", [1.0, torch.inf])
+@pytest.mark.parametrize("single", [True, False])
+def test_an_infinite_number_of_a_mask_makes_no_gradient_infinite(
+    gradient: float, single: bool
+) -> None:
+    net = Masked()
+    exchange = GradientReducer(net, scalars=1)
+    exchange.clear()
+    exchange.begin_microbatch(single=single)
+    (net(torch.ones(4, 2)).sum() * gradient).backward()
+    exchange.add_microbatch(1.0)
+    exchange.sum([0.0], double)
+
+    assert exchange.is_finite() == (gradient == 1.0)
