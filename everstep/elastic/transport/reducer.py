@@ -290,7 +290,7 @@ class GradientReducer:
         gradient, parameter.grad = parameter.grad, None
         if not self._in_microbatch or gradient is None:
             return  # a backward pass outside a step
-        gradient = _dense_part(gradient)
+        gradient = dense_part(gradient)
         if index in self._own_indices:
             self._own_views[index].add_(gradient)
         else:
@@ -312,7 +312,7 @@ class GradientReducer:
     def _take_all(self) -> None:
         """Add all gradients of this micro-batch."""
         gradients = {
-            index: _dense_part(parameter.grad)
+            index: dense_part(parameter.grad)
             for index, parameter in enumerate(self._parameters)
             if parameter.grad is not None
         }
@@ -382,7 +382,7 @@ def _sum_type(parameters: Sequence[torch.Tensor]) -> torch.dtype:
     return torch.float64 if has_double else torch.float32
 
 
-def _dense_part(gradient: torch.Tensor) -> torch.Tensor:
+def dense_part(gradient: torch.Tensor) -> torch.Tensor:
     """Return this process's part of a gradient, as a dense tensor."""
     part = own_part(gradient)
     return part.to_dense() if part.is_sparse else part
