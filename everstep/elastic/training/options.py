@@ -98,10 +98,11 @@ class RunOptions:
     def _violations(self) -> list[str]:
         violations = []
         for name, minimum in MINIMUM.items():
-            value: Any = getattr(self, name)
+            value = getattr(self, name)
             if value is None and name in OPTIONAL:
                 continue
-            if not isinstance(value, Real if name in NUMBERS else Integral):
+            is_number = isinstance(value, Real if name in NUMBERS else Integral)
+            if not is_number:
                 kind = "a number" if name in NUMBERS else "an integer"
                 violations.append(f"{name} must be {kind}, got {value!r}")
             elif not value >= minimum:  # NaN is not
