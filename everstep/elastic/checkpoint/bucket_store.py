@@ -33,6 +33,7 @@ from everstep.elastic.checkpoint.files import (
 )
 from everstep.elastic.checkpoint.state_format import EncodedState, Tensors, decode
 from everstep.elastic.checkpoint.store import step_of
+from everstep.errors import EverstepError
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +117,7 @@ class BucketStore:
         self._bucket.put(_committed_key(name), content)
         try:
             self._retire(manifest.step, keep)
-        except OSError as error:  # a later checkpoint tries again
+        except (OSError, EverstepError) as error:  # a later checkpoint tries again
             log.warning("old checkpoints cannot be deleted: %s", error)
         return size
 

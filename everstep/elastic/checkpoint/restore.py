@@ -175,7 +175,9 @@ def newest_checkpoint(
         LostCheckpointError: no valid checkpoint is as new as the record of the newest commit.
         OtherRunError: there are valid checkpoints, but of a run with other settings.
     """
-    older, foreign = list[StoredCheckpoint](), list[StoredCheckpoint]()
+    # Only the newest of each kind: a checkpoint of a bucket is in memory.
+    older: StoredCheckpoint | None = None
+    foreign: StoredCheckpoint | None = None
     reasons = dict[str, str]()
     for name in store.names():
         try:
@@ -186,17 +188,18 @@ def newest_checkpoint(
                 on_skip(SkippedCheckpoint(name, str(error)))
             continue
         if checkpoint.manifest.fingerprint != dict(settings):
-            foreign.append(checkpoint)
+            foreign = foreign or checkpoint
         elif record.is_satisfied_by(checkpoint.manifest):
             return checkpoint
         else:
-            older.append(checkpoint)
+            older = older or checkpoint
+        del checkpoint  # before the next one is read
     if foreign and not older:
-        raise _other_run(foreign[0], settings)
+        raise _other_run(foreign, settings)
     if record.generation:
         reason = next((text for n, text in reasons.items() if step_of(n) == record.step), None)
         location = store.location(record.step)
-        raise LostCheckpointError(location, record, older[0] if older else None, reason)
+        raise LostCheckpointError(location, record, older, reason)
     return None
 
 

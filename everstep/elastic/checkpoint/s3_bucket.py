@@ -22,6 +22,7 @@ PART_BYTES = 16 << 20
 MAX_PARTS = 10_000  # limit of S3
 READ_BYTES = 1 << 20
 ATTEMPTS = 5
+PAUSE_SECONDS = 1.0  # before the second attempt to read a piece; doubled before each further one
 CONNECT_SECONDS, READ_SECONDS = 10, 30
 CREDENTIAL_ERRORS = (
     "ExpiredToken",
@@ -30,6 +31,19 @@ CREDENTIAL_ERRORS = (
     "InvalidToken",
     "SignatureDoesNotMatch",
 )
+CREDENTIALS_FIX = (
+    "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use a pod with an identity; "
+    "`aws sts get-caller-identity` checks them, and `aws sso login` renews SSO credentials."
+)
+TRANSIENT_ERRORS = (
+    "ConnectionError",
+    "CredentialRetrievalError",
+    "FlexibleChecksumError",
+    "HTTPClientError",
+    "IncompleteReadError",
+    "MetadataRetrievalError",
+)
+"""Errors of botocore, with their subclasses, after which a later request may succeed; the others need a user."""
 
 
 def bucket_at(url: str) -> "S3Bucket":
@@ -65,13 +79,15 @@ class S3Bucket:
         responded_at: time of the monotonic clock at which the server last responded.
 
     Raises:
-        EverstepError: boto3 is not installed.
+        EverstepError: boto3 is not installed, or its configuration is not valid.
+        BucketError: the service that issues this pod's credentials does not respond.
     """
 
     def __init__(self, name: str, prefix: str) -> None:
         try:
             import boto3
             from botocore.config import Config
+            from botocore.exceptions import BotoCoreError
         except ModuleNotFoundError:
             raise BOTO3.missing_error("checkpoints in a bucket need boto3") from None
         retries: Any = {"total_max_attempts": ATTEMPTS, "mode": "standard"}
@@ -81,10 +97,14 @@ class S3Bucket:
             read_timeout=READ_SECONDS,
             retries=retries,
         )
-        self._client: Any = boto3.Session().client("s3", config=config)
-        weakref.finalize(self, self._client.close)  # closes its connections
         self._name, self._prefix = name, f"{prefix}/"
         self.url, self.responded_at = f"s3://{name}/{prefix}", 0.0
+        try:
+            self._client: Any = boto3.Session().client("s3", config=config)
+        # ValueError: the endpoint is not a URL; FileNotFoundError: a file that a variable names
+        except (BotoCoreError, ValueError, FileNotFoundError) as error:
+            raise self._request_error(error) from None
+        weakref.finalize(self, self._client.close)  # closes its connections
 
     # --- the interface of a bucket ---
 
@@ -106,8 +126,12 @@ class S3Bucket:
         pieces = [(first, min(first + PART_BYTES, size)) for first in range(0, size, PART_BYTES)]
         with ThreadPoolExecutor(CONNECTIONS, "everstep-s3") as pool:
             reads = [pool.submit(self._read, key, f, view[f:last], size) for f, last in pieces]
-            for read in reads:
-                read.result()
+            try:
+                for read in reads:
+                    read.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)  # each of them would fail in turn
+                raise
         return content
 
     def put(self, key: str, content: bytes) -> None:
@@ -122,6 +146,8 @@ class S3Bucket:
             with self._errors(key):
                 self._client.put_object(**self._object_arguments(key), Body=content, **condition)
         except _RefusedError:
+            return False
+        except MissingObjectError:  # deleted meanwhile, so it does not have this version
             return False
         return True
 
@@ -139,7 +165,7 @@ class S3Bucket:
             uploaded_parts = self._put_pieces(key, upload_id, pieces)
             self._complete(key, upload_id, uploaded_parts, size)
         except BaseException:
-            with contextlib.suppress(OSError):  # `uploads` finds it later
+            with contextlib.suppress(OSError, EverstepError):  # `uploads` finds it later
                 self._abort(key, upload_id)
             raise
 
@@ -203,29 +229,39 @@ class S3Bucket:
             self._client.abort_multipart_upload(**self._object_arguments(key), UploadId=upload_id)
 
     def _read(self, key: str, first: int, target: memoryview, size: int) -> None:
-        """Read one piece of an object; retry if the connection breaks."""
+        """Read one piece of an object; retry if the connection breaks. boto3 retries the request itself."""
         for attempt in range(ATTEMPTS):
+            if attempt:
+                time.sleep(PAUSE_SECONDS * 2 ** (attempt - 1))
+            response = self._open(key, first, len(target), size)
             try:
-                with self._errors(key):
-                    self._read_once(key, first, target, size)
-                return
-            except MissingObjectError:
-                raise
+                with contextlib.closing(response["Body"]) as body, self._errors(key):
+                    self._read_into(target, body, key)
             except BucketError:
                 if attempt == ATTEMPTS - 1:
                     raise
+            else:
+                return
 
-    def _read_once(self, key: str, first: int, target: memoryview, size: int) -> None:
-        byte_range = f"bytes={first}-{first + len(target) - 1}"
-        response = self._client.get_object(**self._object_arguments(key), Range=byte_range)
-        total, offset = int(response["ContentRange"].rpartition("/")[2]), 0
-        with contextlib.closing(response["Body"]) as body:
-            if total != size:
-                raise ValueError(f"its state has {total} bytes instead of {size}")
-            while offset < len(target) and (block := body.read(READ_BYTES)):
-                target[offset : offset + len(block)] = block
-                offset += len(block)
-                self.responded_at = time.monotonic()
+    def _open(self, key: str, first: int, count: int, size: int) -> dict[str, Any]:
+        """Request some bytes of an object of this size."""
+        byte_range = f"bytes={first}-{first + count - 1}"
+        with self._errors(key):
+            response: dict[str, Any] = self._client.get_object(
+                **self._object_arguments(key), Range=byte_range
+            )
+        total = int(response["ContentRange"].rpartition("/")[2])
+        if total != size:
+            response["Body"].close()
+            raise ValueError(f"{self.url}/{key} has {total} bytes instead of {size}")
+        return response
+
+    def _read_into(self, target: memoryview, body: Any, key: str) -> None:  # noqa: ANN401 - of boto3
+        offset = 0
+        while offset < len(target) and (block := body.read(READ_BYTES)):
+            target[offset : offset + len(block)] = block
+            offset += len(block)
+            self.responded_at = time.monotonic()
         if offset < len(target):
             raise BucketError(errno.EIO, "the connection ended early", f"{self.url}/{key}")
 
@@ -250,21 +286,32 @@ class S3Bucket:
     @contextlib.contextmanager
     def _errors(self, key: str) -> Iterator[None]:
         """Convert errors of boto3 into errors of a bucket, or into an error with a fix."""
-        from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+        from botocore.exceptions import BotoCoreError, ClientError
 
         try:
             yield
         except ClientError as error:
             self.responded_at = time.monotonic()
             raise self._client_error(key, error) from None
-        except NoCredentialsError as error:
-            raise EverstepError(
-                f"there are no credentials for {self.url}: {error}",
-                "Set AWS_PROFILE or AWS_ACCESS_KEY_ID, or use a pod with an identity.",
-            ) from None
-        except BotoCoreError as error:
-            raise BucketError(errno.EIO, f"it does not respond: {error}", self.url) from None
+        except (BotoCoreError, FileNotFoundError) as error:  # FileNotFoundError: a pod's token
+            raise self._request_error(error) from None
         self.responded_at = time.monotonic()
+
+    def _request_error(self, error: Exception) -> Exception:
+        """Return the error for a request that could not be sent, or has no response."""
+        from botocore import exceptions
+
+        if isinstance(error, tuple(getattr(exceptions, name) for name in TRANSIENT_ERRORS)):
+            return BucketError(errno.EIO, f"it does not respond: {error}", self.url)
+        if isinstance(error, exceptions.NoCredentialsError | exceptions.PartialCredentialsError):
+            return EverstepError(
+                f"there are no credentials for {self.url}: {error}", CREDENTIALS_FIX
+            )
+        return EverstepError(
+            f"the configuration of boto3 does not allow access to {self.url}: {error}",
+            "Check AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL_S3 and ~/.aws/config. "
+            + CREDENTIALS_FIX,
+        )
 
     def _client_error(self, key: str, error: Any) -> Exception:  # noqa: ANN401 - of boto3
         code = str(error.response.get("Error", {}).get("Code", ""))
@@ -274,7 +321,21 @@ class S3Bucket:
             return EverstepError(
                 f"the bucket of {self.url} does not exist", "Check its name, or create it."
             )
-        if code in CREDENTIAL_ERRORS or status == 403:
+        if code in CREDENTIAL_ERRORS:
+            return EverstepError(
+                f"the credentials for {self.url} are not valid: {code}", CREDENTIALS_FIX
+            )
+        if code == "RequestTimeTooSkewed":
+            return EverstepError(
+                f"{self.url} refuses requests of this machine, whose clock is wrong: {code}",
+                "Set the clock by NTP.",
+            )
+        if code == "InvalidObjectState":
+            return EverstepError(
+                f"{location} is archived: {code}",
+                "Restore it: aws s3api restore-object. Do not archive the checkpoints of a run.",
+            )
+        if status == 403:
             return EverstepError(
                 f"{self.url} is forbidden: {code}",
                 "Allow s3:ListBucket, s3:ListBucketMultipartUploads, s3:GetObject, s3:PutObject, "
@@ -285,7 +346,7 @@ class S3Bucket:
         if status == 404:
             return MissingObjectError(errno.ENOENT, "there is no such object", location)
         if status == 416:
-            return ValueError("its state is shorter than its manifest says")
+            return ValueError(f"{location} has fewer bytes than expected")
         return BucketError(errno.EIO, str(error), location)
 
 

@@ -81,6 +81,9 @@ class Writer:
         on_failed: called with (step, reason) when a checkpoint failed, or takes very long; training continues.
         keep: number of checkpoints to keep.
         timeout_seconds: time without a response of the store after which a write counts as hung.
+
+    Attributes:
+        failure: error of the newest complete write; None if it succeeded.
     """
 
     def __init__(
@@ -102,6 +105,7 @@ class Writer:
         self._writing = False
         self._current_write: tuple[int, float] | None = None  # its step and start
         self._report_after = STUCK_SECONDS
+        self.failure: Exception | None = None
         self._committing, self._committed_at = False, 0.0
         self._prepare_thread: threading.Thread | None = None
         self._copy_thread: threading.Thread | None = None
@@ -254,11 +258,13 @@ class Writer:
         try:
             size = self._store.write(state, manifest, commit=self._timed_commit, keep=self._keep)
         except Exception as error:  # a checkpoint that fails must not end the training
+            self.failure = error
             log.error(
                 "checkpoint of step %d FAILED: %s; older ones remain valid", manifest.step, error
             )
             _report(manifest.step, self._on_failed, manifest.step, str(error))
         else:
+            self.failure = None
             seconds = time.monotonic() - started_at
             _report(manifest.step, self._on_written, manifest, seconds, size)
         finally:

@@ -76,10 +76,11 @@ def epoch_order(seed: int, epoch: int, samples: int) -> Ids:
     Samples are sorted by a hash of (seed, epoch, id), equal hashes by id. The last result is cached.
     """
     global _last_order  # noqa: PLW0603 - one epoch's order is used in every step of it
-    key = (seed, epoch, samples)
-    if _last_order is None or _last_order[0] != key:
-        _last_order = (key, np.argsort(hash_ids(seed, epoch, np.arange(samples)), kind="stable"))
-    return _last_order[1]
+    key, order = (seed, epoch, samples), _last_order
+    if order is None or order[0] != key:
+        order = (key, np.argsort(hash_ids(seed, epoch, np.arange(samples)), kind="stable"))
+        _last_order = order
+    return order[1]  # not of the global variable, which another thread may replace
 
 
 def hash_ids(seed: int, epoch: int, ids: Ids) -> _Words:

@@ -2,6 +2,7 @@
 
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from numbers import Integral
 from types import TracebackType
 from typing import Any, Self
 
@@ -193,8 +194,8 @@ class Batch:
 
 def _count(samples: object) -> int | None:
     """Return the number of samples in a batch; None for a mapping that does not show it."""
-    if isinstance(samples, int):
-        return samples
+    if isinstance(samples, Integral):
+        return int(samples)
     if isinstance(samples, Mapping):
         sizes = set(_sizes_in(samples))
         return sizes.pop() if len(sizes) == 1 else None

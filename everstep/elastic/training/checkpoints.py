@@ -10,7 +10,7 @@ import torch
 
 from everstep.catalog import metrics
 from everstep.elastic.accounting.journal import Journal
-from everstep.elastic.checkpoint.files import Manifest
+from everstep.elastic.checkpoint.files import FencedError, Manifest
 from everstep.elastic.checkpoint.restore import (
     CommitRecord,
     LostCheckpointError,
@@ -78,8 +78,8 @@ class Checkpoints:
             self._journal.note(
                 "checkpoint", step=manifest.step, seconds=round(seconds, 3), bytes=size
             )
-            storage.note_commit(manifest)
             self._last_written = WrittenCheckpoint(time.time(), seconds, size)
+            storage.note_commit(manifest)  # may fail
 
         return Writer(
             storage.checkpoints,
@@ -171,6 +171,17 @@ class Checkpoints:
     def wait(self) -> bool:
         """Wait until no write is in progress; return False if a write hangs."""
         return self._writer is None or self._writer.wait()
+
+    @property
+    def failure(self) -> str:
+        """Reason for which the storage failed the newest complete write; empty if it did not.
+
+        A refused commit is none: its files are durable.
+        """
+        error = self._writer.failure if self._writer else None
+        if error is None or isinstance(error, FencedError):
+            return ""
+        return str(error) or type(error).__name__
 
     def commit(self, generation: int, step: int) -> bool:
         """Commit a step's snapshot, taken in this generation; return False if the commit is refused."""

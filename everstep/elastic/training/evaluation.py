@@ -84,7 +84,7 @@ class EpochEnd:
         """Return the means of the scores over `size` samples."""
         self._check()
         model, bound = self._session.state.model, self._session.limit.samples or MAX_BATCH
-        was_training = model.training
+        modes = [(module, module.training) for module in model.modules()]
         model.eval()
         totals: dict[str, float] = {}
         try:
@@ -102,7 +102,8 @@ class EpochEnd:
                 sums = self.sum(*(own_sums[name] for name in names))
                 totals = {n: totals.get(n, 0.0) + s for n, s in zip(names, sums, strict=True)}
         finally:
-            model.train(was_training)
+            for module, was_training in modes:  # some layers may be frozen
+                module.training = was_training
         return {name: total / size for name, total in totals.items()}
 
     def _sum_scores(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from typing import Any, Protocol
 
 from everstep.elastic.data_order.sampler import Ids
@@ -28,7 +29,13 @@ MINIMUM = {
     "accept_older_checkpoint": 0,
     "max_grad_norm": 0,
 }
-MAXIMUM = {"storage_timeout_seconds": 600}  # a group that waits longer for its storage is stuck
+MAXIMUM = {
+    "storage_timeout_seconds": 600,  # a group that waits longer for its storage is stuck
+    "seed": 2**63 - 1,  # a signed 64-bit integer
+}
+OPTIONAL = ("max_microbatch", "max_grad_norm")  # options that may be None
+NUMBERS = ("max_grad_norm", "checkpoint_seconds", "storage_timeout_seconds")
+"""Options with a minimum whose value may have a fraction; the others are integers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,10 +99,16 @@ class RunOptions:
         violations = []
         for name, minimum in MINIMUM.items():
             value = getattr(self, name)
-            if value is not None and value < minimum:
+            if value is None and name in OPTIONAL:
+                continue
+            is_number = isinstance(value, Real if name in NUMBERS else Integral)
+            if not is_number:
+                kind = "a number" if name in NUMBERS else "an integer"
+                violations.append(f"{name} must be {kind}, got {value!r}")
+            elif not value >= minimum:  # NaN is not
                 violations.append(f"{name} must be {minimum} or more, got {value}")
         for name, maximum in MAXIMUM.items():
-            if getattr(self, name) > maximum:
+            if isinstance(getattr(self, name), Real) and getattr(self, name) > maximum:
                 violations.append(f"{name} must be {maximum} or less, got {getattr(self, name)}")
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:

@@ -20,6 +20,7 @@ from everstep.elastic.checkpoint.restore import (
 from everstep.elastic.checkpoint.store import CheckpointStore, StoredCheckpoint
 from everstep.errors import EverstepError
 
+MODEL_PREFIX = "model."  # of the model's tensors in a checkpoint
 DATA = "data"  # the fingerprint's name for the data's identity
 
 
@@ -82,16 +83,25 @@ def check_shapes(
     """Refuse a checkpoint whose tensors do not fit this model.
 
     Raises:
-        EverstepError: a shape differs.
+        EverstepError: a shape differs, or only the checkpoint or only the model has a tensor.
     """
-    for name, tensor in state.items():
-        if name in tensors and tensor.shape != tensors[name].shape:
-            raise EverstepError(
-                f"{location} does not fit this model: the shape of {name} is {list(tensor.shape)} there and "
-                f"{list(tensors[name].shape)} here",
-                "Restore the model of the checkpoint, or the data: another number of classes changes the last layer. "
-                "Or start again: pass --fresh=WORD with any word, or, without our trainer, another folder.",
+    for name in dict.fromkeys([*state, *tensors]):
+        if name in state and name in tensors:
+            if state[name].shape == tensors[name].shape:
+                continue
+            difference = (
+                f"the shape of {name} is {list(state[name].shape)} there and "
+                f"{list(tensors[name].shape)} here"
             )
+        elif name.startswith(MODEL_PREFIX):  # other states may be added and removed
+            difference = f"{name} is only {'there' if name in state else 'here'}"
+        else:
+            continue
+        raise EverstepError(
+            f"{location} does not fit this model: {difference}",
+            "Restore the model of the checkpoint, or the data: another number of classes changes the last layer. "
+            "Or start again: pass --fresh=WORD with any word, or, without our trainer, another folder.",
+        )
 
 
 def _other_data(checkpoint: StoredCheckpoint, recorded: str, current: str) -> EverstepError:

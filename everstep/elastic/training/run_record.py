@@ -49,10 +49,13 @@ def run_id(folder: Path) -> str:
     """Return the identity of the run in this folder; empty if there is no record, or none in it.
 
     A commit in etcd contains this identity: a run of the same name in another folder has another identity.
+
+    Raises:
+        OSError: the record cannot be read: without it, the run's own commit would count as another run's.
     """
     try:
         record = json.loads((folder / RUN_FILE).read_text())
-    except (OSError, ValueError):
+    except (FileNotFoundError, ValueError):
         return ""
     return str(record.get("id", "")) if isinstance(record, dict) else ""
 

@@ -100,7 +100,7 @@ class BucketStorage:
     def run_id(self) -> str:
         """Return the identity of the run; empty if it did not begin here. It never changes."""
         with contextlib.suppress(MissingObjectError, ValueError):
-            self._id = self._id or str(self._record()[0]["id"])
+            self._id = self._id or str(self._record()[0].get("id", ""))
         return self._id
 
     def note_samples(self, step: int, samples: int) -> None:

@@ -40,7 +40,9 @@ from everstep.errors import EverstepError
 
 log = logging.getLogger(__name__)
 
-HUNG = "hung"  # result of a saver whose storage hangs
+COMPLETE = (
+    "yes"  # result of a saver that completed the run; any other result is the reason against it
+)
 READ_AHEAD = 1  # steps whose samples are read while the current one computes
 KEPT_STEPS = 500  # maximum number of steps whose lines a worker keeps without writing them
 
@@ -322,16 +324,16 @@ class Session:
             self._save()
 
     def _change_saver(self) -> None:
-        """Make the worker of the next rank write the checkpoints: the storage of the present writer hangs.
+        """Make the worker of the next rank write the checkpoints: the present writer's storage hangs or fails.
 
-        All workers of the group do so after the same step. The worker with the hung storage continues to train.
+        All workers of the group do so after the same step. The present writer continues to train.
         """
         worker, checkpoints = self.worker, self.state.checkpoints
         worker.saver = (worker.saver + 1) % worker.assignment.world_size
         worker.journal.note("saver", step=self.state.step, rank=worker.saver)
         if worker.saves:
             log.error(
-                "the storage of the worker that writes the checkpoints hangs: this worker writes them now"
+                "the worker that wrote the checkpoints cannot write them: this worker writes them now"
             )
             checkpoints.begin_to_save(self.state.step, promoted=True)
 
@@ -366,37 +368,37 @@ class Session:
 
         Raises:
             PeerLostError: another generation has taken over.
-            EverstepError: the storage of the checkpoints hangs on all workers.
+            EverstepError: no worker can write the last checkpoint.
         """
         self.note_seconds()
-        worker = self.worker
+        worker, reason = self.worker, ""
         for attempt in range(worker.assignment.world_size):
             result = self._complete_as_saver() if worker.saves else ""
-            if (
-                broadcast_text(worker.assignment, f"finished-{attempt}", result, worker.saver)
-                != HUNG
-            ):
+            reason = broadcast_text(worker.assignment, f"finished-{attempt}", result, worker.saver)
+            if reason == COMPLETE:
                 return
             self._change_saver()
         raise EverstepError(
-            f"the last checkpoint, of step {self.state.step}, cannot be written: its storage hangs on all "
-            f"workers, each for {self.options.storage_timeout_seconds:.0f} s or more",
+            f"the last checkpoint, of step {self.state.step}, cannot be written by any worker: {reason}",
             "Check the storage, then start the job again: it continues from the last committed checkpoint.",
         )
 
     def _complete_as_saver(self) -> str:
-        """Save the last state and announce the end of the run; return `HUNG` if it cannot be saved in time."""
+        """Save the last state and announce the end of the run; return `COMPLETE`, or why it cannot be saved."""
         worker, state = self.worker, self.state
         if self.hooks.open() is None:
             self._save()
             if not state.checkpoints.wait():
-                return HUNG
+                seconds = self.options.storage_timeout_seconds
+                return f"its storage hangs, for {seconds:.0f} s or more"
+            if failure := state.checkpoints.failure:
+                return failure
             if not state.checkpoints.commit(worker.group.generation, state.step):
                 raise PeerLostError("another generation has taken over and completes the run")
             self.complete_run()
         results = ", ".join(f"{name} {value:.4f}" for name, value in state.metrics.items())
         worker.group.report_completion(f"{state.step} steps{results and ', '}{results}")
-        return "yes"
+        return COMPLETE
 
     # --- records ---
 

@@ -25,7 +25,7 @@ from everstep.elastic.training.encoding import Tensors, decode, encode
 from everstep.elastic.training.in_flight import InFlight
 from everstep.elastic.training.optimizer_state import OptimizerState
 from everstep.elastic.training.options import RunHooks
-from everstep.elastic.training.resume import check_shapes
+from everstep.elastic.training.resume import MODEL_PREFIX, check_shapes
 from everstep.elastic.transport.exact_reducer import ExactReducer
 from everstep.elastic.transport.parts import own_part
 from everstep.elastic.transport.reducer import GradientReducer
@@ -212,7 +212,7 @@ class RunState:
     def tensors(self) -> Tensors:
         """Return parameters, statistics, the optimizer's tensors and, in `exact`, the ranges, by name."""
         state = {
-            f"model.{plain_name(name)}": own_part(tensor)
+            f"{MODEL_PREFIX}{plain_name(name)}": own_part(tensor)
             for name, tensor in self.model.state_dict().items()
         }
         state.update(self.optimizer_state.tensors())
@@ -290,7 +290,7 @@ class RunState:
         """Start a checkpoint of the current step."""
         tensors = self.tensors()
         # Statistics change with the next forward pass, ranges with its sum, further states by the program.
-        unchanging_names = {f"model.{name}" for name in self._parameters}
+        unchanging_names = {f"{MODEL_PREFIX}{name}" for name in self._parameters}
         unchanging_names |= self.optimizer_state.tensors().keys()
         self.checkpoints.save(self.step, tensors, self._extra(tensors), unchanging_names)
 

@@ -24,7 +24,7 @@ import torch
 
 from everstep.elastic.data_order.sampler import Ids
 from everstep.elastic.transport.fixed_point import FixedPoint
-from everstep.elastic.transport.reducer import AllReduce
+from everstep.elastic.transport.reducer import AllReduce, dense_part, is_counter
 from everstep.elastic.transport.tensor_lists import copy_all
 
 BITS = 31  # magnitude bits of a sum
@@ -64,8 +64,9 @@ class ExactReducer:
         # The floating-point buffers first, then the counters, so that one operation handles each kind.
         buffers = list(model.buffers())
         self._averaged = [buffer for buffer in buffers if buffer.is_floating_point()]
-        self._counters = [buffer for buffer in buffers if not buffer.is_floating_point()]
-        self._buffers = [*self._averaged, *self._counters]
+        self._counters = [buffer for buffer in buffers if is_counter(buffer)]
+        others = [b for b in buffers if not (b.is_floating_point() or is_counter(b))]
+        self._buffers = [*self._averaged, *self._counters, *others]
         self._saved_buffers = [buffer.clone() for buffer in self._buffers]
         device = self._parameters[0].device
         self._sizes = [parameter.numel() for parameter in self._parameters]
@@ -169,7 +170,7 @@ class ExactReducer:
         gradients = [parameter.grad for parameter in self._parameters]
         # In memory order: autograd lays gradients out like parameters.
         numbers = {
-            index: gradient.detach().as_strided((gradient.numel(),), (1,))
+            index: dense_part(gradient.detach()).as_strided((gradient.numel(),), (1,))
             for index, gradient in enumerate(gradients)
             if gradient is not None
         }
@@ -196,7 +197,8 @@ class ExactReducer:
             statistics = _flatten(self._averaged).double() * STATISTIC_SCALE
             self._averages.add_(statistics.round_() * samples)
         if self._counters:
-            saved_counters = self._saved_buffers[len(self._averaged) :]
+            first = len(self._averaged)
+            saved_counters = self._saved_buffers[first : first + len(self._counters)]
             self._counts.add_(_flatten(self._counters) - _flatten(saved_counters))
 
     @torch.no_grad()

@@ -46,7 +46,9 @@ class GradientReducer:
     Args:
         model: its parameters' gradients are summed, so each worker's loss must already be divided by
             the global batch; its floating-point buffers (running means and variances) become the
-            average over samples, so that they are equal on all workers.
+            average over samples, so that they are equal on all workers. A counter grows by the
+            average of its increments, which is 1 if it counts batches. Other buffers (indices,
+            masks, complex numbers) keep their values.
         scalars: number of additional scalars to sum.
         compress: whether gradients are sent in bfloat16: half the bytes and three digits, for slow
             networks. Between processes of one machine it takes longer than it saves.
@@ -68,11 +70,13 @@ class GradientReducer:
         parts = self._parts = [own_part(parameter) for parameter in self._parameters]
         self._all_buffers = list(model.buffers())
         self._buffers = [buffer for buffer in self._all_buffers if buffer.is_floating_point()]
-        self._counters = [buffer for buffer in self._all_buffers if not buffer.is_floating_point()]
         self._saved_buffers = [buffer.clone() for buffer in self._all_buffers]
+        self._counters = [buffer for buffer in self._all_buffers if is_counter(buffer)]
+        self._saved_counters = [buffer for buffer in self._saved_buffers if is_counter(buffer)]
         self._averages = [torch.zeros_like(buffer) for buffer in self._buffers]
         self._sizes = [
             *(tensor.numel() for tensor in (*parts, *self._buffers)),
+            len(self._counters),
             scalars,
         ]
         self._compress = compress
@@ -90,6 +94,7 @@ class GradientReducer:
         self._dtype = _sum_type(self._parameters)
         self._own_gradients = torch.empty(gradient_count, dtype=self._dtype, device=device)
         self._own_views = self._views(self._own_gradients)
+        self._increments = torch.zeros(len(self._counters), dtype=self._dtype, device=device)
         self._own_indices = set[int]()  # parameters with a gradient from this worker
         self._packed_indices = set[int]()  # parameters whose gradient is in the send buffer
         self._is_single, self._is_last = False, True
@@ -111,7 +116,7 @@ class GradientReducer:
             self._flat[gradient_count:],
         )
         self._gradients = self._views(self._all_gradients)
-        *statistics, self._scalars = torch.split(
+        *statistics, self._summed_increments, self._scalars = torch.split(
             self._statistics_flat, self._sizes[len(self._parameters) :]
         )
         self._statistics = [
@@ -138,6 +143,7 @@ class GradientReducer:
         self._own_indices.clear()
         if self._averages:
             torch._foreach_zero_(self._averages)
+        self._increments.zero_()
         copy_all(self._saved_buffers, self._all_buffers)
         self._in_flight, self._in_microbatch = True, False
 
@@ -193,8 +199,14 @@ class GradientReducer:
         """
         if self._takes_all_at_end:
             self._take_all()
-        if self._averages:
+        if self._averages and weight:  # 0 times an infinite number of a mask would be NaN
             torch._foreach_add_(self._averages, self._buffers, alpha=weight)
+        if self._counters:
+            device = self._increments.device
+            increments = torch._foreach_sub(self._counters, self._saved_counters)
+            self._increments.add_(
+                torch.cat([part.flatten().to(device) for part in increments]), alpha=weight
+            )
         copy_all(self._all_buffers, self._saved_buffers)
         self._in_microbatch = False
 
@@ -218,8 +230,8 @@ class GradientReducer:
         copy_all(self._all_buffers, self._saved_buffers)
 
     def is_finite(self) -> bool:
-        """Return True if the total of all received sums is finite; in a group they include statistics and scalars."""
-        summed = self._own_gradients if self._is_single else self._flat
+        """Return True if the total of all received gradients is finite."""
+        summed = self._own_gradients if self._is_single else self._all_gradients
         return bool(torch.isfinite(summed.sum()))
 
     def sum(self, scalars: Sequence[float], all_reduce: AllReduce) -> list[float]:
@@ -236,6 +248,7 @@ class GradientReducer:
             raise self._peer_loss
         self._scalars.copy_(torch.tensor(scalars, dtype=self._dtype))
         copy_all(self._statistics, self._averages)
+        self._summed_increments.copy_(self._increments)
         self._sending = True
         if self._begin is not None:
             self._sum_remaining(self._begin)
@@ -244,8 +257,10 @@ class GradientReducer:
         self._in_flight = self._sending = False
         self._set_gradients()
         copy_all(self._buffers, self._statistics)
-        if self._counters:  # batch counters: one per step, regardless of its division
-            torch._foreach_add_(self._counters, 1)
+        if self._counters:  # one batch per step, regardless of its division
+            torch._foreach_add_(
+                self._counters, [round(increment) for increment in self._summed_increments.tolist()]
+            )
         return [float(number) for number in self._scalars.tolist()]
 
     def _sum_after_backward(self, all_reduce: AllReduce) -> None:
@@ -275,7 +290,7 @@ class GradientReducer:
         gradient, parameter.grad = parameter.grad, None
         if not self._in_microbatch or gradient is None:
             return  # a backward pass outside a step
-        gradient = _dense_part(gradient)
+        gradient = dense_part(gradient)
         if index in self._own_indices:
             self._own_views[index].add_(gradient)
         else:
@@ -297,7 +312,7 @@ class GradientReducer:
     def _take_all(self) -> None:
         """Add all gradients of this micro-batch."""
         gradients = {
-            index: _dense_part(parameter.grad)
+            index: dense_part(parameter.grad)
             for index, parameter in enumerate(self._parameters)
             if parameter.grad is not None
         }
@@ -355,13 +370,19 @@ class GradientReducer:
         self._begin = None
 
 
+def is_counter(buffer: torch.Tensor) -> bool:
+    """Return True if a buffer is one integer, such as the number of batches that a layer has seen."""
+    is_integer = not (buffer.is_floating_point() or buffer.is_complex())
+    return is_integer and buffer.dtype != torch.bool and buffer.numel() == 1
+
+
 def _sum_type(parameters: Sequence[torch.Tensor]) -> torch.dtype:
     """Return the type of the sums: at least float32, so that small gradients are not lost."""
     has_double = any(parameter.dtype == torch.float64 for parameter in parameters)
     return torch.float64 if has_double else torch.float32
 
 
-def _dense_part(gradient: torch.Tensor) -> torch.Tensor:
+def dense_part(gradient: torch.Tensor) -> torch.Tensor:
     """Return this process's part of a gradient, as a dense tensor."""
     part = own_part(gradient)
     return part.to_dense() if part.is_sparse else part

@@ -71,7 +71,7 @@ class SimulatedBucket:
     def get_large(self, key: str, size: int) -> bytearray:
         content, _ = self.get(key)
         if len(content) != size:
-            raise ValueError(f"its state has {len(content)} bytes instead of {size}")
+            raise ValueError(f"{key} has {len(content)} bytes instead of {size}")
         return bytearray(content)
 
     def put(self, key: str, content: bytes) -> None:

@@ -8,6 +8,7 @@ from everstep.elastic.checkpoint.bucket import BucketError
 from everstep.elastic.checkpoint.bucket_store import COMMITTED, DATA, BucketStore
 from everstep.elastic.checkpoint.files import FencedError, Manifest
 from everstep.elastic.checkpoint.restore import CommitRecord, LostCheckpointError
+from everstep.errors import EverstepError
 from tests.everstep.elastic.checkpoint.media import crash
 from tests.everstep.elastic.checkpoint.simulated_bucket import SimulatedBucket
 from tests.everstep.elastic.checkpoint.simulated_disk import CrashError
@@ -237,3 +238,16 @@ def test_a_name_of_another_generation_is_not_taken_for_the_committed_one(saves: 
 
     with pytest.raises(ValueError, match="not named after its step"):
         saves.store.check(name.replace("-g00000002-", "-g00000005-"))
+
+
+def test_a_checkpoint_is_complete_although_old_ones_may_not_be_listed(
+    saves: Saves, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def uploads(_: str) -> list[str]:
+        raise EverstepError("s3://bucket/run is forbidden", "Allow s3:ListBucketMultipartUploads.")
+
+    monkeypatch.setattr(saves.bucket, "uploads", uploads)
+    saves.save(8)
+
+    assert saves.newest() == 8
+    assert "Allow s3:ListBucketMultipartUploads" in caplog.text

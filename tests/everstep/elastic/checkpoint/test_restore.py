@@ -1,6 +1,7 @@
 """A committed checkpoint that is damaged or missing stops the run unless a user accepts the loss."""
 
 import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -135,3 +136,33 @@ def test_without_a_record_the_newest_valid_checkpoint_is_used(tmp_path: Path) ->
 
     assert checkpoint is not None
     assert checkpoint.manifest.step == 48
+
+
+class ObservedStore(FolderStore):
+    """A store that counts the checkpoints in memory."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.checked = weakref.WeakSet[files.Checkpoint]()
+        self.max_count = 0
+
+    def check(self, name: str) -> files.Checkpoint:
+        self.max_count = max(self.max_count, len(self.checked))
+        checkpoint = super().check(name)
+        # Manifests contain dicts, so checkpoints are hashed by identity.
+        self.checked.add(checkpoint)
+        return checkpoint
+
+
+def test_one_older_checkpoint_is_in_memory_while_others_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files.Checkpoint, "__hash__", object.__hash__)
+    for step in range(8, 48, 8):
+        save(tmp_path, step)
+    store = ObservedStore(tmp_path)
+
+    with pytest.raises(LostCheckpointError, match="newest valid one is of step 40"):
+        restore_point(store, RUN, CommitRecord(8, 5000), wait_seconds=0)
+
+    assert store.max_count == 1

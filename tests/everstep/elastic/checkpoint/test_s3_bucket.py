@@ -1,11 +1,16 @@
 """Checkpoints in a bucket of a real server: MinIO where `make test-staging` has built it, and moto's stand-in."""
 
-from collections.abc import Iterator
+import io
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from botocore.awsrequest import AWSRequest, AWSResponse
+from botocore.exceptions import CredentialRetrievalError, EndpointConnectionError
+from urllib3 import HTTPHeaderDict, HTTPResponse
 
 from everstep.elastic.checkpoint import restore, s3_bucket
 from everstep.elastic.checkpoint.bucket import BucketError, MissingObjectError
@@ -154,3 +159,145 @@ def test_a_server_that_is_gone_is_an_error(
 
     with pytest.raises(BucketError, match="it does not respond"):
         S3Bucket("models", "run").put("a", b"")
+
+
+Responder = Callable[[AWSRequest], AWSResponse]
+
+
+@pytest.fixture
+def offline_bucket(monkeypatch: pytest.MonkeyPatch) -> S3Bucket:
+    """Return a bucket without a server; `respond_with` answers its requests."""
+    use_server(monkeypatch, "http://127.0.0.1:1")
+    return S3Bucket("models", "run")
+
+
+def respond_with(bucket: S3Bucket, responder: Responder) -> None:
+    def respond(request: AWSRequest, **_: object) -> AWSResponse:
+        return responder(request)
+
+    bucket._client.meta.events.register("before-send.s3", respond)
+
+
+def response(status: int, body: bytes, **headers: str) -> AWSResponse:
+    raw = HTTPResponse(io.BytesIO(body), preload_content=False)
+    return AWSResponse("http://127.0.0.1:1", status, HTTPHeaderDict(headers), raw)
+
+
+def error_response(status: int, code: str) -> AWSResponse:
+    return response(status, f"<Error><Code>{code}</Code></Error>".encode())
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "problem", "fix"),
+    [
+        (400, "ExpiredToken", "credentials for s3://models/run are not valid", "aws sso login"),
+        (403, "InvalidAccessKeyId", "are not valid: InvalidAccessKeyId", "AWS_PROFILE"),
+        (403, "SignatureDoesNotMatch", "are not valid", "AWS_SECRET_ACCESS_KEY"),
+        (403, "RequestTimeTooSkewed", "whose clock is wrong", "NTP"),
+        (403, "InvalidObjectState", "s3://models/run/a is archived", "restore-object"),
+        (403, "AccessDenied", "is forbidden: AccessDenied", "Allow s3:ListBucket"),
+    ],
+)
+def test_a_refused_request_is_an_error_with_the_fix_for_its_cause(
+    offline_bucket: S3Bucket, status: int, code: str, problem: str, fix: str
+) -> None:
+    respond_with(offline_bucket, lambda _: error_response(status, code))
+
+    with pytest.raises(EverstepError) as error:
+        offline_bucket.get("a")
+
+    assert problem in error.value.problem
+    assert fix in error.value.fix
+    assert ("s3:ListBucket" in error.value.fix) == (code == "AccessDenied")
+
+
+def test_an_object_that_was_deleted_does_not_have_the_expected_version(
+    offline_bucket: S3Bucket,
+) -> None:
+    respond_with(offline_bucket, lambda _: error_response(404, "NoSuchKey"))
+
+    assert not offline_bucket.put_if("run.json", b"content", '"version"')
+
+
+@pytest.mark.parametrize(
+    ("variables", "problem"),
+    [
+        ({"AWS_PROFILE": "absent"}, "profile (absent) could not be found"),
+        ({"AWS_ENDPOINT_URL_S3": "localhost:9000"}, "Invalid endpoint: localhost:9000"),
+        ({"AWS_DEFAULT_REGION": "not a region"}, "not a region"),
+        ({"AWS_SECRET_ACCESS_KEY": ""}, "Partial credentials"),
+        ({"AWS_CONFIG_FILE": __file__}, "Unable to parse config file"),
+    ],
+)
+def test_a_wrong_configuration_is_an_error_with_a_fix(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variables: dict[str, str], problem: str
+) -> None:
+    use_server(monkeypatch, "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "absent"))
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    with pytest.raises(EverstepError) as error:
+        S3Bucket("models", "run").put("a", b"")
+
+    assert problem in error.value.problem
+    assert "s3://models/run" in error.value.problem
+    assert "AWS_PROFILE" in error.value.fix
+
+
+def test_credentials_that_cannot_be_retrieved_now_may_be_retrieved_later(
+    offline_bucket: S3Bucket,
+) -> None:
+    def respond(_: AWSRequest) -> AWSResponse:
+        raise CredentialRetrievalError(provider="pod identity", error_msg="no response")
+
+    respond_with(offline_bucket, respond)
+
+    with pytest.raises(BucketError, match="no response"):
+        offline_bucket.get("a")
+
+
+def test_a_piece_is_read_again_after_a_pause_if_the_connection_ends(
+    offline_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies, pauses = [b"1234", b"", b"12345678"], list[float]()
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    headers = {"Content-Range": "bytes 0-7/8"}
+    respond_with(offline_bucket, lambda _: response(206, bodies.pop(0), **headers))
+
+    assert offline_bucket.get_large("state", 8) == b"12345678"
+    assert pauses == [1.0, 2.0]
+
+
+def test_a_request_without_a_response_has_as_many_attempts_as_boto3_makes(
+    offline_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = list[str]()
+
+    def respond(request: AWSRequest) -> AWSResponse:
+        attempts.append(request.url)
+        raise EndpointConnectionError(endpoint_url=request.url)
+
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    respond_with(offline_bucket, respond)
+
+    with pytest.raises(BucketError, match="it does not respond"):
+        offline_bucket.get_large("state", 8)
+    assert len(attempts) == s3_bucket.ATTEMPTS
+
+
+def test_the_first_failure_of_a_piece_cancels_the_pieces_that_wait(
+    offline_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces, requests = 2000, list[str]()
+    monkeypatch.setattr(s3_bucket, "PART_BYTES", 1)
+
+    def respond(request: AWSRequest) -> AWSResponse:
+        requests.append(request.url)
+        return error_response(403, "AccessDenied")
+
+    respond_with(offline_bucket, respond)
+
+    with pytest.raises(EverstepError, match="is forbidden"):
+        offline_bucket.get_large("state", pieces)
+    assert len(requests) < pieces

@@ -1,7 +1,10 @@
 """The order of samples and the shares of the workers, for any sequence of groups."""
 
+import sys
+import threading
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis.strategies import integers, lists
@@ -76,3 +79,26 @@ def test_the_order_does_not_change_between_versions() -> None:
 def test_an_order_without_samples_batch_or_epochs_is_refused(field: str) -> None:
     with pytest.raises(ValueError, match=f"{field} must be at least 1, got 0"):
         SampleOrder(**{"samples": 1, "global_batch": 1, "epochs": 1, "seed": 0, field: 0})
+
+
+def test_threads_that_use_several_epochs_receive_their_own() -> None:
+    expected = [epoch_order(1, epoch, 50).copy() for epoch in range(2)]
+    wrong_orders = list[int]()
+
+    def use(epoch: int) -> None:
+        for _ in range(3000):
+            if not np.array_equal(epoch_order(1, epoch, 50), expected[epoch]):
+                wrong_orders.append(epoch)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=use, args=(epoch,)) for epoch in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(100)
+    finally:
+        sys.setswitchinterval(interval)
+
+    assert wrong_orders == []

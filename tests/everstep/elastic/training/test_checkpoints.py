@@ -1,12 +1,18 @@
 """Files that a worker writes during training."""
 
+import errno
 import json
 import resource
 from pathlib import Path
 
+import pytest
+
+from everstep.catalog import metrics
+from everstep.elastic.checkpoint.disk import Disk
 from everstep.elastic.checkpoint.files import Manifest
 from everstep.elastic.recovery.worker import SingleProcessGroup
 from everstep.elastic.training.run_storage import LEDGER_FILE, FolderStorage
+from everstep.errors import EverstepError
 from tests.everstep.elastic.descriptors import no_descriptors_left
 from tests.everstep.elastic.training.test_run_in_groups import compute, start_run
 
@@ -56,3 +62,42 @@ def test_without_free_descriptors_training_continues_and_saves_fail(tmp_path: Pa
     assert all("Too many open files" in entry["reason"] for entry in failures)
     committed_steps = [entry["step"] for entry in entries if entry["kind"] == "checkpoint"]
     assert committed_steps == [4, 5], "saves succeed again as soon as there are descriptors"
+
+
+def test_a_run_whose_last_checkpoint_fails_ends_as_failed_and_commits_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def create(_: Disk, path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(Disk, "create", create)
+    group, commits = SingleProcessGroup(), list[int]()
+    monkeypatch.setattr(group, "commit", lambda _, step, run="": commits.append(step))
+    run, model, _ = start_run(group, checkpoint=tmp_path, max_steps=1)
+
+    def train() -> None:
+        for batch in run:
+            compute(batch, model)
+
+    with pytest.raises(
+        EverstepError, match=r"of step 1, cannot be written by any worker: .*No space left"
+    ) as error:
+        train()
+    assert "Check the storage" in error.value.fix
+    assert commits == [], "a restarted run would look for a checkpoint that does not exist"
+
+
+def test_the_age_of_a_checkpoint_is_exported_although_its_line_in_the_ledger_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def note_commit(*_: object) -> None:
+        raise OSError(errno.EIO, "the connection is broken")
+
+    monkeypatch.setattr(FolderStorage, "note_commit", note_commit)
+    run, model, _ = start_run(SingleProcessGroup(), checkpoint=tmp_path, max_steps=1)
+    for batch in run:
+        compute(batch, model)
+
+    values = run._session.state.checkpoints.reading(saves=True)
+
+    assert values[metrics.CHECKPOINT_BYTES]

@@ -82,3 +82,27 @@ def test_another_number_of_classes_cannot_be_accepted(folder: Path) -> None:
         match=r"does not fit this model: the shape of w is \[2, 3\] there and \[2, 4\] here",
     ):
         check_shapes(checkpoint.location, checkpoint.load(), {"w": torch.zeros(2, 4)})
+
+
+@pytest.mark.parametrize(
+    ("state", "model", "difference"),
+    [
+        (["model.w"], ["model.w", "model.new"], "model.new is only here"),
+        (["model.w", "model.old"], ["model.w"], "model.old is only there"),
+    ],
+)
+def test_a_checkpoint_of_a_model_with_other_tensors_is_refused(
+    state: list[str], model: list[str], difference: str
+) -> None:
+    with pytest.raises(EverstepError, match=f"does not fit this model: {difference}"):
+        check_shapes(
+            "step-00000004",
+            dict.fromkeys(state, torch.zeros(1)),
+            dict.fromkeys(model, torch.zeros(1)),
+        )
+
+
+def test_a_checkpoint_may_lack_the_tensors_of_other_states() -> None:
+    check_shapes(
+        "", {"model.w": torch.zeros(1)}, dict.fromkeys(["model.w", "average.w"], torch.zeros(1))
+    )

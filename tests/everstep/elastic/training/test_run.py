@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -209,6 +210,20 @@ def test_an_evaluation_returns_exact_means() -> None:
     assert means == [{"label": mean, "one": 1.0}] * EPOCHS
 
 
+def test_an_evaluation_leaves_frozen_layers_frozen() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(5), network())
+    run = start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    model[0].eval()
+
+    @run.each_epoch
+    def validate(epochs: int) -> None:
+        run.evaluate(samples(), lambda x, y: {"label": y})
+        assert model.training
+        assert not model[0].training
+
+    train(run, model)
+
+
 def test_an_out_of_memory_error_halves_the_micro_batches_permanently(tmp_path: Path) -> None:
     sizes = list[int]()
 
@@ -313,6 +328,7 @@ COUNTS: list[tuple[object, int]] = [
     ([torch.zeros(4), torch.zeros(5)], 2),
     ([(torch.zeros(4), 1), (torch.zeros(4), 0)], 2),
     (4, 4),
+    (np.int64(4), 4),
 ]
 
 
@@ -357,6 +373,12 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "global_batch must be 1 or more, got 0": {"global_batch": 0},
     "epochs must be 1 or more": {"epochs": 0},
     "storage_timeout_seconds must be 600 or less, got 601": {"storage_timeout_seconds": 601},
+    "storage_timeout_seconds must be 1 or more, got nan": {"storage_timeout_seconds": math.nan},
+    "max_grad_norm must be 0 or more, got nan": {"max_grad_norm": math.nan},
+    "global_batch must be an integer, got 4.0": {"global_batch": 4.0},
+    "checkpoint_seconds must be a number, got '5'": {"checkpoint_seconds": "5"},
+    "epochs must be an integer, got None": {"epochs": None},
+    "seed must be 9223372036854775807 or less": {"seed": 2**63},
     "mode must be one of live, exact": {"mode": "fast"},
     "the data set has 0 samples": {"dataset": []},
     "either dataset or dataset_size": {"dataset_size": 3},

@@ -66,3 +66,12 @@ def test_a_folder_that_cannot_be_created_is_an_error_with_a_fix(tmp_path: Path) 
         open_record(tmp_path / "run", 10, {})
 
     assert "Free space" in error.value.fix
+
+
+def test_a_record_that_cannot_be_read_is_not_taken_for_another_run(folder: Path) -> None:
+    (folder / "run.json").unlink()
+    assert run_id(folder) == ""
+
+    (folder / "run.json").mkdir()
+    with pytest.raises(OSError, match="Is a directory"):
+        run_id(folder)

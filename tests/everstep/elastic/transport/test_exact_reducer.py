@@ -277,3 +277,16 @@ def test_gradients_of_other_types_keep_their_type(dtype: torch.dtype) -> None:
         assert parameter.grad is not None
         assert parameter.grad.dtype == dtype
         assert torch.equal(parameter.grad, gradient)
+
+
+def test_sparse_gradients_are_summed_like_dense_ones() -> None:
+    net = nn.Embedding(4, 2, sparse=True)
+    exchange = ExactReducer(net, scalars=1, shards=1)
+    exchange.clear()
+    (net(torch.tensor([1, 1, 3])).sum() / 4).backward()
+
+    assert exchange.add_shard(3)
+    exchange.sum(3, [0], lambda _: None)
+
+    assert net.weight.grad is not None
+    assert net.weight.grad[:, 0].tolist() == [0, 0.5, 0, 0.25]

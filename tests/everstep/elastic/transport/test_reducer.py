@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis.strategies import integers, lists
 from torch import nn
 
+from everstep.elastic.transport.exact_reducer import ExactReducer
 from everstep.elastic.transport.group import PeerLostError
 from everstep.elastic.transport.reducer import GradientReducer, _buckets, sum_scalars
 from everstep.errors import EverstepError
@@ -479,3 +480,82 @@ def test_a_second_backward_pass_after_its_sum_has_started_is_refused() -> None:
 
     with pytest.raises(EverstepError, match="second backward pass"):
         net(torch.ones(1, 2)).sum().backward()
+
+
+class Masked(nn.Module):
+    """A model whose buffers are no statistics, besides one counter of batches."""
+
+    batches: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        for name, value in constant_buffers().items():
+            self.register_buffer(name, value)
+        self.register_buffer("batches", torch.tensor(5))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.batches += 1
+        result: torch.Tensor = self.layer(inputs)
+        return result
+
+
+def constant_buffers() -> dict[str, torch.Tensor]:
+    return {
+        "indices": torch.tensor([0, 1]),
+        "padding": torch.tensor(7),
+        "mask": torch.tensor([True, False]),
+        "rotations": torch.tensor([1j, 1 + 1j]),
+        "bias": torch.tensor([0.0, -torch.inf]),
+    }
+
+
+def assert_unchanged(net: Masked, *, batches: int) -> None:
+    buffers = dict(net.named_buffers())
+    assert buffers.pop("batches") == batches
+    for name, expected in constant_buffers().items():
+        assert torch.equal(buffers[name], expected), name
+
+
+@pytest.mark.parametrize("weights", [[1.0], [0.25, 0.75], [0.5, 0.5, 0.0]])
+def test_buffers_that_are_no_statistics_keep_their_values(weights: list[float]) -> None:
+    net = Masked()
+    exchange = GradientReducer(net, scalars=1)
+    exchange.clear()
+    for weight in weights:
+        exchange.begin_microbatch()
+        if weight:  # a worker without samples computes nothing
+            net(torch.ones(4, 2)).sum().backward()
+        exchange.add_microbatch(weight)
+    exchange.sum([0.0], sum_over_one)
+
+    assert_unchanged(net, batches=5 + 1)
+
+
+def test_buffers_that_are_no_statistics_keep_their_values_in_exact_mode() -> None:
+    net = Masked()
+    exchange = ExactReducer(net, scalars=1, shards=2)
+    exchange.clear()
+    for _ in range(2):
+        exchange.begin_shard()
+        net(torch.ones(4, 2)).sum().backward()
+        exchange.add_shard(4)
+    exchange.sum(8, [0], sum_over_one)
+
+    assert_unchanged(net, batches=5 + 2)
+
+
+@pytest.mark.parametrize("gradient", [1.0, torch.inf])
+@pytest.mark.parametrize("single", [True, False])
+def test_an_infinite_number_of_a_mask_makes_no_gradient_infinite(
+    gradient: float, single: bool
+) -> None:
+    net = Masked()
+    exchange = GradientReducer(net, scalars=1)
+    exchange.clear()
+    exchange.begin_microbatch(single=single)
+    (net(torch.ones(4, 2)).sum() * gradient).backward()
+    exchange.add_microbatch(1.0)
+    exchange.sum([0.0], double)
+
+    assert exchange.is_finite() == (gradient == 1.0)
