@@ -1,6 +1,6 @@
 """The deadline and the budget of a job: `everstep.capacity.on_demand` decides, this module counts and observes.
 
-Pure. Money is counted from the machines that the job's pods occupy, each at the price of its pool, from the time at
+Pure. Spending is computed from the machines that the job's pods occupy, each at the price of its pool, from the time at
 which a pod gets a node until it ends or is gone. The job's status contains the amount, and the machines that are billed
 from then on. A controller may therefore stop at any moment, and the next controller counts the time in between.
 
