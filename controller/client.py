@@ -68,10 +68,17 @@ def client_configuration(kubeconfig: str | None) -> client.Configuration:
 
 @dataclass(frozen=True)
 class KubernetesClient:
-    """The API server, as the controller uses it."""
+    """The API server, as the controller uses it.
+
+    Attributes:
+        api: connections and credentials.
+        identity: name of the controller in events.
+        timeout_seconds: timeout of each request, or timeouts of the connection and of the response.
+    """
 
     api: client.ApiClient
     identity: str = MAINTAINED_CONTROLLER
+    timeout_seconds: float | tuple[float, float] = TIMEOUT_SECONDS
     _rejections: dict[str, tuple[int, str | None]] = field(default_factory=dict)
 
     def request(
@@ -95,7 +102,7 @@ class KubernetesClient:
             body=body,
             auth_settings=["BearerToken"],
         )
-        response = self.api.call_api(*parameters, _request_timeout=TIMEOUT_SECONDS)
+        response = self.api.call_api(*parameters, _request_timeout=self.timeout_seconds)
         text = _text(response)
         if 200 <= response.status < 300:
             return json.loads(text)
