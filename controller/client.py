@@ -108,12 +108,6 @@ class KubernetesClient:
             return json.loads(text)
         raise ApiError(response.status, _message(text))
 
-    def jobs(self, namespace: str | None) -> list[Any]:
-        """Return all ElasticJobs of a namespace, or of all namespaces."""
-        scope = f"/namespaces/{namespace}" if namespace else ""
-        items: list[Any] = self.request("GET", f"{JOBS_PATH}{scope}/{ELASTICJOB_PLURAL}")["items"]
-        return items
-
     def job(self, namespace: str, name: str) -> Json:
         """Return an ElasticJob's JSON; None if it does not exist."""
         return self._find(f"{JOBS_PATH}/namespaces/{namespace}/{ELASTICJOB_PLURAL}/{name}")
@@ -122,7 +116,7 @@ class KubernetesClient:
         """Return the `pods` or `services` that a job controls."""
         selector = _selector(pods.selector(job_name))
         path = f"/api/v1/namespaces/{namespace}/{kind}"
-        items = self.request("GET", path, query={"labelSelector": selector})["items"]
+        items = self._list(path, {"labelSelector": selector})
         return [
             item
             for item in items
@@ -254,6 +248,7 @@ class KubernetesClient:
         self.request("POST", f"/api/v1/namespaces/{job.namespace}/events", body)
 
     def _list(self, path: str, query: Mapping[str, str]) -> list[Any]:
+        """Return all objects: without `limit`, the API server never divides a list into pages."""
         items: list[Any] = self.request("GET", path, query=query)["items"]
         return items
 

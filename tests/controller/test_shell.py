@@ -7,6 +7,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,16 @@ from tests.controller.builders import decide, job, pod, spec
 from tests.controller.simulator.model import KEY, ModelCluster
 from tests.http_servers import stopping
 from tests.ipv6 import needs_ipv6
+
+
+def test_a_time_within_a_second_is_due_at_the_end_of_the_second() -> None:
+    """A pass sees whole seconds: passes in between would follow each other without a pause."""
+    cluster, deadline = ModelCluster(), datetime(2026, 1, 1, 0, 0, 30, 250_000, tzinfo=UTC)
+    cluster.source["spec"]["spending"] = {"deadline": deadline.isoformat(), "onDemand": "never"}
+    reconciler = Reconciler(cluster, Metrics(), now=lambda: cluster.now)
+    cluster.now = deadline + timedelta(seconds=0.25)
+
+    assert reconciler.reconcile(KEY) == pytest.approx(0.5)
 
 
 class FakeLeaseApi(KubernetesClient):
