@@ -9,13 +9,14 @@ import socket
 import sys
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
 from kubernetes import client
 
 from controller.client import KubernetesClient, client_configuration
-from controller.leader import Candidate, keep_leading, wait_to_lead
+from controller.leader import REQUEST_SECONDS, Candidate, keep_leading, wait_to_lead
 from controller.metrics import Metrics, serve
 from controller.operator import Operator
 from controller.reconcile import Reconciler
@@ -23,6 +24,8 @@ from controller.scaling import Timeouts
 from everstep.catalog.names import CONTROLLER_METRICS_PORT, JOB_NAMESPACE
 
 log = logging.getLogger("controller")
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -98,54 +101,65 @@ class Process:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.stop = threading.Event()
-        self.lease_lost = False
         self.metrics = Metrics()
         configuration = partial(client_configuration, options.kubeconfig)
-        self.client = KubernetesClient(client.ApiClient(configuration()))
+        kubernetes_client = KubernetesClient(client.ApiClient(configuration()))
         timeouts = Timeouts(
             down_seconds=options.scale_down_after,
             up_seconds=options.scale_up_after,
             request_seconds=options.request_capacity_after,
         )
-        reconciler = Reconciler(self.client, self.metrics, timeouts=timeouts)
+        reconciler = Reconciler(kubernetes_client, self.metrics, timeouts=timeouts)
         namespace = None if options.all_namespaces else options.namespace
         self.operator = Operator(reconciler, namespace, configuration)
+        lease_configuration = configuration()
+        lease_configuration.retries = False  # urllib3 would try three more times
+        lease_client = KubernetesClient(
+            client.ApiClient(lease_configuration), timeout_seconds=REQUEST_SECONDS
+        )
         identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
-        self.candidate = Candidate(self.client, options.namespace, identity)
+        self.candidate = Candidate(lease_client, options.namespace, identity)
 
     def run(self) -> int:
-        """Run until SIGTERM (return 0) or until the lease is lost (return 1, for a restart)."""
+        """Run until SIGTERM and return 0; exit with 1 if the lease is lost, for a restart."""
         server = serve(self.metrics, self.options.metrics_port, self.operator.alive)
         log.info("metrics and health on port %d", server.server_port)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in SIGNALS:
             signal.signal(number, lambda *_: self.stop.set())
         if self.options.leader_elect and not wait_to_lead(
             self.candidate, self.stop, self.operator.record_heartbeat
         ):
             return 0
         self.metrics.leader.set(1)
-        asyncio.run(self._lead())
+        with self._renewed_lease() if self.options.leader_elect else nullcontext():
+            asyncio.run(self._lead())
         server.shutdown()
-        if self.options.leader_elect and not self.lease_lost:
+        return 0
+
+    @contextmanager
+    def _renewed_lease(self) -> Iterator[None]:
+        """Renew the lease during the block, then release it."""
+        stop = threading.Event()
+        # Immediately, like other controllers: a pass in progress must not act without the lease.
+        on_lost = partial(os._exit, 1)
+        renewal = threading.Thread(
+            target=keep_leading, args=(self.candidate, stop, on_lost), name="lease", daemon=True
+        )
+        renewal.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            renewal.join()  # else it could acquire the released lease again
             self.candidate.release()
-        return 1 if self.lease_lost else 0
 
     async def _lead(self) -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
-
-        def on_lost() -> None:
-            self.lease_lost = True
-            loop.call_soon_threadsafe(stop.set)
-
-        if self.options.leader_elect:
-            threading.Thread(
-                target=keep_leading,
-                args=(self.candidate, self.stop, on_lost),
-                name="lease",
-                daemon=True,
-            ).start()
+        for number in SIGNALS:  # kopf replaces these handlers, but only once it has started
+            loop.add_signal_handler(number, stop.set)
+        if self.stop.is_set():
+            return
         await self.operator.run(stop)
-        self.stop.set()
 
 
 if __name__ == "__main__":

@@ -217,6 +217,12 @@ def _faults_of_workers(worker: Mapping[str, Any]) -> list[str]:
             f"{path}.template has no container named {WORKER_CONTAINER}; use this name for the container that trains, "
             "since its exit code determines what happens to the worker"
         )
+    faults += [
+        f"{path}.template has the args {container['args']!r} in the container {container.get('name')!r}; "
+        "write them as a list"
+        for container in map(_mapping, containers)
+        if not isinstance(container.get("args") or [], list)
+    ]
     return faults
 
 

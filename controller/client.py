@@ -68,10 +68,17 @@ def client_configuration(kubeconfig: str | None) -> client.Configuration:
 
 @dataclass(frozen=True)
 class KubernetesClient:
-    """The API server, as the controller uses it."""
+    """The API server, as the controller uses it.
+
+    Attributes:
+        api: connections and credentials.
+        identity: name of the controller in events.
+        timeout_seconds: timeout of each request, or timeouts of the connection and of the response.
+    """
 
     api: client.ApiClient
     identity: str = MAINTAINED_CONTROLLER
+    timeout_seconds: float | tuple[float, float] = TIMEOUT_SECONDS
     _rejections: dict[str, tuple[int, str | None]] = field(default_factory=dict)
 
     def request(
@@ -95,17 +102,11 @@ class KubernetesClient:
             body=body,
             auth_settings=["BearerToken"],
         )
-        response = self.api.call_api(*parameters, _request_timeout=TIMEOUT_SECONDS)
+        response = self.api.call_api(*parameters, _request_timeout=self.timeout_seconds)
         text = _text(response)
         if 200 <= response.status < 300:
             return json.loads(text)
         raise ApiError(response.status, _message(text))
-
-    def jobs(self, namespace: str | None) -> list[Any]:
-        """Return all ElasticJobs of a namespace, or of all namespaces."""
-        scope = f"/namespaces/{namespace}" if namespace else ""
-        items: list[Any] = self.request("GET", f"{JOBS_PATH}{scope}/{ELASTICJOB_PLURAL}")["items"]
-        return items
 
     def job(self, namespace: str, name: str) -> Json:
         """Return an ElasticJob's JSON; None if it does not exist."""
@@ -115,7 +116,7 @@ class KubernetesClient:
         """Return the `pods` or `services` that a job controls."""
         selector = _selector(pods.selector(job_name))
         path = f"/api/v1/namespaces/{namespace}/{kind}"
-        items = self.request("GET", path, query={"labelSelector": selector})["items"]
+        items = self._list(path, {"labelSelector": selector})
         return [
             item
             for item in items
@@ -247,6 +248,7 @@ class KubernetesClient:
         self.request("POST", f"/api/v1/namespaces/{job.namespace}/events", body)
 
     def _list(self, path: str, query: Mapping[str, str]) -> list[Any]:
+        """Return all objects: without `limit`, the API server never divides a list into pages."""
         items: list[Any] = self.request("GET", path, query=query)["items"]
         return items
 

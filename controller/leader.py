@@ -20,6 +20,10 @@ log = logging.getLogger(__name__)
 
 LEASE_SECONDS = 15
 RENEW_SECONDS = 5.0
+RENEW_DEADLINE_SECONDS = 10.0
+REQUEST_SECONDS = 2.0
+"""Timeout of one request. An attempt makes two requests, so an attempt that begins at the deadline ends before the
+lease expires."""
 
 
 @dataclass
@@ -28,12 +32,20 @@ class Candidate:
 
     Another candidate's lease has expired if it did not change for its duration on this machine's
     clock: the clocks of two machines may differ.
+
+    Attributes:
+        client: the API server; each request must end within `REQUEST_SECONDS`, without retries.
+        namespace: namespace of the Lease.
+        identity: name of this candidate in the Lease.
+        clock: function that returns seconds, from any origin.
+        renewed_at: time before the requests that last acquired or renewed the lease.
     """
 
     client: KubernetesClient
     namespace: str
     identity: str
     clock: Callable[[], float] = time.monotonic
+    renewed_at: float = field(default=0.0, init=False)
     _observed: tuple[str, float] = field(default=("", 0.0))
 
     def try_to_lead(self) -> bool:
@@ -42,6 +54,13 @@ class Candidate:
         Raises:
             ApiError: the API server refused a request for another reason than a conflict.
         """
+        started_at = self.clock()
+        is_leader = self._acquire_or_renew()
+        if is_leader:
+            self.renewed_at = started_at
+        return is_leader
+
+    def _acquire_or_renew(self) -> bool:
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
         try:
             lease = self._read(f"{path}/{MAINTAINED_CONTROLLER}")
@@ -131,19 +150,24 @@ def wait_to_lead(
 
 
 def keep_leading(candidate: Candidate, stop: threading.Event, on_lost: Callable[[], None]) -> None:
-    """Renew the lease until `stop` is set; call `on_lost` once it has expired or another candidate holds it."""
-    renewed_at = candidate.clock()
-    while not stop.wait(RENEW_SECONDS):
+    """Renew the lease until `stop` is set; call `on_lost` before it expires, or if another candidate holds it."""
+    while not stop.wait(_seconds_to_renewal(candidate)):
         reason = "another controller holds it"
         try:
             is_leader = candidate.try_to_lead()
         except Exception as error:  # not fatal: the lease is held until it expires
             log.warning("the lease was not renewed: %s", error)
-            is_leader = candidate.clock() - renewed_at < LEASE_SECONDS - RENEW_SECONDS
+            is_leader = _seconds_to_deadline(candidate) > 0
             reason = "it was not renewed in time"
-        else:
-            renewed_at = candidate.clock()
         if not is_leader:
             log.error("the lease is lost: %s", reason)
             on_lost()
             return
+
+
+def _seconds_to_renewal(candidate: Candidate) -> float:
+    return max(min(RENEW_SECONDS, _seconds_to_deadline(candidate)), 0.0)
+
+
+def _seconds_to_deadline(candidate: Candidate) -> float:
+    return candidate.renewed_at + RENEW_DEADLINE_SECONDS - candidate.clock()

@@ -35,5 +35,7 @@ RULES: tuple[Callable[[ObservedState], Actions | None], ...] = (
 def plan(state: ObservedState) -> Actions:
     """Return the changes of one reconcile pass."""
     changes = next(candidate for rule in RULES if (candidate := rule(state)) is not None)
+    if state.job.terminating:
+        return changes  # a placeholder created now would block the job's deletion
     changes = with_placement(state, changes)
     return replace(changes, events=(*condition_events(state, changes.status), *changes.events))

@@ -6,6 +6,7 @@ harm: the next pass finds the same pods and plans the same actions.
 """
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -90,7 +91,9 @@ class Reconciler:
         self._act(key, job, changes, now)
         if changes.requeue_at is None:
             return None
-        return max((changes.requeue_at - self.now()).total_seconds(), 0.0)
+        # A pass sees whole seconds. Before the end of its second, a pass would find the time in the future again.
+        due = math.ceil(changes.requeue_at.timestamp())
+        return max(due - self.now().timestamp(), 0.0)
 
     def _forget(self, key: Key) -> None:
         """Forget a deleted job."""

@@ -45,14 +45,25 @@ def ensure(store: Secrets, names: Sequence[str]) -> bool:
     Args:
         store: Secrets of the namespace.
         names: names of the members and of their services, see `Certificate`.
+
+    Raises:
+        SystemExit: another run made credentials at the same time, as after the loss of a node; run it again.
     """
-    members_issue, agent_issue = (store.issue_of(name) for name in (MEMBERS_SECRET, AGENT_SECRET))
+    members_issue, agent_issue = _issues(store)
     if members_issue and members_issue == agent_issue:
         return False
     issue_id = secrets.token_hex(8)
     for name, content in contents(names).items():
         store.put(name, issue_id, content)
+    if _issues(store) != [issue_id, issue_id]:
+        raise SystemExit(
+            "another run has replaced the credentials at the same time; run the Job again"
+        )
     return True
+
+
+def _issues(store: Secrets) -> list[str | None]:
+    return [store.issue_of(name) for name in (MEMBERS_SECRET, AGENT_SECRET)]
 
 
 def contents(names: Sequence[str]) -> dict[str, dict[str, str]]:

@@ -45,7 +45,7 @@ def read(response: HttpResponse, machine: str) -> tuple[Notice, ...] | None:
     events = body.get("Events") if body else None
     if not isinstance(events, list):
         return None
-    return tuple(_read_event(event) for event in events if _concerns(event, machine))
+    return tuple(_read_event(event, machine) for event in events if _concerns(event, machine))
 
 
 def _concerns(event: object, machine: str) -> bool:
@@ -57,11 +57,16 @@ def _concerns(event: object, machine: str) -> bool:
     return is_announced_effect and isinstance(machines, list) and machine in machines
 
 
-def _read_event(event: dict[str, Any]) -> Notice:
-    """Parse one event."""
+def _read_event(event: dict[str, Any], machine: str) -> Notice:
+    """Parse one event of `machine`.
+
+    A request to start an event starts it on all its machines, so an event of several machines begins at its deadline:
+    this machine's watcher does not know whether the others are empty.
+    """
     kind, identifier = event["EventType"], str(event.get("EventId") or "")
     effect = EFFECTS[kind]
     is_scheduled = event.get("EventStatus") == "Scheduled" and bool(identifier)
+    is_own = event["Resources"] == [machine]
     return Notice(
         cloud="azure",
         reason=kind,
@@ -69,7 +74,7 @@ def _read_event(event: dict[str, Any]) -> Notice:
         deadline=_read_time(event.get("NotBefore")),
         identifier=identifier,
         cloud_drains=kind in EVENTS_DRAINED_BY_AKS,
-        may_start=is_scheduled and effect is Effect.STOP,
+        may_start=is_scheduled and is_own and effect is Effect.STOP,
     )
 
 

@@ -140,10 +140,13 @@ def decide(
 def _deadline_changes(notice: Notice | None, pods: Sequence[NodePod]) -> tuple[DeadlineChange, ...]:
     """Return the workers whose deadline annotation is not the notice's deadline.
 
-    A terminating worker is skipped: its file no longer changes.
+    A terminating worker is skipped: its file no longer changes. Without a deadline, as when the event has started, the
+    workers keep the deadline from before: a worker without one would assume that it stays.
     """
     deadline = None
-    if notice is not None and notice.effect is Effect.STOP and notice.deadline is not None:
+    if notice is not None and notice.effect is Effect.STOP:
+        if notice.deadline is None:
+            return ()
         deadline = format_time(notice.deadline)
     return tuple(
         DeadlineChange(pod=pod, deadline=deadline)

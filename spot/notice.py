@@ -1,6 +1,7 @@
 """Interruption notices, in one form for both clouds."""
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -25,7 +26,7 @@ class Notice:
         cloud: `aws` or `azure`.
         reason: the cloud's own term: `terminate`, `Preempt`.
         effect: effect on the machine.
-        deadline: time of the effect, seconds since 1970; None if the cloud does not give it.
+        deadline: time of the effect, seconds since 1970; None if the effect has begun or may begin at any moment.
         identifier: ID of the event in the cloud; empty if it has none.
         cloud_drains: True if the cloud promises to drain the node.
         may_start: True if the cloud starts the event early on request.
@@ -41,10 +42,14 @@ class Notice:
 
 
 def most_urgent(notices: Iterable[Notice]) -> Notice | None:
-    """Return the earliest of the most severe notices; None if there is none."""
+    """Return the earliest of the most severe notices, without a deadline first; None if there is none."""
     return min(
         notices,
-        key=lambda notice: (-notice.effect, notice.deadline or float("inf"), notice.identifier),
+        key=lambda notice: (
+            -notice.effect,
+            -math.inf if notice.deadline is None else notice.deadline,
+            notice.identifier,
+        ),
         default=None,
     )
 

@@ -1,5 +1,6 @@
 """Specs, pods and nodes that are parsed from JSON, and the causes of exits."""
 
+from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Any
 
@@ -45,6 +46,17 @@ def test_missing_bounds_default_to_the_number_of_replicas() -> None:
     assert (job_spec.min_replicas, job_spec.max_replicas) == (2, 2)
 
 
+def spec_with_args(args: object) -> dict[str, Any]:
+    body = deepcopy(spec())
+    body["replicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["args"] = args
+    return body
+
+
+@pytest.mark.parametrize("args", [None, [], ["train.py"]])
+def test_the_args_of_a_container_may_be_missing_or_a_list(args: object) -> None:
+    assert read_spec(spec_with_args(args), "job")[1] == ()
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
@@ -65,6 +77,7 @@ def test_missing_bounds_default_to_the_number_of_replicas() -> None:
             {"rdzvEndpoint": "e", "replicaSpecs": {"Worker": {"replicas": 1}}},
             "no container named elasticjob-worker",
         ),
+        (spec_with_args("train.py"), "the args 'train.py' in the container 'elasticjob-worker'"),
         ({}, "replicas is None"),
     ],
 )

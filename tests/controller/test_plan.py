@@ -10,8 +10,10 @@ from controller.actions import Actions
 from controller.api import ElasticJob
 from controller.exit_history import STEADY_SECONDS
 from controller.objects import Node, Pod
+from controller.placement_state import PlacementState
 from controller.pods import render_pod
 from controller.status import Condition, ConditionType
+from everstep.capacity.placement import PlacementPhase
 from tests.controller.builders import (
     NOW,
     decide,
@@ -352,6 +354,23 @@ def test_a_job_that_is_being_deleted_is_left_to_the_garbage_collector() -> None:
     result = decide(replace(job(), terminating=True))
 
     assert (result.create_pods, result.delete_pods) == ((), ())
+
+
+def test_a_job_that_is_being_deleted_requests_no_machines_in_other_zones() -> None:
+    """With foreground propagation the job exists until its placeholders are gone, too."""
+    an_hour_ago = NOW - timedelta(hours=1)
+    searching = PlacementState(
+        zone="a", state=PlacementPhase.SEARCHING, since=NOW, short_since=an_hour_ago
+    )
+    elastic_job = job(zones=("a", "b"))
+    status = replace(elastic_job.status, placement=searching, start=an_hour_ago)
+    elastic_job = replace(elastic_job, status=status)
+    assert decide(elastic_job).create_placeholders
+
+    result = decide(replace(elastic_job, terminating=True))
+
+    assert result.create_placeholders == ()
+    assert result.status == elastic_job.status
 
 
 def test_an_error_of_the_api_server_is_reported_in_the_status() -> None:

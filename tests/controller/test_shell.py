@@ -2,9 +2,13 @@
 
 import asyncio
 import socket
+import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +19,7 @@ from controller.joining import JoinReader
 from controller.leader import (
     LEASE_SECONDS,
     RENEW_SECONDS,
+    REQUEST_SECONDS,
     Candidate,
     keep_leading,
     wait_to_lead,
@@ -28,6 +33,16 @@ from tests.controller.builders import decide, job, pod, spec
 from tests.controller.simulator.model import KEY, ModelCluster
 from tests.http_servers import stopping
 from tests.ipv6 import needs_ipv6
+
+
+def test_a_time_within_a_second_is_due_at_the_end_of_the_second() -> None:
+    """A pass sees whole seconds: passes in between would follow each other without a pause."""
+    cluster, deadline = ModelCluster(), datetime(2026, 1, 1, 0, 0, 30, 250_000, tzinfo=UTC)
+    cluster.source["spec"]["spending"] = {"deadline": deadline.isoformat(), "onDemand": "never"}
+    reconciler = Reconciler(cluster, Metrics(), now=lambda: cluster.now)
+    cluster.now = deadline + timedelta(seconds=0.25)
+
+    assert reconciler.reconcile(KEY) == pytest.approx(0.5)
 
 
 class FakeLeaseApi(KubernetesClient):
@@ -155,6 +170,93 @@ def test_a_lost_lease_is_reported_with_its_reason(caplog: pytest.LogCaptureFixtu
     assert caplog.messages[-1] == "the lease is lost: it was not renewed in time"
 
 
+@pytest.mark.parametrize("renewals", [0, 1, 2])
+def test_a_leader_whose_requests_block_reports_the_loss_before_its_lease_expires(
+    renewals: int,
+) -> None:
+    time, writes, losses = [0.0], list[float](), list[float]()
+
+    class BlockingLeaseApi(FakeLeaseApi):
+        """An API server that responds at the end of the timeout, and not at all after some renewals."""
+
+        def request(self, method: str, *arguments: Any) -> Any:
+            started_at, time[0] = time[0], time[0] + REQUEST_SECONDS
+            if self.version > renewals:
+                raise TimeoutError("no response")
+            response = super().request(method, *arguments)
+            if method != "GET":
+                writes.append(started_at)
+            return response
+
+    class Stop(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            time[0] += timeout or 0.0
+            return time[0] > 10 * LEASE_SECONDS
+
+    candidate = Candidate(BlockingLeaseApi(), "ns", "leader", clock=lambda: time[0])
+    assert candidate.try_to_lead()
+    keep_leading(candidate, Stop(), lambda: losses.append(time[0]))
+
+    assert len(writes) == 1 + renewals
+    assert losses[0] <= writes[-1] + LEASE_SECONDS, "another candidate may lead from then on"
+
+
+# Runs a controller that becomes the leader, and whose operator runs this code.
+PROCESS = """
+import asyncio, itertools, os, signal, sys, threading, time
+from controller import leader
+from controller.__main__ import Process, parse
+
+async def run(stop):
+    {operator}
+
+def try_to_lead():
+    process.candidate.renewed_at = time.monotonic()
+    return next(answers)
+
+leader.RENEW_SECONDS = 0.1
+answers = itertools.chain([True], itertools.repeat({keeps_lease}))
+process = Process(parse(["--leader-elect", "--metrics-port=0", "--kubeconfig", sys.argv[1]]))
+process.candidate.try_to_lead = try_to_lead
+process.candidate.release = lambda: print("released")
+process.operator.run = run
+sys.exit(process.run())
+"""
+KUBECONFIG = """
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+current-context: c
+users: [{name: u, user: {token: t}}]
+"""
+
+
+def run_process(folder: Path, operator: str, *, keeps_lease: bool) -> tuple[int, str]:
+    """Return the exit code and the output of a controller."""
+    kubeconfig = folder / "kubeconfig"
+    kubeconfig.write_text(KUBECONFIG)
+    script = PROCESS.format(operator=operator, keeps_lease=keeps_lease)
+    result = subprocess.run(
+        [sys.executable, "-c", script, str(kubeconfig)],
+        check=False, timeout=100, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    return result.returncode, result.stdout
+
+
+def test_a_controller_that_loses_its_lease_does_not_wait_for_a_pass_in_progress(
+    tmp_path: Path,
+) -> None:
+    endless_pass = "await asyncio.to_thread(threading.Event().wait)"
+
+    assert run_process(tmp_path, endless_pass, keeps_lease=False) == (1, "")
+
+
+def test_sigterm_stops_a_controller_that_has_just_become_the_leader(tmp_path: Path) -> None:
+    """At this time, kopf does not handle signals yet."""
+    interrupted_start = "os.kill(os.getpid(), signal.SIGTERM); await stop.wait()"
+
+    assert run_process(tmp_path, interrupted_start, keeps_lease=True) == (0, "released\n")
+
+
 def test_a_candidate_on_standby_is_healthy_and_tries_again_after_an_error() -> None:
     attempts_before_stop, heartbeats = 3, list[None]()
 
@@ -201,7 +303,7 @@ def test_failures_of_a_key_back_off_and_a_success_resets_the_delay() -> None:
 
 def body(url: str) -> str:
     """Return the body of a successful response."""
-    with urllib.request.urlopen(url, timeout=100) as response:
+    with urllib.request.urlopen(url, timeout=10) as response:
         text: str = response.read().decode()
         return text
 
@@ -284,7 +386,7 @@ def test_idle_connections_do_not_delay_the_health_check(
                 "the kubelet would restart the controller"
             )
         monkeypatch.setattr("controller.metrics._SilentHandler.timeout", 0.2)
-        with socket.create_connection(address, timeout=100) as connection:
+        with socket.create_connection(address, timeout=10) as connection:
             assert connection.recv(1) == b"", "a client that sends nothing is disconnected"
     assert "Traceback" not in capfd.readouterr().err
 

@@ -57,6 +57,24 @@ def test_a_deleted_secret_replaces_all_credentials(deleted_name: str) -> None:
     assert store.issue_of(MEMBERS_SECRET) == store.issue_of(AGENT_SECRET)
 
 
+def test_two_runs_at_the_same_time_leave_credentials_of_one_issue() -> None:
+    class RacingStore(Store):
+        """A store in which another run writes both Secrets between the first two writes."""
+
+        def put(self, name: str, issue_id: str, content: Mapping[str, str]) -> None:
+            super().put(name, issue_id, content)
+            if self.writes_left == 5:
+                self.secrets |= {MEMBERS_SECRET: ("other", {}), AGENT_SECRET: ("other", {})}
+
+    store = RacingStore(writes_left=6)
+
+    with pytest.raises(SystemExit, match="run the Job again"):
+        ensure(store, NAMES)
+    ensure(store, NAMES)
+
+    assert store.issue_of(MEMBERS_SECRET) == store.issue_of(AGENT_SECRET)
+
+
 @pytest.mark.parametrize("replaced", [False, True], ids=["new credentials", "a replacement"])
 def test_an_interrupted_issue_is_completed_by_the_next_run(replaced: bool) -> None:
     store = Store()

@@ -124,6 +124,13 @@ def test_a_started_event_has_no_deadline_and_cannot_be_started() -> None:
     assert (notice.may_start, notice.deadline) == (False, None)
 
 
+@pytest.mark.parametrize("others", [["aks-t4-1-vmss_1"], ["aks-t4-1-vmss_1", "aks-t4-1-vmss_2"]])
+def test_an_event_of_several_machines_is_not_started_early(others: list[str]) -> None:
+    """Azure starts it on all of them, and the pods of the other machines may still run."""
+    for machines in (["aks-t4-1-vmss_0", *others], [*others, "aks-t4-1-vmss_0"]):
+        assert not read_one(Resources=machines).may_start
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -192,3 +199,12 @@ def test_the_earliest_of_the_most_severe_notices_is_most_urgent() -> None:
 
     assert most_urgent([freeze, reboot, preemption]) is preemption
     assert most_urgent([]) is None
+
+
+def test_an_event_that_has_started_is_more_urgent_than_a_scheduled_one() -> None:
+    """Azure clears `NotBefore` of an event that has started."""
+    scheduled = Notice(cloud="azure", reason="Reboot", effect=Effect.STOP, deadline=5.0)
+    started = Notice(cloud="azure", reason="Preempt", effect=Effect.STOP)
+    freeze = Notice(cloud="azure", reason="Freeze", effect=Effect.PAUSE)
+
+    assert most_urgent([freeze, scheduled, started]) is started

@@ -388,3 +388,21 @@ def test_a_moved_deadline_reaches_the_workers() -> None:
     node.run(watcher, 1)
 
     assert node.running_pods["worker"].deadline == "2026-11-21T08:20:40Z"
+
+
+def test_workers_of_an_event_that_has_started_keep_their_deadline() -> None:
+    node = Simulation(
+        notices=(preemption(60),),
+        running_pods=by_name(worker()),
+        protected_pods={"worker"},
+    )
+    watcher = node.watcher()
+    node.run(watcher, 1)
+    deadline = node.running_pods["worker"].deadline
+    assert deadline
+
+    started = notice(None, reason="Preempt", cloud_drains=True, may_start=False)
+    node.notices = (started,)
+    node.run(watcher, 2)
+
+    assert node.running_pods["worker"].deadline == deadline

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -166,14 +167,17 @@ def test_a_notice_survives_a_stalled_service_and_a_restart_of_the_watcher(
         wait_until(lambda: is_restored(bench), "the cancelled notice is removed")
 
 
-def as_watcher(bench: WatcherBench) -> client.CoreV1Api:
+@contextmanager
+def as_watcher(bench: WatcherBench) -> Iterator[client.CoreV1Api]:
     configuration = client.Configuration(host=bench.address)
     configuration.ssl_ca_cert = str(bench.credentials / "ca.crt")
     configuration.api_key = {"authorization": (bench.credentials / "token").read_text().strip()}
     configuration.api_key_prefix = {"authorization": "Bearer"}
-    return client.CoreV1Api(client.ApiClient(configuration))
+    with client.ApiClient(configuration) as api:
+        yield client.CoreV1Api(api)
 
 
+MISSING_OWNER = {"apiVersion": "v1", "kind": "Node", "name": "missing", "uid": "missing"}
 FORBIDDEN_ACTIONS: dict[str, Callable[[client.CoreV1Api], Any]] = {
     "cordon another node": lambda core: core.patch_node(
         OTHER_NODE, {"spec": {"unschedulable": True}}
@@ -185,6 +189,12 @@ FORBIDDEN_ACTIONS: dict[str, Callable[[client.CoreV1Api], Any]] = {
         NODE, {"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}
     ),
     "delete its node": lambda core: core.delete_node(NODE),
+    "let the garbage collector delete its node": lambda core: core.patch_node(
+        NODE, {"metadata": {"ownerReferences": [MISSING_OWNER]}}, dry_run="All"
+    ),
+    "block the deletion of its node": lambda core: core.patch_node(
+        NODE, {"metadata": {"finalizers": ["everstep.dev/test"]}}, dry_run="All"
+    ),
     "list nodes": lambda core: core.list_node(),
     "change another annotation of a pod": lambda core: core.patch_namespaced_pod(
         "own", JOB_NAMESPACE, {"metadata": {"annotations": {"everstep.dev/nnodes": "1:1"}}}
@@ -227,9 +237,11 @@ def workers(bench: WatcherBench) -> Iterator[None]:
 def test_the_api_server_refuses_other_changes_of_the_watcher(
     bench: WatcherBench, action: str
 ) -> None:
-    core = as_watcher(bench)
-    # The API server applies a new admission policy after some moments.
-    wait_until(lambda: _is_refused(lambda: FORBIDDEN_ACTIONS[action](core)), f"refused: {action}")
+    with as_watcher(bench) as core:
+        # The API server applies a new admission policy after some moments.
+        wait_until(
+            lambda: _is_refused(lambda: FORBIDDEN_ACTIONS[action](core)), f"refused: {action}"
+        )
 
 
 @pytest.mark.usefixtures("workers")
@@ -238,12 +250,13 @@ def test_the_watcher_is_allowed_to_annotate_workers_of_its_node_with_the_deadlin
 ) -> None:
     body: dict[str, Any] = {"metadata": {"annotations": {DEADLINE_ANNOTATION: "2026-11-21"}}}
 
-    as_watcher(bench).patch_namespaced_pod("own", JOB_NAMESPACE, body)
-    assert bench.pod("own").metadata.annotations[DEADLINE_ANNOTATION] == "2026-11-21"
+    with as_watcher(bench) as core:
+        core.patch_namespaced_pod("own", JOB_NAMESPACE, body)
+        assert bench.pod("own").metadata.annotations[DEADLINE_ANNOTATION] == "2026-11-21"
 
-    body["metadata"]["annotations"][DEADLINE_ANNOTATION] = None
-    as_watcher(bench).patch_namespaced_pod("own", JOB_NAMESPACE, body)
-    assert not bench.pod("own").metadata.annotations
+        body["metadata"]["annotations"][DEADLINE_ANNOTATION] = None
+        core.patch_namespaced_pod("own", JOB_NAMESPACE, body)
+        assert not bench.pod("own").metadata.annotations
 
 
 def _is_refused(call: Callable[[], Any]) -> bool:
