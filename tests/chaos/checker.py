@@ -92,13 +92,16 @@ class History:
         self._folder = folder
         self.applied_steps: list[AppliedStep] = []
         self.starts: list[GenerationStart] = []
+        self.renamed_steps: set[int] = set()  # of checkpoints that their writers have renamed
         for path in sorted((folder / "run" / "journal").glob("*.jsonl")):
             self._read_journal(path)
 
     def _read_journal(self, path: Path) -> None:
         generation, restored_step = 0, None
         for entry in _complete_entries(path):
-            if entry["kind"] == "restore":
+            if entry["kind"] == "checkpoint":
+                self.renamed_steps.add(int(entry["step"]))
+            elif entry["kind"] == "restore":
                 restored_step = int(entry["step"])
             elif entry["kind"] == "generation":
                 generation = int(entry["generation"])
@@ -284,10 +287,25 @@ def commits_stay(history: History) -> Iterator[str]:
                 f"{start.worker} begins generation {start.generation} at step {start.step}; "
                 f"step {minimum_step[start.generation]} was committed"
             )
-    for _, value in history.values_of("committed"):
+    commits = [value for _, value in history.values_of("committed")]
+    for value, next_value in zip(commits, [*commits[1:], None], strict=True):
         state = history.checkpoints.get(int(value["step"]))
-        if state is None or state.generation < int(value["agreed_generation"]):
+        is_complete = state is not None and state.generation >= int(value["agreed_generation"])
+        if not is_complete and not _writer_died(history, value, next_value):
             yield f"the committed checkpoint of step {value['step']} is missing or damaged"
+
+
+def _writer_died(history: History, commit: Entry, next_commit: Entry | None) -> bool:
+    """Return True if the writer of a commit may have ended before it renamed the checkpoint.
+
+    A restore renames it then. If the others have the state, the next group needs no restore, and its first commit
+    removes the files that were not renamed.
+    """
+    return (
+        int(commit["step"]) not in history.renamed_steps
+        and next_commit is not None
+        and int(next_commit["generation"]) > int(commit["generation"])
+    )
 
 
 def generations_begin_with_one_state(history: History) -> Iterator[str]:

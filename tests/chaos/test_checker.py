@@ -187,6 +187,33 @@ def test_a_committed_checkpoint_that_is_not_there_is_found(run: Path, damage: st
     assert kinds(run) == {"commits stay"}
 
 
+@pytest.mark.parametrize(
+    ("renamed", "violations"),
+    [(False, set()), (True, {"commits stay"})],
+    ids=["not renamed", "renamed"],
+)
+def test_a_checkpoint_may_be_missing_only_if_its_writer_did_not_rename_it_and_a_group_followed(
+    run: Path, renamed: bool, violations: set[str]
+) -> None:
+    def change_lines(lines: list[Entry]) -> list[Entry]:
+        value = {**lines[-1]["value"], "generation": 3, "agreed_generation": 3}
+        group = {**generation(3, 10), "value": {"number": 3, "members": ["w1-2"]}}
+        return [*lines[:-1], group, {**lines[-1], "revision": 11, "value": value}]
+
+    edit(run / "etcd.jsonl", change_lines)
+    write_checkpoint(run, 10, 3)
+    shutil.rmtree(run / "run" / "checkpoints" / "step-00000009")
+    later = [{"kind": "generation", "generation": 3, "step": 9, "world_size": 1}]
+    line = {"kind": "checkpoint", "step": 9}
+    for worker in ("w0", "w1"):
+        edit(
+            journal(run, worker),
+            lambda lines: [*lines[:-1], *([line] if renamed else []), *later, lines[-1]],
+        )
+
+    assert kinds(run) == violations
+
+
 def test_a_committed_state_that_the_final_history_does_not_contain_is_found(run: Path) -> None:
     write_checkpoint(run, 6, 1, weights=weights(7))
     made = {"after": checker.History(run).checkpoints[6].digest}
