@@ -47,7 +47,7 @@ def _has_gpus(vm_size: str) -> str:
 
 
 def _without_order(sizes: object) -> object:
-    """Refuse a mapping: Pulumi passes its keys sorted by name, so that the preference would be lost."""
+    """Refuse a mapping: Pulumi passes its keys sorted by name, so the preference would be lost."""
     if isinstance(sizes, Mapping):
         entries = ", ".join(f"{{name: {name}, vmSize: {size}}}" for name, size in sizes.items())
         raise refusal(
@@ -177,7 +177,6 @@ class AksNetworkConfig(Section):
         description="Private address of the firewall to which the route table of a new subnet sends "
         "all egress; required for `userDefinedRouting` without `subnetId`.",
     )
-
     proxy: ProxyConfig | None = Field(
         default=None, description="HTTP proxy of the nodes and, by AKS, of all pods."
     )

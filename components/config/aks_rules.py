@@ -69,7 +69,7 @@ def _firewall_reachable(
         if not routes_declared:
             return []
         fix = "set it to the firewall's private address, or name subnetId, a subnet with a route table"
-        return [ConfigFault(path, None, "is missing, so that there is no egress route", fix)]
+        return [ConfigFault(path, None, "is missing, so there is no egress route", fix)]
     if not routes_declared:
         reason = f"egress is {egress}" if subnet is None else "the route table of subnetId applies"
         fix = "remove it, or use egress: userDefinedRouting without subnetId"

@@ -18,14 +18,16 @@ LAUNCHER_MODULES = (
 def _is_list(words: object) -> object:
     """Check that a command is not a single string, which a shell would have to split."""
     if isinstance(words, str):
-        raise refusal("is one text, and no shell splits it", f"write a list, such as {EXAMPLE}")
+        raise refusal(
+            "is a single string, and no shell splits it", f"write a list, such as {EXAMPLE}"
+        )
     return words
 
 
 def _is_word(word: object) -> object:
     """Check that an element is a text or a number."""
     if isinstance(word, bool) or not isinstance(word, str | int | float):
-        raise refusal("is not a word of a command line", 'write it as a text, such as "true"')
+        raise refusal("is not a word of a command line", 'write it as a string, such as "true"')
     return word
 
 

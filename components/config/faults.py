@@ -4,7 +4,8 @@ pydantic's own messages refer to Python types and to its documentation. Messages
 written in the stack file, its value, the rule and the fix, and list all faults together.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,19 @@ _REFUSAL_TYPE = "refused"  # type of the errors that `refusal` returns
 def amount(number: int, noun: str) -> str:
     """Return a number with its noun, in the plural unless the number is 1."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def yaml_value(value: object) -> str:
+    """Return a value as it is written in a stack file."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {yaml_value(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(yaml_value(element) or '""' for element in value) + "]"
+    return str(value)
 
 
 @dataclass(frozen=True)
@@ -40,7 +54,7 @@ class ConfigFault:
     fix: str = ""
 
     def __str__(self) -> str:
-        value = "" if self.value is None else f": {self.value}"
+        value = "" if self.value is None else f": {yaml_value(self.value)}"
         fix = f"; {self.fix}" if self.fix else ""
         return f"{NAMESPACE}:{self.path}{value}\n    {self.rule}{fix}"
 
@@ -120,10 +134,18 @@ def _fault(detail: ErrorDetails, model: type[BaseModel]) -> ConfigFault:
             kinds = list(variants(model_type.model_fields[section]))
             rule = f"is not a known kind of {section}"
             return ConfigFault(f"{path}.{KIND}", kind, rule, nearest_hint(kind, kinds))
+        case "too_short":
+            minimum = context["min_length"]
+            rule = f"has {amount(context['actual_length'], 'value')}; the minimum is {minimum}"
+            return ConfigFault(path, _brief(value), rule, f"list {minimum} or more")
+        case "too_long":
+            maximum = context["max_length"]
+            rule = f"has {amount(context['actual_length'], 'value')}; the maximum is {maximum}"
+            return ConfigFault(path, _brief(value), rule, f"list {maximum} or fewer")
         case str() if detail["type"] == _REFUSAL_TYPE:
             return ConfigFault(path, value, context["rule"], context["fix"])
     message = detail["msg"][0].lower() + detail["msg"][1:]
-    return ConfigFault(path, _brief(value), message.replace("input should", "must"))
+    return ConfigFault(path, _brief(value), re.sub("^(input|string) should", "must", message))
 
 
 def _as_written(

@@ -119,9 +119,7 @@ def _image_can_be_pulled(path: str, clouds: tuple[str, ...] = ("eks", "aks")) ->
             ]
         tag = image.rpartition("/")[2].partition(":")[2]
         if "@sha256:" not in image and tag in {"", "latest"}:
-            rule = (
-                "has no tag, so that the image can change" if not tag else "has a tag that can move"
-            )
+            rule = "has no tag, so the image can change" if not tag else "has a tag that can move"
             return [ConfigFault(path, image, rule, "use a version or a digest")]
         return []
 

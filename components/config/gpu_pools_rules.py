@@ -129,7 +129,7 @@ def _workers_have_nodes(
         ConfigFault(
             "job.minReplicas",
             min_replicas,
-            f"is more than the {amount(count, 'node')} that gpuPools allow in zone {zone}, so that workers in "
+            f"is more than the {amount(count, 'node')} that gpuPools allow in zone {zone}, so workers in "
             "that zone would wait forever",
             f"lower it to {count}, allow more nodes there, or remove that zone's pools",
         )

@@ -31,7 +31,7 @@ def _replicas_in_range(minimum: int, replicas: int, maximum: int) -> list[Config
             ConfigFault(
                 "job.minReplicas",
                 minimum,
-                f"is more than replicas ({replicas}), so that training would never start",
+                f"is more than replicas ({replicas}), so training would never start",
                 f"lower minReplicas to {replicas} or raise replicas to {minimum}",
             )
         )

@@ -11,7 +11,7 @@ from components.config.faults import nearest_hint
 def eks_warnings(cluster: EksConfig) -> list[str]:
     """Return the warnings about a region and system machines that are newer than the table."""
     types = [
-        f"everstep:cluster.systemPool.instanceTypes[{index}]: {name} is not in the table of Everstep, so that it is "
+        f"everstep:cluster.systemPool.instanceTypes[{index}]: {name} is not in Everstep's table, so it is "
         "not checked and its price is unknown; set it in cost.prices."
         for index, name in enumerate(cluster.system_pool.instance_types)
         if name not in aws.INSTANCE_TYPE_NAMES
@@ -33,6 +33,6 @@ def aks_warnings(cluster: AksConfig) -> list[str]:
 def _warning(path: str, name: str, hint: str) -> str:
     similar = f" {hint[0].upper()}{hint[1:]}" if hint.startswith("did you mean") else ""
     return (
-        f"everstep:{path}: {name} is not in the table of Everstep, so that its zones and its machine "
+        f"everstep:{path}: {name} is not in Everstep's table, so its zones and its machine "
         f"types are not checked and its prices are unknown; set them in cost.prices.{similar}"
     )

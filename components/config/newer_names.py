@@ -1,7 +1,7 @@
-"""Names of the clouds that are newer than the table of `catalog`: accepted with a warning, mistyped names refused.
+"""Names of the clouds that are newer than the table of `catalog`: accepted with a warning, misspelled names refused.
 
 A new region, location or instance family has the form of the names in the table. A location that is almost a name of
-the table is a typing error. New GPU instance types are refused: rules need the number and the memory of their GPUs.
+the table is a typo. New GPU instance types are refused: rules need the number and the memory of their GPUs.
 """
 
 import re
@@ -19,7 +19,7 @@ _FAMILY = re.compile(r"[cmrtx][1-9][a-z]*(-[a-z0-9]+)?")  # series of CPU machin
 _AREAS = frozenset(name.partition("-")[0] for name in aws.REGIONS)
 _DIRECTIONS = frozenset(name.split("-")[1] for name in aws.REGIONS)
 MAX_SIMILARITY = 0.82
-"""difflib's ratio to a location of the table above which a name is a typing error: `easteurope` has 0.90 to
+"""difflib's ratio to a location of the table above which a name is a typo: `easteurope` has 0.90 to
 `westeurope`, and `finlandcentral`, which could be new, 0.81 to `polandcentral`."""
 
 
@@ -30,7 +30,7 @@ def _is_newer_region(name: str) -> bool:
 
 
 def _is_newer_location(name: str) -> bool:
-    """Return True if a name has the form of an Azure location and is not mistyped."""
+    """Return True if a name has the form of an Azure location and is not misspelled."""
     if name in azure.LOCATIONS or not _LOCATION.fullmatch(name):
         return False  # locations of the table that a stack cannot name are refused
     if name.rstrip("23456789") in catalog.AZURE_LOCATIONS:

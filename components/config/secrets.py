@@ -16,16 +16,16 @@ from components.config.section import LOGIN_IN_ADDRESS
 HIDDEN = "(hidden)"
 
 _PATTERNS = {
-    "an access key of AWS": r"\b(AKIA|ASIA)[A-Z0-9]{16}\b",
+    "an AWS access key": r"\b(AKIA|ASIA)[A-Z0-9]{16}\b",
     "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
-    "a token of GitHub": r"\b(gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,})",
-    "a token of Hugging Face": r"\bhf_[A-Za-z0-9]{20,}",
-    "a token of Slack": r"\bxox[abpr]-[A-Za-z0-9-]{10,}",
-    "a token of Pulumi": r"\bpul-[0-9a-f]{32,}",
+    "a GitHub token": r"\b(gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,})",
+    "a Hugging Face token": r"\bhf_[A-Za-z0-9]{20,}",
+    "a Slack token": r"\bxox[abpr]-[A-Za-z0-9-]{10,}",
+    "a Pulumi token": r"\bpul-[0-9a-f]{32,}",
     "an API key": r"\bsk-[A-Za-z0-9_-]{20,}",
     "a signed token": r"\beyJ[\w-]{8,}\.eyJ[\w-]{8,}",
-    "a key of an Azure account": r"(?i)\b(AccountKey|SharedAccessKey)=|[?&]sig=[\w%]{20,}",
-    "an address with a password": LOGIN_IN_ADDRESS,
+    "an Azure account key": r"(?i)\b(AccountKey|SharedAccessKey)=|[?&]sig=[\w%]{20,}",
+    "a URL with a password": LOGIN_IN_ADDRESS,
 }
 _NAMES = {
     "password", "passwd", "secret", "token", "credential", "credentials", "apikey",

@@ -13,9 +13,8 @@ from everstep.capacity import deadline as deadlines
 from everstep.catalog.names import LOCAL_IMAGE
 from everstep.catalog.trainer_options import DATASETS, MODELS, TRAINER_OPTIONS
 
-MAX_JOB_NAME_LENGTH = (
-    50  # 63, the limit of Kubernetes for a Service's name, minus "-worker-" and the index
-)
+# 63, the limit of Kubernetes for a Service's name, minus "-worker-" and the index.
+MAX_JOB_NAME_LENGTH = 50
 
 ModelName = Annotated[str, known_or_nearest("model", MODELS)]
 JobName = Annotated[

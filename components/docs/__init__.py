@@ -1,1 +1,1 @@
-"""Generators of documentation from the configuration: docs/configuration.md and stacks/README.md."""
+"""Generators of docs/configuration.md, docs/metrics.md and stacks/README.md, and the hooks of the site."""

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from components.config.defaults import DEFAULTS, STORAGE_DEFAULTS
+from components.config.faults import yaml_value
 from components.config.schema import fields, leaves, models_in, variants
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
@@ -141,24 +142,13 @@ def _default(field: FieldInfo, path: str) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
-    general = "" if value is None else f"`{_yaml(value)}`"
+    general = "" if value is None else f"`{yaml_value(value)}`"
     tables = {f"on {cloud}": table for cloud, table in DEFAULTS.items()}
     tables |= {f"with `{storage}`": table for storage, table in STORAGE_DEFAULTS.items()}
     special = [
-        f"`{_yaml(table[path])}` {where}" for where, table in tables.items() if path in table
+        f"`{yaml_value(table[path])}` {where}" for where, table in tables.items() if path in table
     ]
     return "; ".join(filter(None, [general, *special]))
-
-
-def _yaml(value: object) -> str:
-    """Return a plain value as it is written in a stack file."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {_yaml(inner)}" for key, inner in value.items()) + "}"
-    if isinstance(value, tuple):
-        return "[" + ", ".join(map(_yaml, value)) + "]"
-    return str(value)
 
 
 if __name__ == "__main__":

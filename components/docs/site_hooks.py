@@ -90,4 +90,4 @@ def with_source_links(markdown: str, name: str, extra: Mapping[str, str]) -> str
 
 def requests_to_other_hosts(html: str) -> list[str]:
     """Return the addresses on other hosts that a browser would request for a page."""
-    return [quoted or unquoted for quoted, unquoted in EXTERNAL_REQUEST.findall(html)]
+    return [source or reference for source, reference in EXTERNAL_REQUEST.findall(html)]

@@ -2,7 +2,7 @@
 
 The minimum and maximum number of workers can change in place: the controller writes them to an
 annotation of the pods, which each worker reads as a file, since its arguments cannot change. A change
-of the pod template replaces the job: no controller updates running pods, so that a new image would
+of the pod template replaces the job: no controller updates running pods, so a new image would
 train next to the old one. The old job is deleted first, since both have the same name and the same run folder.
 """
 

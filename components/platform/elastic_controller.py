@@ -34,9 +34,8 @@ from everstep.catalog.names import (
 )
 
 LABELS = labels(CONTROLLER)
-CONTROLLER_MEMORY_LIMIT = (
-    "256Mi"  # 30Mi, as in upstream's manifest, is too little for caches of a whole cluster
-)
+# 30Mi, as in upstream's manifest, is too little for caches of a whole cluster.
+CONTROLLER_MEMORY_LIMIT = "256Mi"
 MAINTAINED_IMAGE = LOCAL_IMAGE.format("controller")
 
 

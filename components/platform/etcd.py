@@ -51,7 +51,7 @@ DATA = "/var/lib/etcd"
 CONFIG_FILE = f"{DATA}/etcd.json"  # JSON is YAML, which etcd reads
 LABELS = labels(ETCD)
 
-# The shortest lease of etcd is 3/2 of the election timeout, rounded up. Workers request 2 s, so that the timeout
+# The shortest lease of etcd is 3/2 of the election timeout, rounded up. Workers request 2 s, so the timeout
 # must be below 1.33 s. It must be above the default of 1 s, since members share a busy machine and a volume.
 HEARTBEAT_MILLISECONDS = 200
 ELECTION_MILLISECONDS = 1200
@@ -59,9 +59,7 @@ ETCD_MEMORY_LIMIT = "768Mi"  # includes the data with `memory`
 MEMORY_VOLUME_SIZE = "384Mi"
 AUTHENTICATION_ANNOTATION = {f"{DOMAIN}/etcd-authentication": "users"}
 DISK_SIZE = "1Gi"  # the smallest disk of both clouds
-QUOTA_BYTES = (
-    256 * 1024 * 1024
-)  # the membership needs only kilobytes; a bug must not fill the volume
+QUOTA_BYTES = 256 * 2**20  # the membership needs only kilobytes; a bug must not fill the volume
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -75,7 +75,7 @@ class Governance(Component):
         )
 
     def _quota(self, args: GovernanceArgs) -> None:
-        """Declare the quota, which limits the cost of a bug or a typing error."""
+        """Declare the quota, which limits the cost of a bug or a typo."""
         hard = {"pods": str(args.pods)}
         if args.gpus is not None:
             hard[f"requests.{GPU_RESOURCE}"] = str(args.gpus)

@@ -5,7 +5,7 @@ connection. Pods in the network of the node (the spot watcher, the EFA plugin) a
 mounts are not subject to them. Only these pods can therefore reach the metadata service, which no policy allows, and
 no pod needs a rule for the storage.
 
-The API server is not a pod and its address depends on the cloud, so that only its port can be
+The API server is not a pod and its address depends on the cloud, so only its port can be
 restricted; the metadata service is excluded from its addresses.
 """
 

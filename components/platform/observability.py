@@ -1,7 +1,7 @@
 """GPU metrics for Prometheus: NVIDIA's DCGM exporter on every GPU node.
 
-A node must have only one exporter: two would compete for the counters of the GPU. If the cloud runs an exporter, the
-stack disables this one.
+A node must have only one exporter: two would compete for the counters of the GPU. If the cloud runs an exporter, set
+`platform.metrics.enabled` to false.
 """
 
 from dataclasses import dataclass

@@ -8,6 +8,7 @@ from unittest.mock import patch
 
 import pulumi
 
+from tests.components.pulumi_config import pulumi_config
 from tests.components.recorder import Graph, record
 
 PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "own-vpc" / "__main__.py"
@@ -18,9 +19,9 @@ SUBNETS = ["subnet-0aaaaaaa", "subnet-0bbbbbbb"]
 def graph() -> Graph:
     def program() -> dict[str, Any]:
         outputs: dict[str, Any] = {}
-        pulumi.runtime.set_all_config({"network:stack": "acme/network/dev"})
         # Only an engine's stack can export; the recorder takes outputs as a return value.
-        with patch.object(pulumi, "export", outputs.__setitem__):
+        export = patch.object(pulumi, "export", outputs.__setitem__)
+        with pulumi_config({"network:stack": "acme/network/dev"}), export:
             runpy.run_path(str(PROGRAM), run_name="__main__")
         return outputs
 
@@ -31,9 +32,7 @@ def test_the_cluster_and_its_nodes_are_in_the_subnets_of_the_other_stack() -> No
     cluster = graph().one("Cluster").inputs["vpcConfig"]
 
     assert cluster["subnetIds"] == SUBNETS
-    groups = graph().of_type("NodeGroup")
-    assert groups
-    for group in groups:
+    for group in graph().some_of_type("NodeGroup"):
         assert set(group.inputs["subnetIds"]) <= set(SUBNETS), group.name
 
 

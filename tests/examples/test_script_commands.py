@@ -16,8 +16,8 @@ import pytest
 
 from everstep.elastic.launch.launcher import DONE, NOTICE
 from tests.everstep.elastic.launch.launched import WAIT_SECONDS, LauncherProcess, run_launcher
+from tests.examples.mnist import Journal, write_mnist
 from tests.examples.script_page import PAGE, REPOSITORY
-from tests.examples.test_elastic_examples import Journal, write_mnist
 from tests.guides.guide import blocks
 from tests.journals import completed_steps
 from tests.trainer.elastic.nodes import running_etcd
@@ -111,7 +111,7 @@ def test_the_command_of_several_machines_continues_when_one_leaves(tmp_path: Pat
 
 
 def test_the_script_trains_in_one_process_without_a_launcher(tmp_path: Path) -> None:
-    clone = clone_in(tmp_path, FEW_SAMPLES // 10)
+    clone = clone_in(tmp_path, BATCH)
     (command,) = re.findall(r"`(python3 examples/mnist/elastic.py)`", PAGE.read_text())
 
     result = subprocess.run(

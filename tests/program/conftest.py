@@ -70,6 +70,19 @@ class Project:
         }
 
 
+def kubectl(cluster: Path, *arguments: str, stdin: str | None = None) -> str:
+    """Run kubectl with a kubeconfig, require success, and return its output."""
+    result = subprocess.run(
+        ["kubectl", "--kubeconfig", str(cluster), *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, f"kubectl {' '.join(arguments)}\n{result.stderr}"
+    return result.stdout
+
+
 @pytest.fixture(scope="package")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Path]:
     """Yield the kubeconfig of a control plane without machines."""

@@ -96,4 +96,4 @@ def test_a_location_newer_than_the_table_is_a_warning(project_without_cluster: P
 
     result = project_without_cluster.run("preview")
 
-    assert "denmarkeast is not in the table of Everstep" in result.stdout + result.stderr
+    assert "denmarkeast is not in Everstep's table" in result.stdout + result.stderr

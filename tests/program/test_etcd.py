@@ -14,7 +14,7 @@ from cloudtwin.images.confine import KILLED_WITH_PARENT
 from cloudtwin.toolchain import ensure_tools
 
 from everstep.progress import Silent
-from tests.components.existing.existing_stack import declare_existing, pod_of
+from tests.components.existing.existing_stack import maintained_stack, pod_of
 from tests.processes import free_ports
 from tests.waiting import wait_until
 
@@ -36,7 +36,7 @@ class Members:
 
     def flags(self, index: int) -> list[str]:
         """Return the flags with variables expanded, and loopback addresses instead of pod names."""
-        (container,) = pod_of(declare_existing()["training-etcd-members"])["containers"]
+        (container,) = pod_of(maintained_stack()["training-etcd-members"])["containers"]
         flags = []
         for flag in container["args"]:
             value = flag.replace("$(POD_NAME)", f"etcd-{index}")
@@ -63,7 +63,9 @@ class Members:
         process.terminate()
         process.wait()
 
-    def request(self, index: int, path: str, body: Any = None, method: str | None = None) -> Any:
+    def request(
+        self, index: int, path: str, body: str | None = None, method: str | None = None
+    ) -> Any:
         data = None if body is None else body.encode()
         url = f"http://127.0.0.1:{self.client_ports[index]}{path}"
         with urllib.request.urlopen(

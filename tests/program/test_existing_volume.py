@@ -1,7 +1,6 @@
 """A stack on a cluster with a volume of its own: real engine, real API server, simulated nodes."""
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,22 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.program.conftest import Project
+from tests.program.conftest import Project, kubectl
 
 VOLUME = "team-data"
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
-
-
-def kubectl(cluster: Path, *arguments: str, stdin: str | None = None) -> str:
-    result = subprocess.run(
-        ["kubectl", "--kubeconfig", str(cluster), *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return result.stdout
 
 
 @pytest.fixture

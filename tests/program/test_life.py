@@ -2,29 +2,18 @@
 
 import base64
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.program.conftest import STACK, Project
+from tests.program.conftest import STACK, Project, kubectl
 from tests.program.simulated_nodes import MISSING_IMAGE
 
 PASSWORD = "password of a robot"
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
-
-
-def kubectl(cluster: Path, *arguments: str) -> str:
-    result = subprocess.run(
-        ["kubectl", "--kubeconfig", str(cluster), *arguments],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return result.stdout
 
 
 def objects(cluster: Path) -> dict[str, Any]:

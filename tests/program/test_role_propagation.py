@@ -1,4 +1,4 @@
-"""A cluster on Azure whose roles are not applied yet: the real engine, and a cloud that refuses it twice."""
+"""An AKS cluster whose role assignments have not propagated yet: the real engine, and a cloud that refuses it twice."""
 
 import pytest
 
@@ -35,7 +35,9 @@ def refuse(project: CloudProject, message: str, times: int) -> None:
     project.faults({"kind": "error", "type": token, "times": times, "message": message})
 
 
-def test_a_cluster_is_created_once_its_roles_are_applied(project: CloudProject) -> None:
+def test_a_cluster_is_created_once_its_role_assignments_have_propagated(
+    project: CloudProject,
+) -> None:
     project.program(PROGRAM)
     refuse(project, MISSING_ROLE, times=2)
 

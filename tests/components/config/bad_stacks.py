@@ -6,7 +6,7 @@ valid stack, so exactly one fault must be reported. EDGES are changes up to the 
 
 import copy
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tests.components.certificates import CA, PROXY_HOST
@@ -37,13 +37,13 @@ class Case:
         base: a valid stack.
         change: dotted key -> new value; None removes the key.
         path: the key of the expected fault.
-        message: expected parts of the message: the rule and the fix.
+        message: expected parts of the message: the rule and the fix, unless the rule implies it.
     """
 
     base: dict[str, Any]
     change: dict[str, Any]
     path: str
-    message: tuple[str, ...] = field(default=())
+    message: tuple[str, ...]
 
     @property
     def name(self) -> str:
@@ -170,7 +170,16 @@ CASES = [
         ("not a zone of us-east-1",),
     ),
     wrong_key(EKS, "cluster.zones", ["us-east-1a", "us-east-1a"], "twice", "list different zones"),
-    wrong_key(EKS, "cluster.zones", ["us-east-1a"], "at least 2"),
+    wrong_key(
+        EKS, "cluster.zones", ["us-east-1a"], "has 1 value; the minimum is 2", "list 2 or more"
+    ),
+    wrong_key(
+        EKS,
+        "cluster.zones",
+        [f"us-east-1{letter}" for letter in "abcd"],
+        "has 4 values; the maximum is 3",
+        "list 3 or fewer",
+    ),
     wrong_key(EKS, "cluster.gpuPool.zone", "us-east-1c", "not in cluster.zones", "use us-east-1a"),
     # --- versions
     wrong_key(EKS, "cluster.kubernetesVersion", "1.34", "no longer supported", "did you mean 1.3"),
@@ -346,7 +355,9 @@ CASES = [
         "keep types with the same number",
     ),
     wrong_key(EKS, "cluster.gpuPool.instanceTypes", ["g5.xlarge"] * 2, "twice", "remove one"),
-    wrong_key(EKS, "cluster.gpuPool.instanceTypes", [], "at least 1"),
+    wrong_key(
+        EKS, "cluster.gpuPool.instanceTypes", [], "has 0 values; the minimum is 1", "list 1 or more"
+    ),
     Case(
         EKS,
         {
@@ -420,7 +431,7 @@ CASES = [
     ),
     wrong_key(EKS, "cluster.gpuPool.fallbackNodes", -1, "greater than or equal to 0"),
     # --- AWS: several pools
-    wrong_key(EKS, "cluster.gpuPools", [], "at least 1"),
+    wrong_key(EKS, "cluster.gpuPools", [], "has 0 values; the minimum is 1", "list 1 or more"),
     wrong_pool(
         EKS,
         "cluster.gpuPools",
@@ -711,7 +722,7 @@ CASES = [
         LOCAL,
         {"storage": {"kind": "claim", "path": "/data"}},
         "storage.path",
-        ("storage.path",),
+        ("is not a known key",),
     ),
     Case(
         LOCAL,
@@ -785,7 +796,12 @@ CASES = [
         "cluster.privateDnsZone",
         ("not a zone for AKS in eastus", "privatelink.eastus.azmk8s.io"),
     ),
-    Case(AKS, private_api("a.b.privatelink.eastus.azmk8s.io"), "cluster.privateDnsZone"),
+    Case(
+        AKS,
+        private_api("a.b.privatelink.eastus.azmk8s.io"),
+        "cluster.privateDnsZone",
+        ("not a zone for AKS in eastus", "NAME.privatelink.eastus.azmk8s.io"),
+    ),
     Case(
         AKS,
         {"cluster.authorizedRanges": ["0.0.0.0/0"]},
@@ -876,7 +892,9 @@ CASES = [
         "mixes numbers of GPUs",
         "keep types with the same number",
     ),
-    wrong_key(AKS, "cluster.gpuPool.vmSizes", [], "at least 1"),
+    wrong_key(
+        AKS, "cluster.gpuPool.vmSizes", [], "has 0 values; the minimum is 1", "list 1 or more"
+    ),
     wrong_key(
         AKS, "cluster.gpuPool.maxPrice", 0.123456, "more than 5 decimals", "round it to 0.12346"
     ),
@@ -1147,13 +1165,13 @@ CASES = [
         LOCAL,
         {"job.command": ["python3", "train.py"], "job.args": ["--verbose", True]},
         "job.args[1]",
-        ("not a word of a command line", "write it as a text"),
+        ("not a word of a command line", "write it as a string"),
     ),
     Case(
         LOCAL,
         {"job.command": ["python3", "train.py"], "job.args": ["--lr", {"start": 0.1}]},
         "job.args[1]",
-        ("not a word of a command line", "write it as a text"),
+        ("not a word of a command line", "write it as a string"),
     ),
     Case(
         LOCAL,
@@ -1189,7 +1207,7 @@ CASES = [
         LOCAL,
         {"job.command": ["sh", "-c", "AWS=" + AWS_KEY + " python3 train.py"]},
         "job.command[2]",
-        ("an access key of AWS", "name it in job.envFrom"),
+        ("an AWS access key", "name it in job.envFrom"),
     ),
     wrong_key(LOCAL, "job.mode", "restart", "must be 'live' or 'exact'"),
     wrong_key(LOCAL, "job.scaling", "auto", "must be 'fixed' or 'capacity'"),
@@ -1410,9 +1428,9 @@ CASES = [
         EKS,
         {"job.env": {"AWS": AWS_KEY}},
         "job.env.AWS",
-        ("an access key of AWS", "rotate the secret"),
+        ("an AWS access key", "rotate the secret"),
     ),
-    wrong_key(LOCAL, "job.fresh", "hf_" + "a" * 34, "a token of Hugging Face", "create a Secret"),
+    wrong_key(LOCAL, "job.fresh", "hf_" + "a" * 34, "a Hugging Face token", "create a Secret"),
     wrong_key(
         AKS, "tags.password", "hunter2", "looks like a secret by its name", "create a Secret"
     ),
@@ -1420,7 +1438,7 @@ CASES = [
         LOCAL,
         {"job.image": "https://me:hunter2@registry.example.org/trainer:1"},
         "job.image",
-        ("an address with a password",),
+        ("a URL with a password",),
     ),
     Case(
         LOCAL, {"job.env": {"KAGGLE_KEY": "abc"}}, "job.env.KAGGLE_KEY", ("a secret by its name",)
@@ -1471,6 +1489,7 @@ CASES = [
     ),
     wrong_key(LOCAL, "job.seed", 2**70, "is more than 9223372036854775807"),
     wrong_key(LOCAL, "job.fresh", "-x", "begins with a dash"),
+    wrong_key(LOCAL, "job.acceptData", "a1 b2", "must match pattern '^[0-9a-f]*$'"),
     # --- images
     *(
         wrong_key(LOCAL, "job.image", image, "is not an image", "sha256:64 hexadecimal digits")

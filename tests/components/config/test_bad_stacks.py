@@ -1,6 +1,5 @@
 """Every mistake in the table is reported with its key and a fix, and valid stacks are accepted."""
 
-import contextlib
 from typing import Any
 
 import pytest
@@ -50,30 +49,26 @@ def test_values_at_the_limits_are_accepted(base: dict[str, Any], change: dict[st
     from_mapping(with_changes(base, change))
 
 
-def test_the_table_has_at_least_sixty_distinct_mistakes() -> None:
-    assert len(CASES) >= 60
+def test_no_mistake_is_in_the_table_twice() -> None:
     assert len({(case.name, case.path) for case in CASES}) == len(CASES)
 
 
-def breaks(rule: ConfigRule, case: Case) -> bool:
-    data = with_defaults(with_changes(case.base, case.change))
-    with contextlib.suppress(ValidationError):
+def is_typed(data: dict[str, Any]) -> bool:
+    """Return whether the validators of all single fields accept a stack."""
+    try:
         StackConfig.model_validate(data)
-        return bool(violations([rule], data, StackConfig, already_faulty=()))
-    return False  # reported by the validator of a field
+    except ValidationError:
+        return False
+    return True
 
 
-def test_a_mistake_violates_every_rule_across_fields() -> None:
-    rules_without_case = [rule for rule in RULES if not any(breaks(rule, case) for case in CASES)]
+def test_every_rule_across_fields_is_violated_by_a_mistake_of_the_table() -> None:
+    stacks = [with_defaults(with_changes(case.base, case.change)) for case in CASES]
+    typed_stacks = [stack for stack in stacks if is_typed(stack)]
 
-    assert [rule.paths for rule in rules_without_case] == [], (
+    def is_violated(rule: ConfigRule) -> bool:
+        return any(violations([rule], stack, StackConfig, ()) for stack in typed_stacks)
+
+    assert [rule.paths for rule in RULES if not is_violated(rule)] == [], (
         "a rule without a violation is untested"
     )
-
-
-@pytest.mark.parametrize("case", [case for case in CASES if "Secret" in "".join(case.message)])
-def test_messages_do_not_contain_the_secret(case: Case) -> None:
-    (value,) = case.change.values()
-    secret = next(iter(value.values())) if isinstance(value, dict) else value
-
-    assert secret not in "".join(map(str, faults_of(case)))

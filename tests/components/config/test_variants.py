@@ -1,13 +1,14 @@
 """Kinds of cluster and storage: selection of the variant, and defaults of each cloud."""
 
 import contextlib
+import copy
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from components.config import (
@@ -20,7 +21,7 @@ from components.config import (
     as_kind,
     from_mapping,
 )
-from components.config.defaults import DEFAULTS, with_defaults
+from components.config.defaults import DEFAULTS, STORAGE_DEFAULTS, with_defaults
 from components.config.faults import ConfigurationError
 from components.config.rules import value_at
 from components.config.schema import fields, leaves, models_in, variants
@@ -66,20 +67,20 @@ def test_gpu_services_are_enabled_on_clouds_but_not_on_existing_clusters() -> No
         assert {part.enabled for part in parts} == {enabled}
 
 
-@pytest.mark.parametrize("cloud", DEFAULTS)
-def test_every_default_of_a_cloud_belongs_to_an_existing_key(cloud: str) -> None:
-    for path in DEFAULTS[cloud]:
-        value_at({}, StackConfig, path)
+@pytest.mark.parametrize("kind", [*DEFAULTS, *STORAGE_DEFAULTS])
+def test_every_default_of_a_kind_belongs_to_an_existing_key(kind: str) -> None:
+    for path in (DEFAULTS | STORAGE_DEFAULTS)[kind]:
+        value_at({}, StackConfig, path)  # raises KeyError for an unknown key
 
 
 def test_every_rule_uses_existing_keys() -> None:
     storage_kinds = {"existing": "hostpath", "eks": "fsx", "aks": "blob"}
     for rule in RULES:
         for cluster in rule.only.get("cluster", storage_kinds):
-            storage = next(iter(rule.only.get("storage", [storage_kinds[cluster]])))
-            data = {"cluster": {"kind": cluster}, "storage": {"kind": storage}}
-            for path in rule.paths:
-                value_at(data, StackConfig, path)
+            for storage in rule.only.get("storage", [storage_kinds[cluster]]):
+                data = {"cluster": {"kind": cluster}, "storage": {"kind": storage}}
+                for path in filter(None, (*rule.paths, rule.unless)):
+                    value_at(data, StackConfig, path)  # raises KeyError for an unknown key
 
 
 def test_filling_in_defaults_does_not_change_the_input() -> None:
@@ -101,7 +102,7 @@ def test_a_section_of_an_unexpected_kind_raises_a_type_error() -> None:
         as_kind(from_mapping(EKS).cluster, AksConfig)
 
 
-def test_gpu_nodes_are_in_the_first_zone_by_default() -> None:
+def test_gpu_nodes_are_in_the_first_zone_unless_the_pool_names_another() -> None:
     zones = ["us-east-1b", "us-east-1a"]
     first = from_mapping(EKS | {"cluster": {"kind": "eks", "zones": zones}})
     second = EKS | {"cluster": {"kind": "eks", "zones": zones, "gpuPool": {"zone": zones[1]}}}
@@ -134,36 +135,43 @@ def test_the_dns_address_is_the_tenth_of_the_service_block() -> None:
 
 
 def every_key(base: dict[str, Any]) -> list[tuple[str, ...]]:
-    keys = []
+    """Return the sections of a stack, and the paths of their keys outside lists and mappings."""
+    keys: list[tuple[str, ...]] = []
     for key, field in fields(StackConfig):
+        keys.append((key,))
         kind = with_defaults(base).get(key, {}).get("kind") if variants(field) else None
         models = [variants(field)[kind]] if kind else models_in(field.annotation)
         keys += [(key, *path.split(".")) for model in models for path, _ in leaves(model)]
     return [path for path in keys if not any("[" in part or "<" in part for part in path)]
 
 
-KEYS = [(base, every_key(base)) for base in (EKS, AKS)]
+KEYS = [(base, every_key(base)) for base in (EKS, AKS, LOCAL)]
+
+
+def with_value(base: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """Return a copy of a stack with another value at a path."""
+    *sections, key = path
+    stack = copy.deepcopy(base)
+    target = stack
+    for section in sections:
+        target = target.setdefault(section, {})
+    target[key] = value
+    return stack
 
 
 @settings(max_examples=80, deadline=None)
 @given(data=st.data(), stack_keys=st.sampled_from(KEYS))
-def test_a_misspelt_key_is_corrected_within_its_kind(
+def test_a_key_with_a_missing_letter_is_corrected_within_its_kind(
     data: st.DataObject, stack_keys: tuple[dict[str, Any], list[tuple[str, ...]]]
 ) -> None:
     base, keys = stack_keys
     *sections, name = data.draw(st.sampled_from(keys))
     position = data.draw(st.integers(0, len(name) - 1))
     typo = name[:position] + name[position + 1 :]
-    if not typo or (*sections, typo) in keys:
-        return
-    nested: dict[str, Any] = {**base, "cluster": dict(base["cluster"])}
-    target = nested
-    for section in sections:
-        target = target.setdefault(section, {})
-    target[typo] = "x"
+    assume(typo and (*sections, typo) not in keys)  # job.mode is one letter from job.model
 
     with pytest.raises(ConfigurationError) as error:
-        from_mapping(nested)
+        from_mapping(with_value(base, (*sections, typo), "x"))
 
     fault = next(f for f in error.value.faults if f.path == ".".join([*sections, typo]))
     assert name in fault.fix, "the right key must be among the nearest"
@@ -182,20 +190,15 @@ def test_any_value_of_a_key_yields_a_configuration_or_faults(
     data: st.DataObject, stack_keys: tuple[dict[str, Any], list[tuple[str, ...]]], junk: Any
 ) -> None:
     base, keys = stack_keys
-    *sections, name = data.draw(st.sampled_from(keys))
-    nested: dict[str, Any] = {**base, "cluster": dict(base["cluster"])}
-    target = nested
-    for section in sections:
-        target = target.setdefault(section, {})
-    target[name] = junk
+    stack = with_value(base, data.draw(st.sampled_from(keys)), junk)
 
     with contextlib.suppress(ConfigurationError):
-        assert from_mapping(nested).job.replicas
+        assert from_mapping(stack).job.replicas
 
 
 @pytest.mark.parametrize("kind", ["eks", "aks", "fsx", "blob", "nothing", 3, None, [], {}])
 @pytest.mark.parametrize("section", ["cluster", "storage"])
-def test_any_kind_yields_a_configuration_or_faults(section: str, kind: Any) -> None:
+def test_a_kind_of_any_type_yields_faults(section: str, kind: Any) -> None:
     with pytest.raises(ConfigurationError) as error:
         from_mapping({section: {"kind": kind, "zones": 3, "gpuPool": [1], "existing": "x"}})
 

@@ -40,16 +40,16 @@ def test_links_within_the_pages_are_unchanged() -> None:
 
 
 @pytest.mark.parametrize(
-    "html",
+    ("html", "address"),
     [
-        '<script async src="https://cdn.example/x.js"></script>',
-        "<img alt=logo src=//cdn.example/x.png>",
-        '<link rel="stylesheet" href="https://fonts.example/css">',
-        '<link href="https://fonts.example" rel="preconnect">',
+        ('<script async src="https://cdn.example/x.js"></script>', "https://cdn.example/x.js"),
+        ("<img alt=logo src=//cdn.example/x.png>", "//cdn.example/x.png"),
+        ('<link rel="stylesheet" href="https://fonts.example/css">', "https://fonts.example/css"),
+        ('<link href="https://fonts.example" rel="preconnect">', "https://fonts.example"),
     ],
 )
-def test_requests_of_a_browser_to_another_host_are_found(html: str) -> None:
-    assert len(requests_to_other_hosts(html)) == 1
+def test_requests_of_a_browser_to_another_host_are_found(html: str, address: str) -> None:
+    assert requests_to_other_hosts(html) == [address]
 
 
 def test_links_and_own_files_are_not_requests_to_other_hosts() -> None:

@@ -2,10 +2,12 @@
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import yaml
+from pydantic import BaseModel
 
 from components.config import AksConfig, EksConfig, EksPool, StackConfig, from_mapping
 from components.config.schema import fields, models_in
@@ -58,12 +60,9 @@ def test_the_order_of_keys_has_no_effect_because_pulumi_does_not_keep_it(name: s
     content = yaml.safe_load(text_of(name))["config"]
     sections = {key.removeprefix("everstep:"): section for key, section in content.items()}
 
-    config, config_of_reversed_keys = (
-        from_mapping(sections),
-        from_mapping(with_reversed_keys(sections)),
-    )
+    config, reversed_config = map(from_mapping, (sections, with_reversed_keys(sections)))
 
-    assert config.model_dump_json() == config_of_reversed_keys.model_dump_json()
+    assert config.model_dump_json() == reversed_config.model_dump_json()
 
 
 @pytest.mark.parametrize("name", ["aks-dev", "aks-prod"])
@@ -71,8 +70,9 @@ def test_the_cheaper_vm_size_is_tried_first_even_if_pulumi_has_sorted_the_keys(n
     content = yaml.safe_load(text_of(name))["config"]
     sorted_values = json.loads(json.dumps(content, sort_keys=True))
 
-    cluster = from_mapping({"cluster": sorted_values["everstep:cluster"], "tags": sorted_values["everstep:tags"],
-                            "protect": sorted_values["everstep:protect"]}).cluster  # fmt: skip
+    cluster = from_mapping(
+        {key: sorted_values[f"everstep:{key}"] for key in ("cluster", "tags", "protect")}
+    ).cluster
 
     assert isinstance(cluster, AksConfig)
     first, second, *fallbacks = cluster.pools
@@ -110,7 +110,9 @@ def test_gpu_nodes_are_spot_and_scale_from_zero(name: str) -> None:
 def test_placeholders_are_marked(name: str) -> None:
     marked_lines = [line for line in text_of(name).splitlines() if "# CHANGE" in line]
 
-    placeholder = re.compile(r"123456789012|203\.0\.113\.|11111111-2222|vision-team$|example\.org")
+    placeholder = re.compile(
+        r"123456789012|111122223333|203\.0\.113\.|11111111-2222|vision-team$|example\.org"
+    )
     value_lines = [line for line in text_of(name).splitlines() if not line.lstrip().startswith("#")]
     unmarked_lines = [
         line for line in value_lines if placeholder.search(line) and line not in marked_lines
@@ -136,21 +138,13 @@ def test_comments_name_only_existing_keys(name: str) -> None:
     assert [key for key in keys if key not in valid_keys] == []
 
 
-def all_keys(model: type) -> list[str]:
-    keys = []
+def all_keys(model: type[BaseModel]) -> Iterator[str]:
+    """Yield the names of the keys of a model and of the models in it."""
     for key, field in fields(model):
-        keys += [
-            key,
-            *(
-                inner
-                for inner_model in models_in(field.annotation)
-                for inner in all_keys(inner_model)
-            ),
-        ]
-    return keys
+        yield key
+        for inner in models_in(field.annotation):
+            yield from all_keys(inner)
 
 
 def test_the_page_of_stacks_is_current() -> None:
-    assert stack_table.PAGE.read_text(encoding="utf-8") == stack_table.page(), (
-        "run `python -m components.docs.stack_table`"
-    )
+    assert stack_table.PAGE.read_text(encoding="utf-8") == stack_table.page(), "run `make docs`"

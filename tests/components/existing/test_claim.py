@@ -96,4 +96,4 @@ def test_a_volume_that_the_claim_cannot_use_is_refused_with_a_fix(
     (fault,) = volume_faults(config(**values), volume(**changes))
 
     assert fault.path == path
-    assert fix in (fault.fix or "")
+    assert fix in fault.fix

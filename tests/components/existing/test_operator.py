@@ -1,72 +1,17 @@
 """The check of an existing cluster for a Prometheus operator, against an HTTP server that answers as an API server."""
 
-import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
 import pytest
-import yaml
 
 from components.config import StackConfig, from_mapping
 from components.config.faults import ConfigurationError
 from components.existing.operator import require_operator
 from components.platform.operator_objects import KINDS
+from tests.components.existing.api_server import api_server, kubeconfig
 from tests.processes import free_port
 
 
 def config(kind: str) -> StackConfig:
     return from_mapping({"platform": {"monitoring": {"kind": kind}}})
-
-
-def kubeconfig(port: int) -> str:
-    return yaml.safe_dump(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-            "users": [{"name": "u", "user": {}}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "x",
-        }
-    )
-
-
-@contextmanager
-def api_server(status: int, *kinds: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the kubeconfig of a server with these kinds of the operator, and the requested paths."""
-    paths: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            paths.append(self.path)
-            resources = [
-                {
-                    "name": kind.lower(),
-                    "singularName": "",
-                    "kind": kind,
-                    "namespaced": True,
-                    "verbs": [],
-                }
-                for kind in kinds
-            ]
-            body = {"groupVersion": "monitoring.coreos.com/v1", "resources": resources}
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.end_headers()
-            self.wfile.write(json.dumps(body).encode())
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-            """Log nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield kubeconfig(server.server_port), paths
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def test_a_cluster_without_the_operator_is_refused_with_a_fix() -> None:
@@ -107,7 +52,8 @@ def test_a_refused_request_is_a_warning(status: int, monkeypatch: pytest.MonkeyP
     with api_server(status) as (file, _):
         require_operator(config("operator"), file)
 
-    assert str(status) in warnings[0]
+    (warning,) = warnings
+    assert str(status) in warning
 
 
 def test_a_cluster_that_does_not_respond_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,4 +62,5 @@ def test_a_cluster_that_does_not_respond_is_a_warning(monkeypatch: pytest.Monkey
 
     require_operator(config("operator"), kubeconfig(free_port()))
 
-    assert "was not checked" in warnings[0]
+    (warning,) = warnings
+    assert "was not checked" in warning

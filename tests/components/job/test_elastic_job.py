@@ -7,18 +7,16 @@ from cloudtwin.providers.kubernetes import wait_for
 
 from everstep.elastic.launch.options import parse
 from tests.components.aws.eks_stack import training_stack
-from tests.components.existing.existing_stack import declare_existing, pod_of
+from tests.components.existing.existing_stack import declare_existing, maintained_stack, pod_of
 from tests.components.recorder import Graph
 
 
 def readiness_problem(*conditions: tuple[str, str], graph: Graph | None = None) -> str:
     """Return the expectations that these conditions of the declared job do not meet."""
-    (job,) = (graph or declare_existing()).of_type("ElasticJob")
+    job = (graph or maintained_stack()).one("ElasticJob")
     (expectation,) = wait_for.parse(job.inputs["metadata"]["annotations"]["pulumi.com/waitFor"])
-    condition_list: list[dict[str, Any]] = [
-        {"type": kind, "status": state} for kind, state in conditions
-    ]
-    return expectation.unmet({"status": {"conditions": condition_list} if conditions else {}})
+    observed = [{"type": kind, "status": state} for kind, state in conditions]
+    return expectation.unmet({"status": {"conditions": observed} if observed else {}})
 
 
 @pytest.mark.parametrize("kind", ["Running", "Succeeded", "Suspended", "Failed"])
@@ -42,8 +40,7 @@ def test_an_update_waits_for_workers_that_do_not_run_yet(
 
 
 def container(**job: Any) -> dict[str, Any]:
-    (resource,) = declare_existing(job=job).of_type("ElasticJob")
-    (worker,) = pod_of(resource)["containers"]
+    (worker,) = pod_of(declare_existing(job=job).one("ElasticJob"))["containers"]
     return dict(worker)
 
 
@@ -65,7 +62,7 @@ def test_the_command_line_of_the_trainer_does_not_change() -> None:
     assert "command" not in worker, "the image defines the entry point"
 
 
-def test_the_command_line_of_the_trainer_has_only_values_other_than_the_defaults() -> None:
+def test_optional_arguments_of_the_trainer_are_added_only_if_they_are_set() -> None:
     assert container(shardSize=7)["args"] == TRAINER_ARGUMENTS, "`live` has no shards"
     assert container(mode="exact")["args"] == [
         *TRAINER_ARGUMENTS[:-1],

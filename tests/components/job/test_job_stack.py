@@ -53,10 +53,10 @@ def test_a_job_on_the_platform_of_another_stack_declares_no_part_of_a_platform()
 def test_the_job_differs_from_the_job_of_the_platforms_stack_only_in_name_and_priority() -> None:
     platform_job, second_job = maintained_stack().one("ElasticJob"), default_job().one("ElasticJob")
 
+    platform_spec = json.dumps(platform_job.inputs["spec"])
     expected_spec = json.loads(
-        json.dumps(platform_job.inputs["spec"]).replace('fashion"', 'second"')
+        platform_spec.replace('fashion"', 'second"').replace("/runs/fashion", "/runs/second")
     )
-    expected_spec = json.loads(json.dumps(expected_spec).replace("/runs/fashion", "/runs/second"))
     pod = expected_spec["replicaSpecs"]["Worker"]["template"]["spec"]
     pod["priorityClassName"] = "everstep-job-second"
     assert second_job.inputs["spec"] == expected_spec

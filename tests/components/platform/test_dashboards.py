@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
@@ -72,7 +73,7 @@ def test_grafanas_own_types_know_every_key(dashboard: Dashboard) -> None:
     assert not list(lost_fields(document, parsed)), "Grafana would ignore them"
 
 
-def lost_fields(document: Any, parsed: Any, path: str = "") -> Any:
+def lost_fields(document: Any, parsed: Any, path: str = "") -> Iterator[str]:
     """Yield the paths of values that Grafana's types lost; they may add defaults."""
     if isinstance(document, dict) and isinstance(parsed, dict):
         for key, value in document.items():

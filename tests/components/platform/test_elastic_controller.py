@@ -79,7 +79,7 @@ def test_only_the_maintained_controller_has_the_status_subresource() -> None:
     assert subresources(upstream_stack()) == {"scale"}, "its status updates would be lost"
 
 
-def test_both_definitions_are_otherwise_equal() -> None:
+def test_the_definitions_of_both_controllers_are_otherwise_equal() -> None:
     definition_with_status = elastic_controller.definition(status_subresource=True)
     definition_without_status = elastic_controller.definition(status_subresource=False)
 
@@ -108,7 +108,7 @@ def test_the_maintained_controller_watches_one_namespace() -> None:
 
 def test_no_controller_has_wildcard_permissions(graph: Graph) -> None:
     for kind in ("Role", "ClusterRole"):
-        for role in graph.of_type(kind):
+        for role in graph.some_of_type(kind):
             for rule in role.inputs["rules"]:
                 for field in ("apiGroups", "resources", "verbs"):
                     assert "*" not in rule.get(field, []), f"{role.name} has wildcard {field}"

@@ -2,18 +2,15 @@
 
 import base64
 import json
-from collections.abc import Iterator
 from functools import cache
-from typing import Any
 
 import pulumi
 import pytest
-from pulumi.runtime.config import CONFIG, set_all_config
 
-from components.config import from_mapping
 from components.config.faults import ConfigurationError
 from components.platform import image_pull
 from tests.components.existing.existing_stack import declare_existing, pod_of
+from tests.components.pulumi_config import pulumi_config
 from tests.components.recorder import Graph
 
 TRAINER = "registry.example.org/vision/trainer:1.0"
@@ -98,41 +95,19 @@ def test_without_logins_nothing_is_added() -> None:
     assert not any(secret_by_workload(graph).values())
 
 
-def faults(**platform: Any) -> str:
-    with pytest.raises(ConfigurationError) as error:
-        from_mapping({"platform": platform})
+def login_error(values: dict[str, str]) -> str:
+    """Return the error about the login of a stack with this configuration."""
+    with pulumi_config(values), pytest.raises(ConfigurationError) as error:
+        image_pull.logins({"ghcr.io": "robot"}, pulumi.Config(image_pull.PASSWORDS))
     return str(error.value)
 
 
-def test_a_login_that_no_image_needs_is_refused() -> None:
-    message = faults(registryLogins={"gchr.io": "robot"})
-
-    assert "platform.registryLogins.gchr.io" in message
-    assert "from which no image of the stack is pulled" in message
-
-
-@pytest.fixture
-def configuration() -> Iterator[None]:
-    """Restore the configuration of the program after the test."""
-    original = dict(CONFIG.get())
-    yield
-    set_all_config(original)
-
-
-@pytest.mark.usefixtures("configuration")
 def test_a_missing_password_names_the_command_that_sets_it() -> None:
-    set_all_config({})
-
-    with pytest.raises(ConfigurationError) as error:
-        image_pull.logins({"ghcr.io": "robot"}, pulumi.Config(image_pull.PASSWORDS))
-    assert "pulumi config set --secret registryPassword:ghcr.io" in str(error.value)
+    assert "pulumi config set --secret registryPassword:ghcr.io" in login_error({})
 
 
-@pytest.mark.usefixtures("configuration")
 def test_a_password_in_plaintext_is_refused_and_not_shown() -> None:
-    set_all_config({"registryPassword:ghcr.io": "hunter2"})
+    error = login_error({"registryPassword:ghcr.io": "hunter2"})
 
-    with pytest.raises(ConfigurationError) as error:
-        image_pull.logins({"ghcr.io": "robot"}, pulumi.Config(image_pull.PASSWORDS))
-    assert "in plaintext" in str(error.value)
-    assert "hunter2" not in str(error.value)
+    assert "in plaintext" in error
+    assert "hunter2" not in error

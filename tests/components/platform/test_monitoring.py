@@ -9,11 +9,12 @@ import pytest
 import yaml
 
 from components.config import from_mapping
+from components.cost import estimate, pool_prices
 from components.platform import operator_objects
 from components.platform.dashboards import DASHBOARDS, dashboard_path
 from components.platform.monitoring import prices_of
 from components.platform.operator_objects import PriceTable, Scraping
-from tests.components.config.bad_stacks import AKS, EKS, LOCAL
+from tests.components.config.bad_stacks import AKS, EKS, LOCAL, with_changes
 from tests.components.existing.existing_stack import declare_existing
 from tests.components.fake_cloud import ALL_SERVICES, default_graph, fake_cloud_graph
 from tests.components.recorder import Graph, RecordedResource
@@ -166,11 +167,8 @@ def test_labels_interval_and_dashboards_follow_the_stack() -> None:
         **labels,
     }
     assert inputs["spec"]["podMetricsEndpoints"] == [{"port": "metrics-0", "interval": "60s"}]
-    assert not [name for name in names(graph) if "everstep-run" in name]
-
-
-def names(graph: Graph) -> list[str]:
-    return [resource.name for resource in graph.of_type("ConfigMap")]
+    config_maps = [resource.name for resource in graph.of_type("ConfigMap")]
+    assert not [name for name in config_maps if "everstep-run" in name]
 
 
 def test_dashboards_are_config_maps_with_the_label_of_the_sidecar() -> None:
@@ -190,19 +188,42 @@ def test_the_upstream_controller_has_no_monitor() -> None:
     assert "PodMonitor everstep-controller" not in objects(graph)
 
 
-@pytest.mark.parametrize("base", [EKS, AKS])
-def test_prices_equal_the_prices_of_the_estimate(base: dict[str, Any]) -> None:
+T4 = {"name": "t4", "vmSize": "Standard_NC4as_T4_v3"}
+
+
+@pytest.mark.parametrize("base", [EKS, with_changes(AKS, {"cluster.gpuPool.vmSizes": [T4]})])
+def test_prices_add_up_to_the_estimate(base: dict[str, Any]) -> None:
     budget = {"monthlyUsd": 1500, "email": "a@example.org"}
-    prices = prices_of(from_mapping(base | {"cost": {"budget": budget}}))
+    config = from_mapping(base | {"cost": {"budget": budget}})
+    prices = prices_of(config)
 
     assert prices is not None
-    assert 0 < prices.gpu_node_per_hour < 100
-    assert 0 < prices.fixed_per_hour < 10
+    while_training = prices.fixed_per_hour + config.job.replicas * prices.gpu_node_per_hour
+    assert while_training == pytest.approx(estimate(config).total(spot=True).usd, abs=0.001)
     assert prices.budget_per_month == 1500
 
 
-def test_a_stack_without_machines_of_its_own_has_no_prices() -> None:
-    assert prices_of(from_mapping(LOCAL)) is None
+def test_the_price_of_a_gpu_node_is_that_of_the_most_expensive_pool() -> None:
+    config = from_mapping(AKS)
+    t4, a100 = (pool.price for pool in pool_prices(config))
+    prices = prices_of(config)
+
+    assert prices is not None
+    assert t4 is not None
+    assert a100 is not None
+    assert t4 < prices.gpu_node_per_hour == pytest.approx(a100, abs=0.0001)
+
+
+NO_PRICES_KNOWN = {"cluster.region": "eu-west-1", "cluster.zones": ["eu-west-1a", "eu-west-1b"]}
+
+
+@pytest.mark.parametrize(
+    "stack",
+    [LOCAL, with_changes(EKS, NO_PRICES_KNOWN)],
+    ids=["no machines of its own", "unknown prices"],
+)
+def test_a_stack_whose_prices_are_not_known_records_none(stack: dict[str, Any]) -> None:
+    assert prices_of(from_mapping(stack)) is None
 
 
 def test_prices_are_recorded_and_an_absent_budget_is_not() -> None:

@@ -11,7 +11,7 @@ from components.platform.operator_objects import KINDS
 from everstep.cli.account import doctor
 from everstep.cli.errors import FAILED
 from everstep.errors import EverstepError
-from tests.components.existing.test_operator import api_server
+from tests.components.existing.api_server import api_server
 from tests.everstep.cli.projects import enter_project
 
 
