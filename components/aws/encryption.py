@@ -1,6 +1,7 @@
 """Keys of AWS KMS that a stack creates: rotated, and deleted with a delay.
 
-With `cluster.kmsKeyArn`, a stack creates no key and uses that key for all of its data.
+With `cluster.kmsKeyArn`, a stack creates no key and uses that key for all of its data, except a SCRATCH_2 file system
+and the workspace of metrics.
 """
 
 from pulumi_aws import kms

@@ -1,9 +1,9 @@
 """FSx for Lustre linked to an S3 bucket: fast for many small files, and durable in the bucket.
 
 The file system imports the metadata of the bucket immediately and contents on first use, and exports new
-files. A SCRATCH_2 file system, which has no replica, can therefore lose only the last seconds of
-writes. A data repository association does this; the import and export paths of a file system are an
-older mechanism and cannot be changed later.
+files. The exports are asynchronous and FSx guarantees no time for them: a SCRATCH_2 file system, which has
+no replica, can lose the files that it has not exported yet. A data repository association does this; the
+import and export paths of a file system are an older mechanism and cannot be changed later.
 
 Workers do not run as root, but the root folder of a Lustre file system belongs to root. The folders
 that they write are therefore created in the bucket before the file system, with their owner in the
@@ -154,24 +154,38 @@ class Fsx(Component):
         return [
             *self._allow("nodes", group.id, nodes, ingress=True),
             *self._allow("nodes", group.id, nodes, ingress=False),
-            *self._allow("to-nodes", nodes, group.id, ingress=True),
+            *self._allow("to-nodes", nodes, group.id, ingress=True, peer="the file system"),
         ]
 
     def _allow(
-        self, peer: str, group: pulumi.Input[str], peer_group: pulumi.Input[str], *, ingress: bool
+        self,
+        key: str,
+        group: pulumi.Input[str],
+        peer_group: pulumi.Input[str],
+        *,
+        ingress: bool,
+        peer: str | None = None,
     ) -> list[pulumi.Resource]:
-        """Allow traffic from `peer_group` to `group`, or in the other direction, on ports of Lustre."""
+        """Allow traffic between two security groups on the ports of Lustre, in one direction.
+
+        Args:
+            key: part of the logical names of the rules.
+            group: security group to which the rules belong.
+            peer_group: security group at the other end.
+            ingress: whether traffic goes from `peer_group` to `group`; False: from `group` to `peer_group`.
+            peer: name of the other end in the description of the rules; None: `key`.
+        """
         rule = vpc.SecurityGroupIngressRule if ingress else vpc.SecurityGroupEgressRule
         direction = "from" if ingress else "to"
         return [
             rule(
-                f"{self.name}-{peer}-{'in' if ingress else 'out'}-{first}",
+                f"{self.name}-{key}-{'in' if ingress else 'out'}-{first}",
                 security_group_id=group,
                 referenced_security_group_id=peer_group,
                 ip_protocol="tcp",
                 from_port=first,
                 to_port=last,
-                description=f"Lustre {direction} {peer}",
+                description=f"Lustre {direction} {peer or key}",
                 opts=self.child(),
             )
             for first, last in LUSTRE_PORTS
@@ -259,7 +273,7 @@ class Fsx(Component):
 
 
 def bucket_prefix(cluster: str, stack: str) -> str:
-    """Return the prefix of a bucket name, at most 37 characters; AWS appends a unique suffix."""
+    """Return the prefix of a bucket name, at most 37 characters; the provider appends a unique suffix."""
     clean = re.sub(r"[^a-z0-9]+", "-", f"{cluster}-{stack}".lower()).strip("-")
     return f"{clean[:36].rstrip('-')}-"
 

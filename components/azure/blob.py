@@ -198,7 +198,7 @@ class BlobStorage(Component):
         )
 
     def _container(self) -> storage.BlobContainer:
-        """Declare the container, even in an existing account, which may not have it yet."""
+        """Declare the container, in an existing account too: the provider refuses an existing container."""
         return storage.BlobContainer(
             f"{self.name}-container",
             container_name=self._config.container,

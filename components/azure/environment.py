@@ -250,6 +250,7 @@ class AksEnvironment(Component):
             group=self._network.group,
             location=self._cluster_config.location,
             kubelet_id=kubelet_id,
+            protect=self._config.protect,
             tags=self._tags,
         )
         return AzureRegistry(f"{self.name}-registry", args, self._azure_options())

@@ -35,6 +35,8 @@ def api_access_profile(
 ) -> aks.ManagedClusterAPIServerAccessProfileArgs:
     """Return the profile with the networks that may reach the API server.
 
+    Run Command is disabled, because it reaches the API server from any network.
+
     Nodes connect to a public API server through the NAT gateway, whose address the ranges must therefore contain. AKS
     adds the address of a load balancer automatically, but not the address of a gateway (azure-docs #111834).
 
@@ -46,6 +48,7 @@ def api_access_profile(
     if config.private_api:
         return aks.ManagedClusterAPIServerAccessProfileArgs(
             enable_private_cluster=True,
+            disable_run_command=True,
             private_dns_zone=config.private_dns_zone,
             enable_private_cluster_public_fqdn=has_public_name(config) or None,
         )

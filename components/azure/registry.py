@@ -30,6 +30,7 @@ class AzureRegistryArgs:
         group: name of the resource group.
         location: Azure region.
         kubelet_id: object id of the nodes' identity; None: no identity may pull yet.
+        protect: whether the registry, with its images, is protected against deletion.
         tags: tags of the registry and its task.
     """
 
@@ -37,6 +38,7 @@ class AzureRegistryArgs:
     group: pulumi.Input[str]
     location: str
     kubelet_id: pulumi.Input[str] | None
+    protect: bool
     tags: Mapping[str, str]
 
 
@@ -62,7 +64,7 @@ class AzureRegistry(Component):
             admin_user_enabled=False,
             anonymous_pull_enabled=False,
             tags=args.tags,
-            opts=self.child(delete_before_replace=True),
+            opts=self.child(delete_before_replace=True, protect=args.protect),
         )
         if args.kubelet_id is not None:
             grant(

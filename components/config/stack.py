@@ -75,7 +75,7 @@ class StackConfig(Section):
     )
     protect: bool = Field(
         default=False,
-        description="Whether cluster and data are protected against deletion; required if "
+        description="Whether cluster, registry and data are protected against deletion; required if "
         "`tags.environment` is prod.",
     )
     cluster: ClusterConfig = Field(

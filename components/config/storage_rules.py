@@ -22,7 +22,7 @@ SYSTEM_FOLDERS = (
 SHARED_FOLDERS = ("/", "/home", "/mnt", "/opt", "/srv", "/tmp", "/var", "/var/lib")  # noqa: S108
 """Folders that other programs share: a volume may be inside such a folder, but may not be the folder itself."""
 
-_STEP_GIB = 2400  # FSx offers 1200 GiB and multiples of 2400 GiB
+_MIN_GIB, _STEP_GIB = 1200, 2400  # FSx offers 1200 GiB and multiples of 2400 GiB
 
 
 def _cluster_mounts_storage(cluster: str, storage: str) -> list[ConfigFault]:
@@ -39,11 +39,12 @@ def _cluster_mounts_storage(cluster: str, storage: str) -> list[ConfigFault]:
 
 def _capacity_offered(gib: int) -> list[ConfigFault]:
     """Check that FSx offers the capacity."""
-    if gib in {1200, _STEP_GIB} or gib % _STEP_GIB == 0:
+    if gib == _MIN_GIB or gib % _STEP_GIB == 0:
         return []
-    lower = gib // _STEP_GIB * _STEP_GIB or 1200
-    fix = f"use {lower} or {gib // _STEP_GIB * _STEP_GIB + _STEP_GIB}"
-    return [ConfigFault("storage.sizeGib", gib, "is neither 1200 nor a multiple of 2400", fix)]
+    multiple = gib // _STEP_GIB * _STEP_GIB
+    fix = f"use {multiple or _MIN_GIB} or {multiple + _STEP_GIB}"
+    rule = f"is neither {_MIN_GIB} nor a multiple of {_STEP_GIB}"
+    return [ConfigFault("storage.sizeGib", gib, rule, fix)]
 
 
 def _throughput_is_persistent(deployment: str, throughput: int | None) -> list[ConfigFault]:

@@ -20,8 +20,8 @@ TIMEOUT_SECONDS = (3, 5)  # to connect, to respond
 def require_operator(config: StackConfig, kubeconfig: str) -> None:
     """Check that the cluster serves the kinds of objects that `platform.monitoring` needs.
 
-    If the cluster does not respond or refuses the request, this is only a warning: the engine reports the error when
-    it connects.
+    If the cluster does not respond or refuses the request, or the kubeconfig cannot be used, this is only a warning:
+    the engine reports the error when it connects.
 
     Args:
         config: the whole configuration.
@@ -46,7 +46,7 @@ def _served_resources(kubeconfig: str, context: str | None) -> dict[str, Any]:
     """Return the API server's list of the operator's resources; empty if there is none.
 
     Raises:
-        OSError: the API server does not respond, or refuses the request.
+        OSError: the API server does not respond or refuses the request, or the kubeconfig cannot be used.
     """
     from kubernetes import client, config
     from urllib3.exceptions import HTTPError
@@ -64,6 +64,6 @@ def _served_resources(kubeconfig: str, context: str | None) -> dict[str, Any]:
         if error.status == HTTPStatus.NOT_FOUND:
             return {}
         raise OSError(f"{error.status} {error.reason}") from error
-    except (HTTPError, config.ConfigException) as error:
+    except (HTTPError, ValueError, config.ConfigException) as error:  # ValueError: invalid base64
         raise OSError(str(error)) from error
     return dict(served.to_dict())

@@ -109,6 +109,10 @@ class SharedClaim(Component):
             opts=self.child(
                 delete_before_replace=True,
                 depends_on=[volume] if volume is not None else list(args.source.prerequisites),
+                # Kubernetes refuses to grow a claim without a class. The old request does not limit the grown volume.
+                ignore_changes=["spec.resources.requests"]
+                if args.source.storage_class == ""
+                else [],
             ),
         )
 

@@ -128,6 +128,7 @@ ACTIONS: Mapping[str, tuple[str, ...]] = {
         "logs:ListTagsForResource",
         "logs:PutRetentionPolicy",
         "logs:TagResource",
+        "logs:UntagResource",
     ),
     "aws:ec2/eip:Eip": (
         "ec2:AllocateAddress",
@@ -219,6 +220,7 @@ ACTIONS: Mapping[str, tuple[str, ...]] = {
         "ecr:PutImageScanningConfiguration",
         "ecr:PutImageTagMutability",
         "ecr:TagResource",
+        "ecr:UntagResource",
     ),
     "aws:ecr/repositoryPolicy:RepositoryPolicy": (
         "ecr:DeleteRepositoryPolicy",
@@ -248,6 +250,7 @@ ACTIONS: Mapping[str, tuple[str, ...]] = {
         "eks:DescribeCluster",
         "eks:DescribeUpdate",
         "eks:TagResource",
+        "eks:UntagResource",
         "eks:UpdateClusterConfig",
         "eks:UpdateClusterVersion",
         "iam:CreateServiceLinkedRole",
@@ -285,6 +288,7 @@ ACTIONS: Mapping[str, tuple[str, ...]] = {
         "fsx:DescribeFileSystems",
         "fsx:ListTagsForResource",
         "fsx:TagResource",
+        "fsx:UntagResource",
         "fsx:UpdateFileSystem",
         "iam:CreateServiceLinkedRole",
         "kms:CreateGrant",
@@ -297,6 +301,7 @@ ACTIONS: Mapping[str, tuple[str, ...]] = {
         "iam:ListInstanceProfilesForRole",
         "iam:ListRolePolicies",
         "iam:TagRole",
+        "iam:UntagRole",
         "iam:UpdateAssumeRolePolicy",
     ),
     "aws:iam/rolePolicy:RolePolicy": (
@@ -325,6 +330,7 @@ ACTIONS: Mapping[str, tuple[str, ...]] = {
         "kms:PutKeyPolicy",
         "kms:ScheduleKeyDeletion",
         "kms:TagResource",
+        "kms:UntagResource",
     ),
     "aws:s3/bucket:Bucket": (
         "s3:CreateBucket",
@@ -386,7 +392,7 @@ ACTIONS: Mapping[str, tuple[str, ...]] = {
 REMOVING = ("Delete", "Detach", "Disassociate", "Release", "Revoke", "Schedule")
 """Prefixes of the names of actions that a deletion needs."""
 
-CHANGING = ("Update", "Modify", "Replace")
+CHANGING = ("Update", "Modify", "Replace", "Untag")
 """Prefixes of the names of actions that an update needs."""
 
 

@@ -249,7 +249,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "servers cannot connect to the nodes",
         "components/aws/fsx.py",
-        '            *self._allow("to-nodes", nodes, group.id, ingress=True),\n',
+        '            *self._allow("to-nodes", nodes, group.id, ingress=True, peer="the file system"),\n',
         "",
     ),
     Mutation(

@@ -91,6 +91,23 @@ def test_nodes_and_servers_can_connect_to_each_other(port: int) -> None:
     }
 
 
+def test_the_description_of_a_rule_names_its_other_end() -> None:
+    descriptions = {
+        (rule.inputs["securityGroupId"], rule.inputs["referencedSecurityGroupId"]): set[str]()
+        for rule in rules(plain_stack())
+    }
+    for rule in rules(plain_stack()):
+        ends = rule.inputs["securityGroupId"], rule.inputs["referencedSecurityGroupId"]
+        descriptions[ends].add(rule.inputs["description"])
+
+    servers, nodes = "eks-storage-group-id", "sg-everstep-cluster"
+    assert descriptions == {
+        (servers, servers): {"Lustre from servers", "Lustre to servers"},
+        (servers, nodes): {"Lustre from nodes", "Lustre to nodes"},
+        (nodes, servers): {"Lustre from the file system"},
+    }
+
+
 def test_a_security_group_can_be_deleted_while_rules_point_at_it() -> None:
     assert plain_stack()["eks-storage-group"].inputs["revokeRulesOnDelete"] is True
 

@@ -91,6 +91,7 @@ def test_a_private_api_has_no_authorized_ranges() -> None:
     assert actual.enable_private_cluster is True
     assert actual.private_dns_zone == "system"
     assert actual.authorized_ip_ranges is None
+    assert actual.disable_run_command is True, "it would reach the API from outside the network"
 
 
 def test_without_a_private_zone_the_api_has_a_public_name() -> None:
@@ -101,6 +102,7 @@ def test_without_a_private_zone_the_api_has_a_public_name() -> None:
 
     assert graph.one("ManagedCluster").inputs["apiServerAccessProfile"] == {
         "enablePrivateCluster": True,
+        "disableRunCommand": True,
         "privateDNSZone": "none",
         "enablePrivateClusterPublicFQDN": True,
     }, "no other name resolves"
@@ -116,7 +118,11 @@ def test_the_control_plane_registers_a_private_api_in_the_zone_of_the_hub() -> N
         if resource.inputs["principalId"] == "everstep-control-plane-principal"
     }
 
-    assert access == {"enablePrivateCluster": True, "privateDNSZone": ZONE}
+    assert access == {
+        "enablePrivateCluster": True,
+        "disableRunCommand": True,
+        "privateDNSZone": ZONE,
+    }
     assert (BuiltInRole.PRIVATE_DNS_ZONE_CONTRIBUTOR.value, ZONE) in roles
     networks = [scope for role, scope in roles if role == BuiltInRole.NETWORK_CONTRIBUTOR.value]
     assert any("subnet" not in scope.lower() for scope in networks), "to link the zone"

@@ -168,7 +168,8 @@ def test_production_keeps_group_cluster_and_data() -> None:
     }
     data = {"aks-blob-account", "aks-blob-container", "aks-blob-retention"}
 
-    assert protected == {"aks-network-group", "aks-cluster-cluster", *data}
+    others = {"aks-network-group", "aks-cluster-cluster", "aks-registry-registry"}
+    assert protected == {*others, *data}
     assert retained == data, "deleting the stack must not delete the checkpoints"
 
 

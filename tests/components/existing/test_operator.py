@@ -1,6 +1,7 @@
 """The check of an existing cluster for a Prometheus operator, against an HTTP server that answers as an API server."""
 
 import pytest
+import yaml
 
 from components.config import StackConfig, from_mapping
 from components.config.faults import ConfigurationError
@@ -61,6 +62,21 @@ def test_a_cluster_that_does_not_respond_is_a_warning(monkeypatch: pytest.Monkey
     monkeypatch.setattr("pulumi.log.warn", warnings.append)
 
     require_operator(config("operator"), kubeconfig(free_port()))
+
+    (warning,) = warnings
+    assert "was not checked" in warning
+
+
+def test_a_kubeconfig_with_invalid_base64_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    warnings: list[str] = []
+    monkeypatch.setattr("pulumi.log.warn", warnings.append)
+    content = yaml.safe_load(kubeconfig(free_port()))
+    content["clusters"][0]["cluster"] = {
+        "server": "https://127.0.0.1:1",
+        "certificate-authority-data": "a",
+    }
+
+    require_operator(config("operator"), yaml.safe_dump(content))
 
     (warning,) = warnings
     assert "was not checked" in warning

@@ -13,3 +13,23 @@ def test_the_volume_is_reserved_for_the_claim_and_outlives_it() -> None:
     assert (reference["namespace"], reference["name"]) == ("elastic-job", claim["metadata"]["name"])
     assert claim["spec"]["volumeName"] == volume["metadata"]["name"]
     assert claim["spec"]["storageClassName"] == "", "a class would provision another volume"
+
+
+def test_a_claim_without_a_class_keeps_its_request_while_its_volume_grows() -> None:
+    graph = declare_existing(storage={"path": "/data/shared", "size": "1Ti"})
+
+    claim = graph["training-storage-claim"]
+    assert claim.inputs["spec"]["resources"]["requests"] == {"storage": "1Ti"}
+    assert claim.ignore_changes == ("spec.resources.requests",), (
+        "the API server refuses to grow a claim without a class, so `up` would fail"
+    )
+    volume = graph["training-storage-volume"]
+    assert not any("capacity" in path for path in volume.ignore_changes)
+
+
+def test_a_claim_with_a_class_can_grow() -> None:
+    graph = declare_existing(
+        storage={"kind": "claim", "storageClass": "azurefile-csi", "size": "1Ti"}
+    )
+
+    assert graph["training-storage-claim"].ignore_changes == ()

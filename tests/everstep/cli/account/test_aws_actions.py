@@ -57,6 +57,14 @@ def test_an_action_is_an_operation_of_its_service(action: str) -> None:
     assert name in operations(SERVICES[service])
 
 
+def test_a_tag_can_be_removed_from_each_type_that_gets_tags() -> None:
+    for token, actions in ACTIONS.items():
+        for action in actions:
+            service, _, name = action.partition(":")
+            if name.startswith("Tag"):
+                assert f"{service}:Un{name[0].lower()}{name[1:]}" in actions, token
+
+
 def test_each_request_of_the_doctor_is_in_the_guide() -> None:
     requests = {
         f"{service.replace('-', '')}:{operation}"
