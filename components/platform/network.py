@@ -6,8 +6,7 @@ mounts are not subject to them. Only these pods can therefore reach the metadata
 no pod needs a rule for the storage.
 
 The API server is not a pod and its address depends on the cloud, so only its port can be
-restricted; the metadata service is excluded from its addresses. IPv4 and IPv6 addresses are in separate policies:
-Azure's network plugin (NPM) refuses a whole policy that contains an IPv6 block.
+restricted; the metadata service is excluded from its addresses.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,13 +32,9 @@ from everstep.catalog.names import (
     WORKER_METRICS_PORT,
 )
 
-IP_FAMILIES = ("", "-ipv6")  # suffixes of policies
-EVERYWHERE = ("0.0.0.0/0", "::/0")
-METADATA_SERVICE = ("169.254.169.254/32", "fd00:ec2::254/128")
-"""Addresses of the metadata service: IPv4 in both clouds, IPv6 only on AWS."""
-
-POD_IDENTITY_AGENT = ("169.254.170.23/32", "fd00:ec2::23/128")
-"""Addresses, on each node, of the agent from which pods of EKS get the credentials of their role."""
+METADATA_SERVICE = "169.254.169.254/32"  # the address in both clouds
+POD_IDENTITY_AGENT = "169.254.170.23/32"
+"""Address, on each node, of the agent from which pods of EKS get the credentials of their role."""
 
 POD_IDENTITY_PORT = 80
 HTTPS_PORT = 443
@@ -151,17 +146,23 @@ def job_rules(
     """
     rules = [
         *_job_rules(),
-        *(_credentials_rules() if with_etcd_users else []),
+        *([_credentials_rule()] if with_etcd_users else []),
         *([_staging_rule()] if with_staging else []),
-        *(_source_rules(store_readers, proxy_port) if store_readers else []),
-        *(_agent_rules(store_readers) if store_readers and with_agent else []),
+        *([_source_rule(store_readers, proxy_port)] if store_readers else []),
+        *([_agent_rule(store_readers)] if store_readers and with_agent else []),
     ]
     return rules if with_controller else [rule for rule in rules if rule.pods != CONTROLLER]
 
 
-def _credentials_rules() -> list[AllowRule]:
-    """Return the rules of the Job that writes the credentials of etcd into Secrets."""
-    return _to_any_address("etcd-credentials-to-api-server", etcd_access.LABELS, API_PORTS)
+def _credentials_rule() -> AllowRule:
+    """Return the rule of the Job that writes the credentials of etcd into Secrets."""
+    return AllowRule(
+        name="etcd-credentials-to-api-server",
+        pods=etcd_access.LABELS,
+        egress=True,
+        peers=[_all_but_metadata_service()],
+        ports=[_tcp(port) for port in API_PORTS],
+    )
 
 
 def _staging_rule() -> AllowRule:
@@ -175,24 +176,28 @@ def _staging_rule() -> AllowRule:
     )
 
 
-def _source_rules(pods: Mapping[str, str], proxy_port: int | None) -> list[AllowRule]:
-    """Return the rules of pods that read a store, which has no fixed address."""
+def _source_rule(pods: Mapping[str, str], proxy_port: int | None) -> AllowRule:
+    """Return the rule of pods that read a store, which has no fixed address."""
     ports = dict.fromkeys([HTTPS_PORT, *([proxy_port] if proxy_port else [])])
-    return _to_any_address("data-to-source", pods, list(ports))
+    return AllowRule(
+        name="data-to-source",
+        pods=pods,
+        egress=True,
+        peers=[_all_but_metadata_service()],
+        ports=[_tcp(port) for port in ports],
+    )
 
 
-def _agent_rules(pods: Mapping[str, str]) -> list[AllowRule]:
-    """Return the rules of pods that get credentials from the Pod Identity agent."""
-    return [
-        AllowRule(
-            name=f"data-to-identity-agent{suffix}",
-            pods=pods,
-            egress=True,
-            peers=[Peer(ip_block=networking.v1.IPBlockArgs(cidr=agent))],
-            ports=[_tcp(POD_IDENTITY_PORT)],
-        )
-        for suffix, agent in zip(IP_FAMILIES, POD_IDENTITY_AGENT, strict=True)
-    ]
+def _agent_rule(pods: Mapping[str, str]) -> AllowRule:
+    """Return the rule of pods that get credentials from the Pod Identity agent."""
+    agent = Peer(ip_block=networking.v1.IPBlockArgs(cidr=POD_IDENTITY_AGENT))
+    return AllowRule(
+        name="data-to-identity-agent",
+        pods=pods,
+        egress=True,
+        peers=[agent],
+        ports=[_tcp(POD_IDENTITY_PORT)],
+    )
 
 
 def _job_rules() -> list[AllowRule]:
@@ -253,7 +258,13 @@ def _worker_rules() -> list[AllowRule]:
 
 def _controller_rules() -> list[AllowRule]:
     return [
-        *_to_any_address("controller-to-api-server", CONTROLLER, API_PORTS),
+        AllowRule(
+            name="controller-to-api-server",
+            pods=CONTROLLER,
+            egress=True,
+            peers=[_all_but_metadata_service()],
+            ports=[_tcp(port) for port in API_PORTS],
+        ),
         AllowRule(
             name="controller-metrics",
             pods=CONTROLLER,
@@ -329,18 +340,9 @@ def _dns_ports() -> list[Port]:
     return [Port(protocol="UDP", port=DNS_PORT), _tcp(DNS_PORT)]
 
 
-def _to_any_address(name: str, pods: Mapping[str, str], ports: Sequence[int]) -> list[AllowRule]:
-    """Return the rules of connections to these ports of any address except the metadata service."""
-    return [
-        AllowRule(
-            name=f"{name}{suffix}",
-            pods=pods,
-            egress=True,
-            peers=[Peer(ip_block=networking.v1.IPBlockArgs(cidr=block, except_=[metadata]))],
-            ports=[_tcp(port) for port in ports],
-        )
-        for suffix, block, metadata in zip(IP_FAMILIES, EVERYWHERE, METADATA_SERVICE, strict=True)
-    ]
+def _all_but_metadata_service() -> Peer:
+    block = networking.v1.IPBlockArgs(cidr="0.0.0.0/0", except_=[METADATA_SERVICE])
+    return Peer(ip_block=block)
 
 
 def _tcp(port: int) -> Port:

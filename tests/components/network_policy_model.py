@@ -20,7 +20,7 @@ class Endpoint:
 
     Attributes:
         namespace: namespace of the pod; empty for an address outside.
-        address: IPv4 or IPv6 address.
+        address: IPv4.
         host_network: whether the pod uses host networking.
     """
 

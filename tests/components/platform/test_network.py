@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.platform import elastic_controller
 from components.platform.pods import DATA_PREPARATION
 from tests.components.aws.eks_stack import declare_training
 from tests.components.existing.existing_stack import declare_existing, pod_of
@@ -161,45 +160,6 @@ def test_the_data_preparation_reaches_its_source_only_if_it_has_one() -> None:
     assert not policies.allows(data, METADATA, 80), "it hands out the credentials of the node"
     assert not policies.allows(data, METADATA, 443)
     assert ("data", "internet", "TCP/443") not in connections()
-
-
-def test_pods_of_a_cluster_with_ipv6_only_reach_what_they_need() -> None:
-    graph = declare_training(data={"dataset": "imagefolder", "source": "s3://my-photos"})
-    policies = network(graph)
-    data, controller = (
-        Endpoint(name=name, address=f"2001:db8::{index}", namespace=JOB, labels=labels)
-        for index, (name, labels) in enumerate(
-            {
-                "data": template_of(graph["training-data-imagefolder"])["metadata"]["labels"],
-                "controller": elastic_controller.LABELS,
-            }.items()
-        )
-    )
-    api, metadata, agent = (
-        Endpoint(name=name, address=address)
-        for name, address in {
-            "api": "fd12:3456::1",
-            "metadata": "fd00:ec2::254",
-            "identity-agent": "fd00:ec2::23",
-        }.items()
-    )
-
-    assert policies.allows(controller, api, 443), "it could read no job"
-    assert policies.allows(data, api, 443)
-    assert policies.allows(data, agent, 80)
-    for pod in (data, controller):
-        assert not any(policies.allows(pod, metadata, port) for port in PORTS["TCP"])
-
-
-def test_no_policy_has_blocks_of_both_ip_families() -> None:
-    for policy in default_graph().of_type("NetworkPolicy"):
-        blocks = [
-            peer["ipBlock"]["cidr"]
-            for rule in policy.inputs["spec"].get("egress") or ()
-            for peer in rule.get("to") or ()
-            if "ipBlock" in peer
-        ]
-        assert len({":" in block for block in blocks}) <= 1, "NPM would refuse the whole policy"
 
 
 def test_prometheus_reaches_every_metrics_port() -> None:
