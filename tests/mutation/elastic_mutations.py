@@ -413,8 +413,8 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "lease renewed after the node withdrew",
         _OWN_KEY,
-        "            lease, self.lease = self.lease, 0\n            try:",
-        "            lease = self.lease\n            try:",
+        "            lease, self.lease = self.lease, 0\n        if lease:",
+        "            lease = self.lease\n        if lease:",
         _AGENT_TESTS,
     ),
     Mutation(

@@ -13,6 +13,7 @@ Functions import torch, not this module, so that a mistake in the command line i
 import contextlib
 import logging
 import os
+import queue
 import signal
 import socket
 import sys
@@ -96,17 +97,26 @@ class Launcher:
         self._options, self._endpoint, self._find_result = options, endpoint, find_result
         self._handler: LauncherRendezvous | None = None
         self._agent_ended = threading.Event()
-        self._leave_requested = threading.Event()
-        self._wake = threading.Event()
+        # Set by signal handlers, which may interrupt each other and a wait: an Event could deadlock.
+        self._leave_requested = False
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._code = RETRY
 
     def run(self) -> int:
         """Run until the run is complete, this node has left, or an error is final; return the exit code."""
         threading.Thread(target=self._run_agent, name="torchrun-agent", daemon=True).start()
-        while not self._wake.wait(RUN_CHECK_SECONDS):
+        while not self._is_woken():
             if self._is_run_over():
                 return DONE
         return self._code if self._agent_ended.is_set() else self._leave()
+
+    def _is_woken(self) -> bool:
+        """Wait for a signal or the end of the agent; return False after `RUN_CHECK_SECONDS`."""
+        try:
+            self._wake.get(timeout=RUN_CHECK_SECONDS)
+        except queue.Empty:
+            return False
+        return True
 
     def _is_run_over(self) -> bool:
         """Return True if the run is complete although this node's own agent has not ended.
@@ -127,8 +137,8 @@ class Launcher:
 
     def _on_signal(self, signal_number: int, frame: object) -> None:
         del signal_number, frame
-        self._leave_requested.set()
-        self._wake.set()
+        self._leave_requested = True
+        self._wake.put(None)
 
     def _leave(self) -> int:
         """Stop the workers after a step that all agree on, deregister, and end in time."""
@@ -164,7 +174,7 @@ class Launcher:
             self._code = RETRY
         finally:
             self._agent_ended.set()
-            self._wake.set()
+            self._wake.put(None)
 
     def _launch(self) -> int:
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -187,7 +197,7 @@ class Launcher:
         outcome = self._handler.outcome if self._handler else None
         if outcome is None:
             self._warn_of_single_workers()
-            return NOTICE if self._leave_requested.is_set() else DONE
+            return NOTICE if self._leave_requested else DONE
         if outcome.finished:
             log.info("the run is complete: %s", outcome.reason)
             return DONE
@@ -198,7 +208,7 @@ class Launcher:
         """Warn if a program ended without a group although there are several workers."""
         has_several_workers = self._options.nnodes != "1" or self._options.workers != "1"
         is_alone = self._handler is not None and not self._handler.has_been_assigned
-        if has_several_workers and is_alone and not self._leave_requested.is_set():
+        if has_several_workers and is_alone and not self._leave_requested:
             log.warning(
                 "the program ended without joining the run, so each worker ran on its own: "
                 "it does not use everstep.elastic.Run"
@@ -227,7 +237,7 @@ class Launcher:
         from everstep.elastic.launch.rendezvous import LauncherRendezvous
 
         self._handler = LauncherRendezvous(parameters)
-        if self._leave_requested.is_set():
+        if self._leave_requested:
             self._handler.leave()
         return self._handler
 

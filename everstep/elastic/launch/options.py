@@ -224,6 +224,11 @@ def _check_rendezvous(
                 "Add --rendezvous-endpoint HOST:PORT, or leave the backend out to start an etcd here.",
             )
         return
+    if not endpoint:  # such as "$ETCD" of an unset variable: each node would train a run of its own
+        raise EverstepError(
+            "--rendezvous-endpoint is empty",
+            "Write HOST:PORT of etcd, or leave the option out to start an etcd here.",
+        )
     missing = [name for name, value in (("--run-id", run_id), ("--nnodes", nnodes)) if not value]
     if missing:
         raise EverstepError(

@@ -150,6 +150,7 @@ class Agent:
         """Read the run's keys from etcd and begin to follow them.
 
         Raises:
+            EtcdRefusedError: etcd refused the request, for example the password.
             EtcdUnreachableError: etcd did not respond in time.
         """
         self._keys.watch_all(watches_all=self._core.watches_all)
@@ -252,10 +253,15 @@ class Agent:
                 were in none yet.
 
         Returns:
-            False if generation `number` is not current: the others continue without this node.
+            False if generation `number` is not current: the others continue without this node. False as well if etcd
+            does not respond or refuses the request.
         """
-        with contextlib.closing(self._etcd):
-            is_announced = self._keys.put_outcome(outcome, number)
+        try:
+            with contextlib.closing(self._etcd):
+                is_announced = self._keys.put_outcome(outcome, number)
+        except EverstepError as error:
+            log.error("the end of the run is not announced (%s): %s", outcome.reason, error)
+            return False
         if not is_announced:
             log.warning(
                 "generation %s is not current and cannot end the run: %s", number, outcome.reason

@@ -23,6 +23,7 @@ from everstep.elastic.membership.etcd_connection import (
     Connection,
     EtcdAddress,
     EtcdOptions,
+    check_files,
     password,
     resolve,
     tls_context,
@@ -103,6 +104,9 @@ class Etcd:
 
     Safe to use from several threads; each has its own connection.
 
+    Args:
+        options: endpoints and credentials; an EverstepError reports files that cannot be used.
+
     Attributes:
         cluster: ID of the cluster that sent the last response; empty before the first.
     """
@@ -111,7 +115,7 @@ class Etcd:
         if not options.endpoints:
             raise EverstepError("no etcd endpoint is given", "Pass --rdzv_endpoint=HOST:PORT.")
         self._options = options
-        tls_context(options)  # a wrong path is reported immediately
+        check_files(options)
         self._local = threading.local()
         self._targets: tuple[EtcdAddress, ...] = ()
         self._preferred = 0

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from everstep.catalog.addresses import etcd_address
+from everstep.errors import EverstepError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,15 +85,48 @@ class Connection(http.client.HTTPConnection):
                 sock.shutdown(socket.SHUT_RDWR)
 
 
+def check_files(options: EtcdOptions) -> None:
+    """Check the files of the options: an error in a later call would count as an etcd that does not respond.
+
+    Raises:
+        EverstepError: the certificates, the key or the password cannot be used.
+    """
+    try:
+        tls_context(options)
+    except OSError as error:
+        paths = filter(None, (options.certificate_authority, options.certificate, options.key))
+        raise EverstepError(
+            f"the TLS files for etcd cannot be used: {', '.join(paths)}: {error}",
+            "Use readable PEM files, with the private key of the certificate.",
+        ) from error
+    try:
+        password(options)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise EverstepError(
+            f"the password for etcd cannot be read from {options.password_file}: {reason}",
+            "Write the password to that file as text that this user can read.",
+        ) from None  # the other error quotes a byte of the password
+
+
 def password(options: EtcdOptions) -> str:
-    """Return the current password of the options; it may be replaced while a run continues."""
+    """Return the current password of the options, empty without a file; it may be replaced while a run continues.
+
+    Raises:
+        OSError: the file cannot be read.
+        UnicodeDecodeError: the file is not UTF-8 text.
+    """
     if not options.password_file:
         return ""
     return Path(options.password_file).read_text(encoding="utf-8").strip()
 
 
 def tls_context(options: EtcdOptions) -> ssl.SSLContext | None:
-    """Return the TLS context of the options, with the present content of the files; None without TLS."""
+    """Return the TLS context of the options, with the present content of the files; None without TLS.
+
+    Raises:
+        OSError: a file cannot be read, is not PEM, or the key does not belong to the certificate.
+    """
     if not (options.tls or options.certificate_authority or options.certificate):
         return None
     context = ssl.create_default_context(cafile=options.certificate_authority)

@@ -11,18 +11,18 @@ SHORT_LIFE_SECONDS = 10.0  # age of a group up to which the load of its regroup 
 
 
 def join_interval(group: Generation, limits: GroupLimits) -> float:
-    """Return how long a group with joiners trains before it admits others."""
+    """Return how long a group with joiners trains before it admits others, in seconds."""
     return min(limits.join_interval_seconds * len(group.members), limits.join_window_seconds)
 
 
 def settling_seconds(group: Generation) -> float:
-    """Return how long a group waits for nodes that arrive together with the first joiner."""
+    """Return how long a group waits for nodes that arrive together with the first joiner, in seconds."""
     further_members = max(0, len(group.members) - IMMEDIATE_MEMBERS)
     return min(further_members * SETTLING_SECONDS_PER_MEMBER, MAX_SETTLING_SECONDS)
 
 
 def return_seconds(group: Generation | None, age_seconds: float) -> float:
-    """Return how long the members that have left a generation wait for others before they form the next one.
+    """Return how long, in seconds, the members that have left a generation wait for others before they form the next.
 
     In a large group that has just formed, a lapsed lease usually belongs to an agent that was late, not to a
     lost machine, and the agent returns immediately. Without the wait, each such return would cost two more
@@ -40,7 +40,7 @@ class Joining:
     """The time at which the current group admits joiners.
 
     Attributes:
-        due_at: earliest time at which joiners are admitted.
+        due_at: earliest time at which joiners are admitted, of the caller's monotonic clock, in seconds.
     """
 
     due_at: float = float("-inf")
@@ -56,7 +56,7 @@ class Joining:
         self.due_at, self._is_awaited = self._earliest, False
 
     def is_due(self, group: Generation, now: float) -> bool:
-        """Return True if a group admits the waiting joiners now."""
+        """Return True if a group admits the waiting joiners now; the first call starts the settling time."""
         if not self._is_awaited:
             self._is_awaited = True
             self.due_at = max(self._earliest, now + settling_seconds(group))

@@ -67,6 +67,10 @@ class OwnKey:
         ttl_seconds: duration of the lease.
         endpoint: function that returns the `host:port` at which this agent responds to probes.
         report: called with each event of the key.
+
+    Attributes:
+        lease: ID of the lease that is renewed; 0 if there is none.
+        decided_at: time of the deciding thread's last decision, of the monotonic clock, in seconds.
     """
 
     def __init__(
@@ -84,6 +88,8 @@ class OwnKey:
         self._endpoint, self._report = endpoint, report
         self._closed = threading.Event()
         self._is_stuck = False  # whether the deciding thread is stuck
+        # Guards `lease`: the lapse of an old lease must not clear a new one.
+        self._lock = threading.Lock()
         self.lease = 0
         self.decided_at = time.monotonic()
 
@@ -93,10 +99,8 @@ class OwnKey:
         """Write the key under a new identity and a new lease."""
         identity = f"{self._node.name}-{uuid.uuid4().hex[:8]}"
         member = self._member(identity, after, avoids=avoids)
-        self.lease, _ = self._put_under_new_lease(
-            lambda lease: self._keys.put_member(member, lease)
-        )
-        self._report(Registered(identity))
+        lease, _ = self._put_under_new_lease(lambda lease: self._keys.put_member(member, lease))
+        self._adopt(lease, Registered(identity))
 
     def reclaim(self, claim: Reclaim) -> None:
         """Restore the lapsed key, in one transaction that fails if the generation has changed."""
@@ -106,34 +110,46 @@ class OwnKey:
         lease, is_restored = self._put_under_new_lease(
             lambda lease: self._keys.restore_member(member, lease, claim.revision)
         )
-        self.lease = lease if is_restored else 0
         log.warning(
             "the lease lapsed; %s",
             "the key is back under a new lease"
             if is_restored
             else "the others continued without it",
         )
-        self._report(Registered(claim.identity) if is_restored else Superseded())
+        if is_restored:
+            self._adopt(lease, Registered(claim.identity))
+        else:
+            self._adopt(0, Superseded())
+
+    def _adopt(self, lease: int, event: Event) -> None:
+        """Record the lease of the key, and report the event; remove the key if this agent was closed meanwhile."""
+        with self._lock:
+            self.lease = lease
+            self._report(event)
+        if self._closed.is_set():
+            self.remove()
 
     def announce(self, identity: str | None, update: Announce) -> None:
         """Update the key; do nothing without a registration."""
         if identity is None:
             return
-        if not self.lease:  # without a lease the key would never be removed
+        lease = self.lease  # read once: the lease thread may clear it
+        if not lease:  # without a lease the key would never be removed
             self._report(LeaseLapsed())
             return
         member = self._member(identity, update.after, leaving=update.leaving, avoids=update.avoids)
         try:
-            self._keys.put_member(member, self.lease)
+            self._keys.put_member(member, lease)
         except EtcdRefusedError:  # the lease has lapsed meanwhile: the key must not come back
             self._report(LeaseLapsed())
 
     def coordinate(self, identity: str | None) -> None:
         """Write this agent's key as a coordinator; do nothing without a registration."""
-        if identity is None or not self.lease:  # the end of the lease is reported already
+        lease = self.lease  # read once: the lease thread may clear it
+        if identity is None or not lease:  # the end of the lease is reported already
             return
         try:
-            self._keys.put_coordinator(self._member(identity, 0), self.lease)
+            self._keys.put_coordinator(self._member(identity, 0), lease)
         except EtcdRefusedError:
             self._report(LeaseLapsed())
 
@@ -143,8 +159,9 @@ class OwnKey:
         If etcd does not respond, or refuses, the lease lapses, since it is no longer renewed. So a node whose
         worker has crashed, or that leaves, does not depend on etcd.
         """
-        if self.lease:
+        with self._lock:
             lease, self.lease = self.lease, 0
+        if lease:
             try:
                 self._etcd.revoke(lease)
             except EverstepError as error:
@@ -198,7 +215,13 @@ class OwnKey:
                 # Reported before LeaseLapsed, whose handling depends on it.
                 log.warning("etcd %s", "does not respond" if unreachable else "responds again")
                 self._report(Unreachable() if unreachable else Reachable())
-            if is_valid is False and lease == self.lease:
+            if is_valid is False:
+                self._end_lease(lease)
+
+    def _end_lease(self, lease: int) -> None:
+        """Record and report that a lease has lapsed, unless the deciding thread has replaced or revoked it."""
+        with self._lock:
+            if lease == self.lease:
                 self.lease = 0
                 self._report(LeaseLapsed())
 
@@ -217,7 +240,9 @@ class OwnKey:
         """Renew a lease; return False if it has lapsed, None if etcd does not respond, which does not end a lease."""
         try:
             return self._etcd.keep_alive(
-                lease, request_seconds=self._ttl_seconds / 3, retry_seconds=self._ttl_seconds / 2
+                lease,
+                request_seconds=self._ttl_seconds / RENEWALS,
+                retry_seconds=self._ttl_seconds / 2,
             )
         except EtcdRefusedError:
             return False

@@ -24,7 +24,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from everstep.elastic.membership.etcd_client import REQUEST_SECONDS, Etcd, KeyValue, Reading
+from everstep.elastic.membership.etcd_client import (
+    NOT_FOUND,
+    REQUEST_SECONDS,
+    Etcd,
+    EtcdRefusedError,
+    KeyValue,
+    Reading,
+)
 from everstep.elastic.membership.etcd_connection import Connection
 from everstep.elastic.membership.events import (
     CoordinatorPut,
@@ -358,14 +365,20 @@ class RunKeys:
             entries, current = self._current_number()
             if current != number:
                 return False
-            if self._etcd.put_while_unchanged(
-                self._outcome_key,
-                value,
-                witness=self._generation_key,
-                mod_revision=entries[0].mod_revision if entries else 0,
-                lease=self._etcd.grant(OUTCOME_SECONDS),
-            ):
-                return True
+            lease = self._etcd.grant(OUTCOME_SECONDS)
+            try:
+                if self._etcd.put_while_unchanged(
+                    self._outcome_key,
+                    value,
+                    witness=self._generation_key,
+                    mod_revision=entries[0].mod_revision if entries else 0,
+                    lease=lease,
+                ):
+                    return True
+            except EtcdRefusedError as refused:
+                if refused.code != NOT_FOUND:
+                    raise
+                # The lease has lapsed in an outage of etcd: try again.
 
     def _current_number(self) -> tuple[list[KeyValue], int]:
         """Return the generation's key and its number, 0 if there is none; wait while it cannot be read."""

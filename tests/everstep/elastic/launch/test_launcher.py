@@ -5,7 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch.distributed.elastic.rendezvous.api import rendezvous_handler_registry
@@ -76,6 +78,27 @@ def test_torchs_watchdog_does_not_end_the_survivors_of_a_lost_peer(
     set_variables("")
 
     assert os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "0"
+
+
+def test_a_signal_handler_that_is_interrupted_by_another_signal_ends() -> None:
+    """A lock that the interrupted handler holds would never be released, and the node would be killed instead."""
+    launcher = Launcher(parse(["-m", "a.b"]), "e:2379")
+
+    def interrupt(*_: object) -> Any:
+        launcher._on_signal(signal.SIGINT, None)
+        return interrupt
+
+    def handle() -> None:
+        sys.settrace(interrupt)  # called before each line; not in the calls that it makes
+        launcher._on_signal(signal.SIGTERM, None)
+        sys.settrace(None)
+
+    handler = threading.Thread(target=handle, daemon=True)
+    handler.start()
+    handler.join(10)
+
+    assert not handler.is_alive()
+    assert launcher._is_woken()
 
 
 def write_script(folder: Path, text: str) -> str:

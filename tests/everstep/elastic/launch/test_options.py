@@ -118,6 +118,11 @@ def test_a_program_is_a_script_a_module_or_an_executable(
         (["--rdzv-endpoint", "e:1", "--run-id", "x", "train.py"], "--nnodes must be", "1:4"),
         (["--rdzv-endpoint", "e:1", "train.py"], "--run-id and --nnodes must be", "mnist"),
         (["--rdzv-backend", "etcd", "train.py"], "without --rendezvous-endpoint", "leave"),
+        (
+            ["--rdzv-endpoint", "", "--run-id", "x", "--nnodes", "2", "train.py"],
+            "--rendezvous-endpoint is empty",
+            "HOST:PORT",
+        ),
     ],
 )
 @pytest.mark.usefixtures("script")

@@ -147,7 +147,7 @@ class Etcd:
         self.agreed_generations.append(generation)
         self.notify(GenerationPut(generation, self.revision))
 
-    def snapshot(self, *, complete: bool = True) -> MembershipSnapshot:
+    def snapshot(self, *, complete: bool = True, is_replaced: bool = False) -> MembershipSnapshot:
         return MembershipSnapshot(
             tuple(self.members.values()) if complete else (),
             None if self.unreadable.generation else self.generation,
@@ -156,6 +156,7 @@ class Etcd:
             tuple(self.coordinators.values()),
             tuple(self.instructions.values()),
             self.unreadable,
+            is_replaced,
         )
 
     def damage(self, name: str) -> None:
@@ -194,15 +195,22 @@ class Agent:
     disorder: random.Random | None = None
     stuck: bool = False  # its lease is renewed, but it acts on nothing
     watches_all: bool = True
+    read_revision: int = 0  # revision of the last reading of all keys
 
     def handle(self, event: Event, now: float) -> None:
         self.handle_all([event], now)
+
+    def read_keys(self) -> MembershipSnapshot:
+        """Read all keys; as in `RunKeys`, etcd was replaced if its revision is lower than at the last reading."""
+        is_replaced = self.etcd.revision < self.read_revision
+        self.read_revision = self.etcd.revision
+        return self.etcd.snapshot(complete=self.watches_all, is_replaced=is_replaced)
 
     def adjust_watch(self) -> None:
         """Read the keys again if the members are to be watched from now on, or no longer."""
         if self.watches_all != self.core.watches_all and not self.unreachable():
             self.watches_all = self.core.watches_all
-            self.inbox.append(self.etcd.snapshot(complete=self.watches_all))
+            self.inbox.append(self.read_keys())
 
     def receive(self, event: Event) -> None:
         """Receive a message of etcd; a watch that is resumed may repeat the last one."""
@@ -359,7 +367,7 @@ class World:
         self.agents.append(agent)
         self.etcd.watchers.append(agent)
         agent.watches_all = agent.core.watches_all
-        agent.handle(self.etcd.snapshot(complete=agent.watches_all), self.now)
+        agent.handle(agent.read_keys(), self.now)
         agent.handle(Ready(), self.now)
 
     def kill(self, agent: Agent) -> None:
@@ -429,7 +437,7 @@ class World:
         if agent.cut_off:
             agent.cut_off = False
             agent.watches_all = agent.core.watches_all
-            agent.inbox.append(self.etcd.snapshot(complete=agent.watches_all))
+            agent.inbox.append(agent.read_keys())
             agent.unblock()
 
     def replace_etcd(self, backup: "Etcd | None") -> None:
@@ -446,7 +454,7 @@ class World:
         )
         for agent in self.agents:
             if not agent.cut_off:
-                agent.receive(etcd.snapshot(complete=agent.watches_all))
+                agent.receive(agent.read_keys())
 
     def repair_keys(self) -> None:
         """Write the former values of damaged keys again, or instead a generation without members."""

@@ -1,5 +1,6 @@
 """The threads and leases of an agent, with a fake etcd."""
 
+import threading
 import time
 from collections.abc import Generator
 from typing import Any
@@ -20,8 +21,11 @@ from everstep.elastic.membership.etcd_client import (
 )
 from everstep.elastic.membership.etcd_connection import EtcdOptions
 from everstep.elastic.membership.events import (
+    Announce,
+    Coordinate,
     Depart,
     Evict,
+    LeaseLapsed,
     Ready,
     Reclaim,
     Register,
@@ -187,6 +191,87 @@ def test_the_lease_of_a_node_that_withdrew_in_an_outage_is_not_renewed(
     agent._own_key.keep_lease()
 
     assert etcd.renewals == 0
+
+
+@pytest.mark.parametrize("action", [Announce(3, leaving=False), Coordinate()])
+def test_no_key_is_put_without_a_lease_when_the_lease_lapses_meanwhile(
+    action: Announce | Coordinate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a key would stay for good, since no lease removes it."""
+    etcd = FakeEtcd()
+    agent = new_agent(etcd)
+    agent._carry_out(Register(0))
+    agent._core.identity = "n0-1"
+
+    def lapse() -> str:
+        agent._own_key.lease = 0  # as the lease thread does
+        return "127.0.0.1:1"
+
+    monkeypatch.setattr(agent._own_key, "_endpoint", lapse)
+
+    agent._carry_out(action)
+
+    assert len(etcd.keys) == 2
+    assert 0 not in etcd.keys.values()
+
+
+class LapsedEtcd(FakeEtcd):
+    """A fake etcd in which every lease has lapsed when it is renewed."""
+
+    def keep_alive(self, lease: int, **_: Any) -> bool:
+        del lease
+        return False
+
+
+def test_the_lapse_of_a_lease_does_not_clear_its_successor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without renewals, the new key would disappear after seconds."""
+    agent = new_agent(LapsedEtcd())
+    deciding = threading.Thread(target=agent._carry_out, args=(Register(0),))
+
+    class ComparedLease(int):
+        """A lease after whose comparison the deciding thread registers, if nothing stops it."""
+
+        __hash__ = int.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            deciding.start()
+            deciding.join(0.2)
+            return isinstance(other, int) and int(self) == int(other)
+
+    agent._own_key.lease = ComparedLease(7)
+    waits = iter([False, True])
+    monkeypatch.setattr(agent._own_key._closed, "wait", lambda _: next(waits))
+
+    agent._own_key.keep_lease()
+    deciding.join()
+
+    assert agent._own_key.lease == 1
+    events = list(agent._more_events())
+    assert isinstance(events[0], LeaseLapsed)
+    assert isinstance(events[1], Registered), (
+        "a later report of the old lease ends the new identity"
+    )
+
+
+class ClosingEtcd(FakeEtcd):
+    """A fake etcd that stores a key only after the agent was closed."""
+
+    agent: Agent
+
+    def put(self, key: str, value: str, lease: int = 0, **_: Any) -> None:
+        self.agent.close()
+        super().put(key, value, lease)
+
+
+def test_a_key_that_is_put_while_its_agent_closes_is_removed() -> None:
+    etcd = ClosingEtcd()
+    etcd.agent = new_agent(etcd)
+
+    etcd.agent._carry_out(Register(0))
+
+    assert etcd.keys == {}, "the others would wait for its lease to lapse"
 
 
 class UnreadableEtcd(FakeEtcd):

@@ -8,9 +8,9 @@ import pytest
 
 from everstep.elastic.membership import node_workers
 from everstep.elastic.membership.agent import Agent
-from everstep.elastic.membership.etcd_client import Etcd
+from everstep.elastic.membership.etcd_client import Etcd, EtcdUnreachableError
 from everstep.elastic.membership.etcd_connection import EtcdOptions
-from everstep.elastic.membership.events import Action, Begin, Regroup, Stop, Withdrawn
+from everstep.elastic.membership.events import Action, Begin, Regroup, RunEnded, Stop, Withdrawn
 from everstep.elastic.membership.generations import Generation, GroupLimits
 from everstep.elastic.membership.node_workers import NodeWorkers
 from everstep.elastic.membership.own_key import AgentIdentity
@@ -60,6 +60,22 @@ def test_a_node_whose_worker_waits_for_hung_storage_leaves_the_group(
     events = list(workers._running_agent()._more_events())
     assert events == [Withdrawn()], "the process may stay in the kernel, with its connections open"
     assert "has not responded for 300 s" in caplog.text
+
+
+def test_an_outcome_that_etcd_does_not_accept_is_logged_and_ends_no_thread(
+    workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The exception ended the thread of the worker's messages with a traceback."""
+
+    def fail(outcome: RunEnded, number: int) -> bool:
+        raise EtcdUnreachableError(f"etcd has not responded for 600 s ({outcome}, {number})")
+
+    monkeypatch.setattr(workers._running_agent()._keys, "put_outcome", fail)
+
+    workers._on_message(7, {"failed": "no data", "generation": 0})
+
+    assert "not announced (no data): etcd has not responded for 600 s" in caplog.text
+    assert str(workers.failure) == "no data", "this node ends: its worker is in no group"
 
 
 def test_the_log_says_why_a_worker_that_does_not_respond_is_killed(

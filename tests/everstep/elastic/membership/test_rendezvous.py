@@ -61,3 +61,25 @@ def test_a_file_that_does_not_exist_is_a_named_error(name: str, tmp_path: Path) 
         EverstepError, match=f"{name} in --rdzv_conf is {path}, but there is no such file"
     ):
         EtcdV3Handler(parameters(**{name: str(path)}))
+
+
+@pytest.mark.parametrize("name", ["cacert", "cert"])
+def test_a_file_that_is_not_pem_is_a_named_error(name: str, tmp_path: Path) -> None:
+    """The error of the TLS library let the launcher try again endlessly."""
+    path = tmp_path / "ca.pem"
+    path.write_text("hello")
+
+    with pytest.raises(EverstepError, match=f"the TLS files for etcd cannot be used: {path}: "):
+        EtcdV3Handler(parameters(**{name: str(path)}))
+
+
+def test_a_password_that_is_not_text_is_a_named_error(tmp_path: Path) -> None:
+    """It looked like an etcd that does not respond."""
+    path = tmp_path / "password"
+    path.write_bytes(b"secret\xff")
+
+    with pytest.raises(
+        EverstepError, match=f"cannot be read from {path}: it is not UTF-8 text"
+    ) as error:
+        EtcdV3Handler(parameters(user="agent", password_file=str(path)))
+    assert error.value.__cause__ is None, "the other error quotes a byte of the password"

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from everstep.elastic.membership.etcd_client import (
+    NOT_FOUND,
     REQUEST_SECONDS,
     Etcd,
+    EtcdRefusedError,
     EtcdUnreachableError,
     KeyValue,
     Reading,
@@ -377,6 +379,19 @@ def test_an_outcome_is_announced_as_soon_as_the_generation_can_be_read(
     entry = etcd.entries["/everstep/run/ended"]
     assert (entry.value, entry.lease) == (outcome_value(outcome), OUTCOME_SECONDS)
     assert len(errors(caplog)) == 1
+
+
+def test_an_outcome_is_announced_although_its_first_lease_lapses_in_an_outage() -> None:
+    etcd = MemoryEtcd()
+    etcd.write("generation", generation_value(GENERATION))
+
+    def refuse() -> None:
+        raise EtcdRefusedError("etcdserver: requested lease not found", NOT_FOUND)
+
+    etcd.before_put = refuse
+
+    assert RunKeys(etcd, "run").put_outcome(RunEnded(finished=True, reason="done"), 1)
+    assert "/everstep/run/ended" in etcd.entries
 
 
 def test_an_unreadable_outcome_does_not_end_the_run() -> None:
