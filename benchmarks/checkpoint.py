@@ -49,6 +49,7 @@ from everstep.elastic.checkpoint.writer import Writer
 
 RUN = {"benchmark": "checkpoint"}
 GENERATION = 1
+PREPARATION_SECONDS = 1.0  # as between the first rank assignment and the first checkpoint
 RECORD_FILE = "committed"  # replaces etcd: the newest committed step
 TORTURE_TENSORS, TORTURE_NUMBERS = 24, 100_000  # 10 MB per state: a save takes about 20 ms
 # A kill occurs at a random time during this number of saves, including the gaps between them.
@@ -112,7 +113,7 @@ def stall(folder: Path, rounds: int) -> dict[str, Any]:
         keep=2,
     )
     writer.prepare(state)
-    time.sleep(1)  # as between the first rank assignment and the first checkpoint
+    time.sleep(PREPARATION_SECONDS)
     durations: dict[str, list[float]] = defaultdict(list)
 
     def save(number: int) -> float:

@@ -114,7 +114,7 @@ def main() -> None:
 
 def gpu_name(device: torch.device) -> str:
     """Return the name of the GPU and the version of torch."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "processor"
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     return f"{name}, torch {torch.__version__}"
 
 

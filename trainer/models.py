@@ -88,7 +88,7 @@ class _KernelSlice(torch.autograd.Function):
         return weight[ctx.part].contiguous()
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:  # noqa: ANN401 - the same
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:  # noqa: ANN401 - torch's
         full_gradient = torch.zeros_like(*ctx.saved_tensors)
         full_gradient[ctx.part] = gradient
         return full_gradient, None, None

@@ -1,10 +1,11 @@
-"""The simulated targets on a few histories: following capacity, and meeting a deadline."""
+"""The targets of the simulation, on a few histories: following capacity, and meeting a deadline."""
+
+from statistics import median
 
 import pytest
 
 from benchmarks.capacity import (
     MACHINES,
-    PLACEMENT,
     deadline_rows,
     fit_rows,
     follow,
@@ -64,7 +65,7 @@ def test_a_deadline_is_met_at_nearly_the_optimum_in_hindsight() -> None:
         cost_ratios.append(outcome.usd / optimum)
         baseline_ratios.append(meet(history, job, deadline, uniform_progress).usd / optimum)
 
-    assert sorted(cost_ratios)[5] <= 1.15
+    assert median(cost_ratios) <= 1.15
     assert sum(cost_ratios) <= sum(baseline_ratios), "uniform progress is the baseline"
 
 
@@ -88,11 +89,11 @@ def test_the_bound_of_a_group_in_one_zone_is_the_best_zone_over_the_mean_zone() 
 def test_the_bound_is_printed_beside_the_ratio_to_one_zone(
     sample: list[CapacityHistory],
 ) -> None:
-    rows = {row.name: row.value for row in following_rows(sample)}
+    rows = list(following_rows(sample))
 
-    bound = float(rows["upper bound: best zone over mean zone, all histories"])
-    assert 1 < bound < 3
-    medians = [row.value for row in following_rows(sample) if row.name == "... by history"]
+    values = {row.name: row.value for row in rows}
+    assert 1 < float(values["upper bound: best zone over mean zone, all histories"]) < 3
+    medians = [row.value for row in rows if row.name == "... by history"]
     assert len(medians) == 2, "shares of the best zone, and the bound"
 
 
@@ -107,4 +108,3 @@ def test_policies_are_compared_for_each_deadline() -> None:
     targets = [row for row in rows if row.expected]
     assert len(targets) == 2 * 4, "one for each price and deadline"
     assert all("1 of 1 in time" in row.value for row in targets)
-    assert PLACEMENT.machines == MACHINES

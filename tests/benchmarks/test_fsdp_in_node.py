@@ -12,7 +12,7 @@ from benchmarks import fsdp_in_node
 
 
 @pytest.mark.parametrize("wrong_parameter", ["weight", "bias"])
-def test_a_parameter_that_is_not_a_number_is_a_difference(
+def test_the_difference_from_a_parameter_with_nan_is_nan(
     wrong_parameter: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fsdp_in_node, "local", lambda shard: shard.chunk(2)[0])

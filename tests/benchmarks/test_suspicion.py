@@ -55,7 +55,7 @@ def test_a_late_entry_of_an_earlier_group_counts_as_the_same_change(tmp_path: Pa
     assert len(costs(steps, tmp_path, after=0)) == 1
 
 
-def test_the_lines_of_a_change_are_between_its_begin_and_end_in_order(tmp_path: Path) -> None:
+def test_the_lines_of_a_change_are_those_of_its_time_in_order(tmp_path: Path) -> None:
     lines = {
         "w0": [log_line(8.5, "long before"), log_line(11.5, "joins"), log_line(20, "long after")],
         "w1": [log_line(11.25, "no heartbeat from w0")],
@@ -76,5 +76,5 @@ def test_the_sentences_contain_each_cost_and_the_range_of_loads() -> None:
     assert "joins" not in text
 
 
-def test_the_lines_of_the_logs_are_printed_only_if_desired() -> None:
+def test_the_lines_of_the_logs_are_printed_on_request() -> None:
     assert "    +1.500 w0 joins" in sentences(FIGURES, with_lines=True).splitlines()

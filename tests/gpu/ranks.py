@@ -19,7 +19,7 @@ from everstep.elastic.transport.link import GroupAddress, Link, nccl_backend
 from tests.everstep.elastic.transport.links import WAIT_SECONDS, group_store
 
 ERROR_HANDLING = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
-NUMBERS = 1 << 20  # tensor size: more than one message of NCCL
+NUMEL = 1 << 20  # elements of a tensor: more than one message of NCCL
 FINISHED, LOST = "finished", "lost"
 
 Work = Callable[["Rank"], Any]
@@ -139,10 +139,10 @@ def build_use_and_abort_twice(rank: Rank) -> list[Any]:
         builder.start()
         builder.join(WAIT_SECONDS)
         is_initialized = backend._is_initialized()
-        numbers = torch.full((NUMBERS,), 3.0, device=rank.device)
-        backend.allreduce([numbers]).wait()
+        tensor = torch.full((NUMEL,), 3.0, device=rank.device)
+        backend.allreduce([tensor]).wait()
         torch.cuda.synchronize(rank.device)
-        is_equal = bool((numbers == 3).all())
+        is_equal = bool((tensor == 3).all())
         aborter = threading.Thread(target=backend.abort)
         aborter.start()
         aborter.join(WAIT_SECONDS)
@@ -157,9 +157,9 @@ def add_ranks(rank: Rank) -> list[float]:
     """Sum floats and integers over all workers; return the smallest and largest sums."""
     link, sums = rank.link(1), list[float]()
     for dtype in (torch.float32, torch.int32, torch.float64, torch.bfloat16):
-        numbers = torch.full((NUMBERS,), rank.number + 1, dtype=dtype, device=rank.device)
-        link.sum(numbers)
-        sums += [float(numbers.min()), float(numbers.max())]
+        tensor = torch.full((NUMEL,), rank.number + 1, dtype=dtype, device=rank.device)
+        link.sum(tensor)
+        sums += [float(tensor.min()), float(tensor.max())]
     return sums
 
 
@@ -172,7 +172,7 @@ def take_state_of_rank_0(rank: Rank) -> list[list[float]]:
         )
         for size, dtype in (
             (1, torch.float32),
-            (NUMBERS, torch.float32),
+            (NUMEL, torch.float32),
             (9, torch.int64),
             (16, torch.uint8),
         )
@@ -206,14 +206,14 @@ def _lose_peer(rank: Rank, leave: Callable[[], object]) -> list[Any]:
             threading.Thread(target=links[0].abort).start()
 
     links.append(rank.link(1, abort_once))
-    numbers = torch.ones(NUMBERS, device=rank.device)
-    links[0].sum(numbers)
-    observed: list[Any] = [float(numbers.min())]
+    tensor = torch.ones(NUMEL, device=rank.device)
+    links[0].sum(tensor)
+    observed: list[Any] = [float(tensor.min())]
     if rank.number == 1:
         leave()
         return observed
     try:
-        links[0].sum(torch.ones(NUMBERS, device=rank.device))
+        links[0].sum(torch.ones(NUMEL, device=rank.device))
         observed.append(FINISHED)
     except PeerLostError:
         observed.append(LOST)
@@ -221,7 +221,7 @@ def _lose_peer(rank: Rank, leave: Callable[[], object]) -> list[Any]:
     # The GPU and the process still work, with another communicator.
     backend: Any = nccl_backend(PrefixStore("alone", rank.store()), 0, 1)
     backend.eager_connect_single_device(rank.device)
-    later = torch.ones(NUMBERS, device=rank.device)
+    later = torch.ones(NUMEL, device=rank.device)
     backend.allreduce([later]).wait()
     torch.cuda.synchronize(rank.device)
     return [*observed, has_aborted.is_set(), float(later.max())]

@@ -32,7 +32,7 @@ def etcd_program() -> None:
         return
     try:
         ensure_tools(["etcd"], Silent())
-    except Exception as error:  # no Go, no network: whatever it is belongs into the report
+    except Exception as error:  # no Go or no network, for example: the report contains the reason
         pytest.skip(f"no etcd ({error}): elastic runs on GPUs not tested; set EVERSTEP_TEST_ETCD")
 
 

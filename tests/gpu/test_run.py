@@ -1,6 +1,8 @@
 """The report of `make test-gpu`, on a machine without GPUs."""
 
+import ast
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +12,8 @@ from tests.gpu.machine import NO_GPU, what_is_missing
 from tests.gpu.run import FOLDER, Record, main
 
 pytest_plugins = ["pytester"]
+
+CONFTEST = "from tests.gpu.conftest import required_gpus"
 
 
 def test_without_a_gpu_the_run_fails_and_says_why(
@@ -21,12 +25,11 @@ def test_without_a_gpu_the_run_fails_and_says_why(
     assert NO_GPU in capsys.readouterr().err
 
 
-def test_a_test_that_is_run_without_a_gpu_fails(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest(
-        "import tests.gpu.conftest as gpus\n"
-        "gpus.gpu_count = lambda: 0\n"
-        "required_gpus = gpus.required_gpus\n"
-    )
+def test_a_marked_test_fails_without_a_gpu(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.gpu.conftest.gpu_count", lambda: 0)
+    pytester.makeconftest(CONFTEST)
     pytester.makepyfile("import pytest\n@pytest.mark.gpu\ndef test_a(): pass\ndef test_b(): pass")
 
     result = pytester.runpytest("-W", "default")
@@ -35,12 +38,11 @@ def test_a_test_that_is_run_without_a_gpu_fails(pytester: pytest.Pytester) -> No
     assert NO_GPU in result.stdout.str()
 
 
-def test_with_one_gpu_the_reason_names_what_needs_two(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest(
-        "import tests.gpu.conftest as gpus\n"
-        "gpus.gpu_count = lambda: 1\n"
-        "required_gpus = gpus.required_gpus\n"
-    )
+def test_with_one_gpu_the_reason_names_what_needs_two(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.gpu.conftest.gpu_count", lambda: 1)
+    pytester.makeconftest(CONFTEST)
     pytester.makepyfile(
         "import pytest\n"
         "pytestmark = pytest.mark.gpu\n"
@@ -86,6 +88,30 @@ def test_a_run_in_which_no_test_passed_or_one_failed_exits_with_1(
 
 
 def test_every_test_of_gpus_is_marked() -> None:
-    for path in FOLDER.glob("test_*.py"):
-        if path.name != "test_run.py":
-            assert "pytest.mark.gpu" in path.read_text(), path.name
+    tests_without_mark = [
+        f"{path.name}: {test}"
+        for path in FOLDER.glob("test_*.py")
+        if path.name != Path(__file__).name
+        for test in unmarked_tests(ast.parse(path.read_text()))
+    ]
+
+    assert tests_without_mark == []
+
+
+def unmarked_tests(module: ast.Module) -> list[str]:
+    """Return the tests of a module without the marker `gpu`, which may also be the module's."""
+    if "pytestmark = pytest.mark.gpu" in map(ast.unparse, module.body):
+        return []
+    return [
+        node.name
+        for node in module.body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+        if not any(ast.unparse(mark).startswith("pytest.mark.gpu") for mark in node.decorator_list)
+    ]
+
+
+def test_a_test_without_a_mark_is_detected() -> None:
+    source = "@pytest.mark.gpu(count=2)\ndef test_a(): pass\ndef test_b(): pass"
+
+    assert unmarked_tests(ast.parse(source)) == ["test_b"]
+    assert unmarked_tests(ast.parse(f"pytestmark = pytest.mark.gpu\n{source}")) == []

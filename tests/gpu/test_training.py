@@ -69,10 +69,10 @@ def test_exact_asks_cudnn_for_determinism_and_yields_equal_bits_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("new_optimizer", "place"), [(adamw, "cpu"), (fused_adamw, "cuda"), (sgd, None)]
+    ("new_optimizer", "step_device"), [(adamw, "cpu"), (fused_adamw, "cuda"), (sgd, None)]
 )
 def test_a_state_on_two_devices_is_compared_and_copied(
-    new_optimizer: Factory, place: str | None
+    new_optimizer: Factory, step_device: str | None
 ) -> None:
     source, target = (trained(new_optimizer) for _ in range(2))
     with torch.no_grad():
@@ -88,12 +88,14 @@ def test_a_state_on_two_devices_is_compared_and_copied(
     target._session.state.adopt(source.step, (), keeps_units=False)
 
     assert target.sha256() == source.sha256()
-    steps = {
+    step_devices = {
         state["step"].device.type
         for state in target.optimizer.state.values()
         if torch.is_tensor(state.get("step"))
     }
-    assert steps == ({place} if place else set()), "the optimizer keeps its scalars where they were"
+    assert step_devices == ({step_device} if step_device else set()), (
+        "the optimizer keeps its step counts on their device"
+    )
 
 
 def trained(new_optimizer: Factory) -> elastic.Run:
@@ -101,12 +103,12 @@ def trained(new_optimizer: Factory) -> elastic.Run:
     return train(model, new_optimizer(model))
 
 
-def test_exact_sums_have_the_same_bits_on_the_gpu_and_on_the_processor() -> None:
+def test_exact_sums_have_the_same_bits_on_the_gpu_and_on_the_cpu() -> None:
     torch.manual_seed(3)
-    on_processor = nn.Sequential(nn.Conv2d(3, 64, 3), nn.BatchNorm2d(64), nn.Conv2d(64, 64, 3))
-    on_processor = on_processor.to(memory_format=torch.channels_last)
-    on_gpu = copy.deepcopy(on_processor).to(GPU)
-    nets = (on_processor, on_gpu)
+    on_cpu = nn.Sequential(nn.Conv2d(3, 64, 3), nn.BatchNorm2d(64), nn.Conv2d(64, 64, 3))
+    on_cpu = on_cpu.to(memory_format=torch.channels_last)
+    on_gpu = copy.deepcopy(on_cpu).to(GPU)
+    nets = (on_cpu, on_gpu)
     reducers = [ExactReducer(net, scalars=1, shards=2) for net in nets]
     for reducer in reducers:
         reducer.clear()
@@ -122,7 +124,7 @@ def test_exact_sums_have_the_same_bits_on_the_gpu_and_on_the_processor() -> None
         reducer.adapt_ranges()
 
     assert torch.equal(reducers[0].ranges, reducers[1].ranges.cpu())
-    for expected, parameter in zip(on_processor.parameters(), on_gpu.parameters(), strict=True):
+    for expected, parameter in zip(on_cpu.parameters(), on_gpu.parameters(), strict=True):
         assert expected.grad is not None
         assert parameter.grad is not None
         assert torch.equal(expected.grad, parameter.grad.cpu())

@@ -11,7 +11,7 @@ from tests.scan.accepted import (
 )
 
 PAGE = """
-| rule | resources | reason |
+| check | resources | reason |
 | --- | --- | --- |
 | CKV_K8S_11, CKV_K8S_9 | `DaemonSet.*`, `Pod.a` | a reason |
 """
@@ -19,7 +19,7 @@ LIMITS = Finding("CKV_K8S_11", "CPU limits", "DaemonSet.spot")
 PROBE = Finding("CKV_K8S_9", "Readiness", "Pod.a")
 
 
-def test_a_row_accepts_findings_of_each_of_its_rules() -> None:
+def test_a_row_accepts_findings_of_each_of_its_checks() -> None:
     assert parse_accepted(PAGE) == [
         AcceptedFinding("CKV_K8S_11", ("DaemonSet.*", "Pod.a"), "a reason"),
         AcceptedFinding("CKV_K8S_9", ("DaemonSet.*", "Pod.a"), "a reason"),
@@ -28,10 +28,10 @@ def test_a_row_accepts_findings_of_each_of_its_rules() -> None:
 
 def test_a_page_without_accepted_findings_is_refused() -> None:
     with pytest.raises(ValueError, match="has no row"):
-        parse_accepted("| rule | resources | reason |\n")
+        parse_accepted("| check | resources | reason |\n")
 
 
-def test_findings_of_other_rules_and_resources_are_not_accepted() -> None:
+def test_findings_of_other_checks_and_resources_are_not_accepted() -> None:
     other_findings = [
         Finding("CKV_K8S_12", "memory", "DaemonSet.spot"),
         Finding("CKV_K8S_11", "", "Pod.b"),

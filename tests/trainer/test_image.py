@@ -43,6 +43,5 @@ def test_packages_of_tests_and_image_have_the_same_versions() -> None:
     } == {name: tested_versions[name] for name in ("safetensors", "prometheus-client")}
 
 
-def test_the_image_has_the_packages_and_the_data_set() -> None:
+def test_the_packages_of_the_image_are_installed_only_with_their_hashes() -> None:
     assert "--require-hashes -r /tmp/requirements.txt" in DOCKERFILE
-    assert "dataset-fashion-mnist" in DOCKERFILE

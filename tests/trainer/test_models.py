@@ -19,16 +19,12 @@ def test_models_have_as_many_parameters_as_published(name: str, parameters: int)
     assert sum(parameter.numel() for parameter in model.parameters()) == parameters
 
 
-def test_a_model_has_an_output_for_each_class() -> None:
-    head = models.build("resnet18", classes=10).fc
-
-    assert isinstance(head, torch.nn.Linear)
-    assert head.out_features == 10
-
-
-def test_every_model_can_be_built() -> None:
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_has_an_output_for_each_class(name: str) -> None:
     with torch.device("meta"):
-        assert all(models.build(name, classes=2) for name in MODELS)
+        model = models.build(name, classes=7).eval()
+
+        assert model(torch.empty(2, 3, 64, 64)).shape == (2, 7)
 
 
 def test_an_unknown_model_is_reported_with_the_nearest_name() -> None:
@@ -44,14 +40,27 @@ def test_biases_and_normalization_do_not_decay() -> None:
     decaying_group, other_group = models.parameter_groups(model, 1e-3)
 
     assert all(parameter.ndim > 1 for parameter in decaying_group["params"])
+    assert decaying_group["weight_decay"] == 1e-3
     assert other_group["weight_decay"] == 0
     assert len(decaying_group["params"]) + len(other_group["params"]) == len(
         list(model.parameters())
     )
 
 
-def test_efficientnet_computes_in_float32_on_a_cpu() -> None:
-    assert models.precision("efficientnet_b0", torch.device("cpu")).dtype is None
+@pytest.mark.parametrize(
+    ("name", "native_support", "dtype"),
+    [
+        ("resnet18", True, torch.bfloat16),
+        ("resnet18", False, None),
+        ("efficientnet_b0", True, None),
+    ],
+)
+def test_a_cpu_computes_in_bfloat16_only_if_it_is_faster(
+    name: str, native_support: bool, dtype: torch.dtype | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models, "_multiplies_bfloat16", lambda: native_support)
+
+    assert models.precision(name, torch.device("cpu")).dtype is dtype
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The preparation of a data set."""
 
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -25,11 +26,19 @@ def test_prepared_data_can_be_loaded(source: Path, tmp_path: Path) -> None:
     )
 
     train = data.load("fashion-mnist", output, "train", 28)
-    images, labels = train.train_batch(np.array([3, 1]), seed=0, epoch=0)
+    images, labels = train.test_batch(np.array([3, 1]))
 
     assert (len(train), train.class_count) == (30, 10)
-    assert images.shape == (2, 28, 28, 1)
+    source_images = idx_content(source / "train-images-idx3-ubyte.gz", header_bytes=16)
+    assert np.array_equal(images, source_images.reshape(30, 28, 28, 1)[[3, 1]])
+    source_labels = idx_content(source / "train-labels-idx1-ubyte.gz", header_bytes=8)
+    assert np.array_equal(labels, source_labels[[3, 1]])
     assert labels.dtype == np.int64
+
+
+def idx_content(file: Path, header_bytes: int) -> np.ndarray:
+    """Return the bytes of a gzipped IDX file after its header."""
+    return np.frombuffer(gzip.decompress(file.read_bytes()), np.uint8, offset=header_bytes)
 
 
 def test_a_repeated_preparation_does_nothing(source: Path, tmp_path: Path) -> None:

@@ -1,21 +1,59 @@
 """The folder of a run, which an earlier run may have used."""
 
+import resource
 from pathlib import Path
 
-from trainer.run_folder import open_run
-from trainer.settings import RESULT_FILE, parse
+import pytest
+
+from everstep.elastic.training.run_record import RUN_FILE
+from everstep.errors import EverstepError
+from trainer.run_folder import open_run, write_result_when_possible
+from trainer.settings import RESULT_FILE, Settings, parse, result
+
+
+def settings_of(run: Path) -> Settings:
+    arguments = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", "/data"]
+    return parse([*arguments, "--run", str(run)])
 
 
 def test_an_earlier_run_is_moved_although_a_user_has_removed_one_before_it(tmp_path: Path) -> None:
-    arguments = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", "/data"]
     (tmp_path / "previous-2").mkdir()
     (tmp_path / "journal").mkdir()
     for name in ("first", "second"):
         (tmp_path / RESULT_FILE).write_text(f'{{"accuracy": "{name}"}}')
-        assert open_run(parse([*arguments, "--run", str(tmp_path)])) is None
+        assert open_run(settings_of(tmp_path)) is None
 
     moved = {path.parent.name: path.read_text() for path in tmp_path.glob(f"*/{RESULT_FILE}")}
     assert moved == {
         "previous-1": '{"accuracy": "first"}',
         "previous-3": '{"accuracy": "second"}',
     }
+
+
+def test_a_run_folder_that_cannot_be_created_is_an_error_with_a_fix(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("a file at the folder's path")
+
+    with pytest.raises(EverstepError, match="cannot be written") as error:
+        open_run(settings_of(tmp_path / "run"))
+
+    assert "Free space" in error.value.fix
+
+
+def test_a_result_is_written_as_soon_as_disk_space_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = settings_of(tmp_path)
+    (tmp_path / RUN_FILE).write_text('{"began": 0}')
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))  # the kernel lets no file grow beyond it
+    monkeypatch.setattr(  # space is freed while it waits
+        "trainer.run_folder.time.sleep",
+        lambda _: resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard)),
+    )
+    try:
+        write_result_when_possible(settings, 1, 0.5, "")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert "its result cannot be written" in caplog.text
+    assert result(settings) is not None

@@ -31,7 +31,7 @@ def test_all_faults_are_reported_together() -> None:
 
     assert "--epochs must be 1 or more, got 0" in error.value.problem
     assert "--global-batch must be 1 or more, got -1" in error.value.problem
-    assert "--label-smoothing" in error.value.problem
+    assert "--label-smoothing must be below 1, got 2.0" in error.value.problem
 
 
 def test_exact_sums_do_not_overlap_the_backward_pass() -> None:
@@ -47,8 +47,25 @@ def test_exact_sums_cannot_be_compressed() -> None:
 def test_settings_that_affect_the_result_are_in_the_fingerprint() -> None:
     default_fingerprint = parse(ARGUMENTS).fingerprint
 
-    for option in (("--compress", "bf16"), ("--nonfinite-loss", "skip"), ("--mode", "exact")):
-        assert parse([*ARGUMENTS, *option]).fingerprint != default_fingerprint
+    for option in (
+        ("--seed", "2"),
+        ("--compress", "bf16"),
+        ("--nonfinite-loss", "skip"),
+        ("--mode", "exact"),
+    ):
+        assert parse([*ARGUMENTS, *option]).fingerprint != default_fingerprint, option
+
+
+def test_settings_that_do_not_affect_the_result_are_not_in_the_fingerprint() -> None:
+    default_fingerprint = parse(ARGUMENTS).fingerprint
+
+    for option in (
+        ("--data", "/elsewhere"),
+        ("--loader-workers", "4"),
+        ("--accept-data", "abcd"),
+        ("--accept-older-checkpoint", "40"),
+    ):
+        assert parse([*ARGUMENTS, *option]).fingerprint == default_fingerprint, option
 
 
 def test_the_settings_are_the_options_of_the_catalog() -> None:
@@ -72,13 +89,6 @@ def test_a_misspelt_option_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
     assert "--epoch" in capsys.readouterr().err
 
 
-def test_the_data_folder_does_not_change_the_fingerprint() -> None:
-    moved_arguments = [part.replace("/data", "/elsewhere") for part in ARGUMENTS]
-
-    assert parse(moved_arguments).fingerprint == parse(ARGUMENTS).fingerprint
-    assert parse([*ARGUMENTS, "--seed", "2"]).fingerprint != parse(ARGUMENTS).fingerprint
-
-
 def test_a_result_counts_only_for_its_own_settings(tmp_path: Path) -> None:
     arguments = [*ARGUMENTS[:-1], str(tmp_path)]
     fingerprint = parse(arguments).fingerprint
@@ -95,21 +105,6 @@ def test_an_incomplete_result_counts_as_none(tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text('{"accur')
 
     assert any_result(tmp_path) is None
-
-
-def test_reading_settings_needs_no_torch() -> None:
-    source = Path("trainer/settings.py").read_text()
-
-    assert "import torch" not in source, (
-        "a late joiner to a finished run should end in well under a second"
-    )
-
-
-def test_data_loader_options_do_not_change_the_fingerprint() -> None:
-    assert parse([*ARGUMENTS, "--loader-workers", "4"]).fingerprint == parse(ARGUMENTS).fingerprint
-    assert parse([*ARGUMENTS, "--accept-data", "abcd"]).fingerprint == parse(ARGUMENTS).fingerprint
-    settings = parse([*ARGUMENTS, "--accept-older-checkpoint", "40"])
-    assert settings.fingerprint == parse(ARGUMENTS).fingerprint
 
 
 def test_a_negative_number_of_loader_workers_is_refused() -> None:

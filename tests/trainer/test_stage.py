@@ -7,9 +7,8 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from urllib.error import URLError
 
-import boto3
 import pytest
 from PIL import Image
 
@@ -19,12 +18,17 @@ from everstep.staging.entry import Entry
 from everstep.staging.sources.folder import FolderSource
 from everstep.staging.stage import Options
 from everstep.staging.stage import stage as copy
+from tests.everstep.elastic.checkpoint.s3_environment import use_server
 from tests.everstep.staging.sources import servers
+from tests.everstep.staging.sources.test_s3 import client_of
 from tests.processes import free_port
+from tests.waiting import wait_until
 from trainer import prepare
 from trainer import stage as staging
 from trainer.data.manifest import read_manifest
 from trainer.staging_metrics import StagingMetrics
+
+WAIT_SECONDS = 100.0
 
 
 def photograph(shade: int) -> bytes:
@@ -57,23 +61,26 @@ def classes_in(shards: Path) -> list[str]:
     return classes
 
 
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Yield a client of an S3 server with a bucket of photographs; the environment names the server."""
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """Yield the address of an S3 server with a bucket of photographs."""
     with servers.moto() as address:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", servers.KEY_ID)
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", servers.SECRET)
-        monkeypatch.setenv("AWS_REGION", "us-east-1")
-        client = boto3.client("s3", region_name="us-east-1")
+        client = client_of(address)
         client.create_bucket(Bucket="my-photos")
         for name, content in PHOTOGRAPHS.items():
             client.put_object(Bucket="my-photos", Key=f"imagenet/{name}", Body=content)
-        yield client
+        yield address
 
 
+@pytest.fixture
+def bucket(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the environment in which boto3 uses the server."""
+    use_server(monkeypatch, address)
+
+
+@pytest.mark.usefixtures("bucket")
 def test_photographs_of_a_bucket_become_shards(
-    bucket: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert stage_and_prepare("s3://my-photos/imagenet", tmp_path) == 0, capsys.readouterr().err
 
@@ -82,8 +89,9 @@ def test_photographs_of_a_bucket_become_shards(
     assert "8 files" in capsys.readouterr().err, "`everstep follow` shows the log"
 
 
+@pytest.mark.usefixtures("bucket")
 def test_a_second_attempt_copies_only_what_is_missing(
-    bucket: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert stage_and_prepare("s3://my-photos/imagenet", tmp_path) == 0
     (tmp_path / "source/val/dog/0.jpg").unlink()
@@ -94,8 +102,9 @@ def test_a_second_attempt_copies_only_what_is_missing(
     assert "1 files, 0.00 GB to copy, 7 complete" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("bucket")
 def test_a_missing_bucket_ends_with_an_error_that_names_it(
-    bucket: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert stage_and_prepare("s3://my-photo", tmp_path) == 1
 
@@ -124,31 +133,22 @@ class PausedSource(FolderSource):
     @contextmanager
     def open(self, entry: Entry, offset: int) -> Iterator[Content]:
         if entry.name.startswith("last"):
-            assert self.continue_copy.wait(60), "the test did not scrape"
+            assert self.continue_copy.wait(WAIT_SECONDS), "the test did not continue the copy"
         with super().open(entry, offset) as content:
             yield content
 
 
 def scrape(port: int) -> dict[str, float]:
-    """Return the values of the metrics without labels by name."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as response:
-        lines = response.read().decode().splitlines()
+    """Return the values of the metrics without labels by name; empty while nothing listens."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as response:
+            lines = response.read().decode().splitlines()
+    except URLError:
+        return {}
     samples = (line.split() for line in lines if line.startswith("everstep_staging_"))
     return {name.removeprefix("everstep_staging_"): float(value) for name, value in samples}
 
 
-def scrape_until(port: int, name: str, value: float) -> dict[str, float]:
-    """Return the first values in which a metric has a value."""
-    while True:
-        try:
-            values = scrape(port)
-        except OSError:  # the server does not listen yet
-            continue
-        if values[name] == value:
-            return values
-
-
-@pytest.mark.timeout(120)
 def test_a_scrape_shows_the_progress_of_the_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,13 +160,7 @@ def test_a_scrape_shows_the_progress_of_the_copy(
     monkeypatch.setattr(staging, "open_source", lambda _: source)
     monkeypatch.setenv("EVERSTEP_METRICS_PORT", str(port))
     copying = threading.Thread(target=staging.stage, args=("here", tmp_path / "volume", Silent()))
-
-    copying.start()
-    values = scrape_until(port, "files", 1)
-    source.continue_copy.set()
-    copying.join()
-
-    assert values == {
+    expected = {
         "listed_files": 2,
         "planned_files": 2,
         "planned_bytes": 2000,
@@ -174,8 +168,20 @@ def test_a_scrape_shows_the_progress_of_the_copy(
         "bytes": 1000,
         "failed_files": 0,
     }
-    with pytest.raises(OSError, match="refused"):
-        scrape(port)  # a value of a copy that has ended would look like a copy that hangs
+
+    copying.start()
+    try:
+        wait_until(
+            lambda: scrape(port) == expected,
+            "a scrape shows one of two files",
+            WAIT_SECONDS,
+            details=lambda: scrape(port),
+        )
+    finally:
+        source.continue_copy.set()
+        copying.join()
+
+    assert not scrape(port), "values of a copy that has ended would look like a copy that hangs"
 
 
 def test_files_of_an_earlier_attempt_count_as_complete(tmp_path: Path) -> None:

@@ -103,7 +103,19 @@ def test_a_checkpoint_of_other_samples_is_detected_without_its_line(tmp_path: Pa
     commit_3, commit_8 = commits(3, 8)
     write_run(tmp_path, [commit_3], [Commit(8, 1, commit_8.samples, commit_8.digest + 1)])
 
-    assert run_verify(tmp_path).returncode == 1
+    result = run_verify(tmp_path)
+
+    assert result.returncode == 1
+    assert "has 50 samples, but not the expected ones" in result.stdout
+
+
+def test_a_run_without_commits_has_nothing_to_verify(tmp_path: Path) -> None:
+    write_run(tmp_path, [], [])
+
+    result = run_verify(tmp_path)
+
+    assert result.returncode == 2
+    assert "nothing to verify" in result.stderr
 
 
 def test_a_ledger_that_lacks_the_end_of_a_finished_run_is_wrong(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ The arrays are memory-mapped, so that a restarted worker reads only the samples 
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -48,7 +49,7 @@ class ArrayDataset:
         """Do nothing: a batch of such images takes a millisecond."""
 
 
-def _manifest(name: str, folder: Path) -> dict:  # type: ignore[type-arg] # JSON
+def _manifest(name: str, folder: Path) -> dict[str, Any]:
     manifest = read_manifest(folder)
     if manifest is None:
         raise EverstepError(

@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from trainer.data.images import ImageDataset, open_images
+
 CLASSES = ("cat", "dog")
 
 
@@ -20,10 +22,15 @@ def write_photographs(
     folder: Path, per_class: int = 3, width: int = 90, height: int = 70, test: str = "test"
 ) -> Path:
     """Write `per_class` JPEGs per class into the folder `train` and the evaluation folder, `test`."""
-    for part in ("train", test):
+    for split in ("train", test):
         for label, name in enumerate(CLASSES):
-            (folder / part / name).mkdir(parents=True)
+            (folder / split / name).mkdir(parents=True)
             for number in range(per_class):
                 image = Image.fromarray(smooth_image(1000 * label + number, width, height))
-                image.save(folder / part / name / f"{number}.jpg", quality=95)
+                image.save(folder / split / name / f"{number}.jpg", quality=95)
     return folder
+
+
+def open_splits(folder: Path, size: int) -> tuple[ImageDataset, ImageDataset]:
+    """Return the training and the test split of a folder, with images of `size` pixels on each side."""
+    return open_images(folder, "train", size), open_images(folder, "test", size)

@@ -1,5 +1,6 @@
 """Data sets in folders."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,12 @@ from trainer.data.device import InputConversion
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     rng = np.random.default_rng(0)
-    for part in ("train", "test"):
+    for split in ("train", "test"):
         for name in ("cat", "dog"):
-            (tmp_path / part / name).mkdir(parents=True)
+            (tmp_path / split / name).mkdir(parents=True)
             for number in range(3):
                 pixels = rng.integers(0, 255, (40, 50, 3), dtype=np.uint8)
-                Image.fromarray(pixels).save(tmp_path / part / name / f"{number}.png")
+                Image.fromarray(pixels).save(tmp_path / split / name / f"{number}.png")
     return tmp_path
 
 
@@ -40,20 +41,13 @@ def test_the_evaluation_folder_may_be_named_val(folder: Path) -> None:
     assert len(data.load("imagefolder", folder, "test", 32)) == 6
 
 
-def test_a_crop_depends_on_seed_epoch_and_id_only(folder: Path) -> None:
-    train = data.load("imagefolder", folder, "train", 32)
-
-    first_images, _ = train.train_batch(np.array([2, 4]), seed=1, epoch=0)
-    repeated_images, _ = train.train_batch(np.array([4]), seed=1, epoch=0)
-
-    assert np.array_equal(first_images[1], repeated_images[0])
-
-
 def test_the_error_for_an_empty_folder_describes_the_expected_layout(tmp_path: Path) -> None:
     (tmp_path / "train").mkdir()
 
-    with pytest.raises(EverstepError, match="has no image in a folder per class"):
+    with pytest.raises(EverstepError, match="has no image in a folder per class") as error:
         data.load("imagefolder", tmp_path, "train", 32)
+
+    assert f"{tmp_path}/train/<class>/" in error.value.fix
 
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
@@ -66,7 +60,7 @@ def test_an_invalid_image_is_reported_with_its_path(folder: Path) -> None:
     invalid_file.write_bytes(b"not an image")
     train = data.load("imagefolder", folder, "train", 32)
 
-    with pytest.raises(EverstepError, match=str(invalid_file)):
+    with pytest.raises(EverstepError, match=re.escape(str(invalid_file))):
         train.train_batch(np.arange(6), seed=0, epoch=0)
 
 

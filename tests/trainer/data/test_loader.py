@@ -2,21 +2,20 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from everstep.errors import EverstepError
-from tests.trainer.data.photographs import write_photographs
+from tests.trainer.data.photographs import open_splits, write_photographs
 from trainer import data
-from trainer.data import BatchRequest
+from trainer.data import BatchRequest, Dataset
 from trainer.data.loader import Loader, Readers
 from trainer.data.protocol import ReaderArguments, from_slot, to_slot
 from trainer.data.reader import Splits
 
 SIZE = 24
-VALID_IMAGES = 40  # number in each part; train has an invalid image, too
+VALID_IMAGES = 40  # number in each split; train has an invalid image, too
 
 
 @pytest.fixture(scope="module")
@@ -27,37 +26,32 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def parts(folder: Path) -> list[Any]:
-    return [data.load("imagefolder", folder, part, SIZE) for part in ("train", "test")]
-
-
 @pytest.fixture(scope="module")
-def loaders(folder: Path) -> Iterator[tuple[Any, Any]]:
-    """Yield the loaders of both parts, with two processes and fewer slots than samples in a batch."""
-    train, test = parts(folder)
-    opened_loaders = data.read_ahead(train, test, readers=2, global_batch=6)
-    yield opened_loaders
-    assert isinstance(opened_loaders[0], Loader)
-    opened_loaders[0].close()
+def loaders(folder: Path) -> Iterator[tuple[Dataset, Dataset]]:
+    """Yield the loaders of both splits, with two processes and fewer slots than samples in a batch."""
+    train, test = data.read_ahead(*open_splits(folder, SIZE), readers=2, global_batch=6)
+    assert isinstance(train, Loader)
+    yield train, test
+    train.close()
 
 
-def test_prefetched_images_equal_those_read_on_demand(
-    folder: Path, loaders: tuple[Any, Any]
+def test_images_of_the_reader_processes_equal_those_decoded_in_this_process(
+    folder: Path, loaders: tuple[Dataset, Dataset]
 ) -> None:
-    (plain_train, plain_test), (train, test) = parts(folder), loaders
+    (plain_train, plain_test), (train, test) = open_splits(folder, SIZE), loaders
     ids = np.random.default_rng(0).permutation(VALID_IMAGES)  # more than there are slots
     train_batches = plain_train.train_batch(ids, 5, 2), train.train_batch(ids, 5, 2)
     test_batches = plain_test.test_batch(ids), test.test_batch(ids)
 
-    for expected_batch, batch in (train_batches, test_batches):
-        for expected, actual in zip(expected_batch, batch, strict=True):
-            assert np.array_equal(expected, actual)
+    for (expected_images, expected_labels), (images, labels) in (train_batches, test_batches):
+        assert np.array_equal(images, expected_images)
+        assert np.array_equal(labels, expected_labels)
 
 
-def test_a_change_of_the_group_changes_only_the_requested_samples(
-    folder: Path, loaders: tuple[Any, Any]
+def test_images_are_correct_after_a_change_of_the_requested_samples(
+    folder: Path, loaders: tuple[Dataset, Dataset]
 ) -> None:
-    plain, train = parts(folder)[0], loaders[0]
+    plain, train = open_splits(folder, SIZE)[0], loaders[0]
     order = np.random.default_rng(1).permutation(VALID_IMAGES)
     group_of_three, group_of_two = (
         np.array_split(order[:12], 3)[1],
@@ -74,7 +68,7 @@ def test_a_change_of_the_group_changes_only_the_requested_samples(
 
 
 def test_an_evaluation_does_not_wait_for_slots_of_the_training(
-    loaders: tuple[Any, Any],
+    loaders: tuple[Dataset, Dataset],
 ) -> None:
     train, test = loaders
     ids = np.arange(VALID_IMAGES)
@@ -84,9 +78,9 @@ def test_an_evaluation_does_not_wait_for_slots_of_the_training(
 
 
 def test_images_needed_now_do_not_wait_for_prefetched_ones(
-    folder: Path, loaders: tuple[Any, Any]
+    folder: Path, loaders: tuple[Dataset, Dataset]
 ) -> None:
-    plain, train = parts(folder)[0], loaders[0]
+    plain, train = open_splits(folder, SIZE)[0], loaders[0]
     # The prefetched images occupy all slots.
     train.prefetch([BatchRequest(ids=np.arange(VALID_IMAGES - 12, VALID_IMAGES), seed=4)])
 
@@ -96,7 +90,7 @@ def test_images_needed_now_do_not_wait_for_prefetched_ones(
 
 
 def test_an_invalid_image_raises_when_it_is_used_and_not_when_it_is_prefetched(
-    loaders: tuple[Any, Any],
+    loaders: tuple[Dataset, Dataset],
 ) -> None:
     train, _ = loaders
     train.prefetch([BatchRequest(ids=np.arange(VALID_IMAGES + 1))])
@@ -111,7 +105,7 @@ def test_an_invalid_image_raises_when_it_is_used_and_not_when_it_is_prefetched(
 def test_an_image_that_repeatedly_crashes_its_reader_ends_the_run_with_its_name(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    train, test = parts(folder)
+    train, test = open_splits(folder, SIZE)
     readers = Readers(train, test, count=1, slots=4, program=["false"])
     try:
         with pytest.raises(
@@ -142,11 +136,17 @@ def test_reader_arguments_survive_the_command_line() -> None:
 
 
 def test_an_error_too_long_for_a_slot_is_truncated() -> None:
-    assert from_slot(to_slot("ä" * 100, 30) + b"rest").startswith("ää")
+    content = to_slot("ä" * 100, 30)
+
+    assert len(content) == 30
+    assert from_slot(content + b"rest") == "ä" * 14 + "\N{REPLACEMENT CHARACTER}"
+
+
+def test_an_error_shorter_than_a_slot_ends_at_its_terminator() -> None:
     assert from_slot(to_slot("short", 30).ljust(30, b"x")) == "short"
 
 
 def test_without_reader_processes_nothing_is_read_ahead(folder: Path) -> None:
-    train, test = parts(folder)
+    train, test = open_splits(folder, SIZE)
 
     assert data.read_ahead(train, test, readers=0, global_batch=8) == (train, test)

@@ -12,6 +12,11 @@ from tests.trainer.elastic.nodes import NAMES, Nodes, etcd_process, running_etcd
 StartNodes = Callable[..., Nodes]
 
 
+def workers_started(nodes: Nodes, name: str) -> int:
+    """Return how many worker processes a node has started, including replacements."""
+    return sum(entry["node"] == f"node-{name}" for entry in nodes.journal("start"))
+
+
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Yield the endpoint of an etcd with one member, shared by the tests of a module."""

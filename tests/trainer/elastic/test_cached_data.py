@@ -36,7 +36,7 @@ def shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.timeout(1800)
-def test_a_node_is_killed_and_every_sample_is_trained_once_with_the_bytes_of_the_folder(
+def test_a_run_from_caches_survives_a_lost_node_and_ends_in_the_state_of_a_run_from_the_folder(
     shards: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "s3").mkdir()

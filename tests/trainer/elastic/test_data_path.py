@@ -8,14 +8,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from everstep.progress import Silent
-from tests.trainer.data.photographs import write_photographs
-from tests.trainer.elastic.nodes import Nodes, running_etcd
+from tests.trainer.data.photographs import open_splits, write_photographs
+from tests.trainer.elastic.nodes import REPOSITORY, Nodes, running_etcd
 from tests.waiting import wait_until
 from trainer import data
 from trainer.data.convert import convert
@@ -31,14 +30,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_photographs(tmp_path_factory.mktemp("photographs"), per_class=80)
 
 
-def parts(folder: Path) -> list[Any]:
-    return [data.load("imagefolder", folder, part, SIZE) for part in ("train", "test")]
-
-
 def test_a_killed_reader_is_replaced_without_loss(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    train, test = parts(folder)
+    train, test = open_splits(folder, SIZE)
     readers = Readers(train, test, count=1, slots=40)
     try:
         keys = [(0, sample, sample) for sample in range(20)]
@@ -56,31 +51,41 @@ def test_a_killed_reader_is_replaced_without_loss(
         readers.close()
 
 
-def test_readers_end_with_their_worker_even_if_it_is_killed(folder: Path) -> None:
+def test_readers_ignore_sigterm_and_end_with_their_worker_even_if_it_is_killed(
+    folder: Path,
+) -> None:
     script = (
-        "import sys, time; from pathlib import Path; from trainer import data\n"
-        "folder = Path(sys.argv[1])\n"
-        "train, test = (data.load('imagefolder', folder, part, 24) for part in ('train', 'test'))\n"
+        "import os, signal, sys, time\n"
+        "from pathlib import Path\n"
+        "from tests.trainer.data.photographs import open_splits\n"
         "from trainer.data.loader import Readers\n"
-        "readers = Readers(train, test, 1, 8)\n"
+        f"readers = Readers(*open_splits(Path(sys.argv[1]), {SIZE}), 1, 8)\n"
         "readers.take([(0, 0, 0)])\n"
-        "print(*readers.process_ids, flush=True)\n"
+        "(reader,) = readers.process_ids\n"
+        "os.kill(reader, signal.SIGTERM)\n"
+        "readers.take([(0, 1, 1)])\n"
+        "print(reader, *readers.process_ids, flush=True)\n"
         "time.sleep(600)\n"
     )
     worker = subprocess.Popen(
-        [sys.executable, "-c", script, str(folder)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", script, str(folder)],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert worker.stdout is not None
-    with worker.stdout as output:
-        reader = int(output.readline())
-        # Readers ignore SIGTERM, since the worker finishes its step.
-        os.kill(reader, signal.SIGTERM)
+    try:
+        with worker.stdout as output:
+            reader, reader_after_sigterm = map(int, output.readline().split())
+        assert reader_after_sigterm == reader, "a reader must not end while its worker trains"
         handle = os.pidfd_open(reader)
-
+    finally:
         worker.kill()
         worker.wait()
 
+    try:
         assert wait_for_end(handle, 100), "a reader without a worker must not stay"
+    finally:
         os.close(handle)
 
 

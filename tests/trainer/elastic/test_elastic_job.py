@@ -67,5 +67,6 @@ def test_a_damaged_committed_checkpoint_stops_the_run_until_its_loss_is_accepted
     nodes.start("w0", "--accept-older-checkpoint", "6")
     assert nodes.exit_code("w0", 240) == 0, nodes.logs()
     (lost_checkpoint,) = nodes.journal("lost_checkpoint")
-    assert (lost_checkpoint["step"], lost_checkpoint["restored"] < 6) == (6, True)
+    assert lost_checkpoint["step"] == 6
+    assert lost_checkpoint["restored"] < 6
     assert json.loads((nodes.run / "result.json").read_text())["steps"] == 6

@@ -160,12 +160,12 @@ def test_a_watch_in_another_store_than_its_revision_ends_immediately(etcd: Etcd)
 
 
 def test_an_unreachable_endpoint_is_skipped(endpoint: str) -> None:
-    etcd = Etcd(EtcdOptions(endpoints=(f"127.0.0.1:{free_port()}", endpoint), retry_seconds=60))
+    options = EtcdOptions(endpoints=(f"127.0.0.1:{free_port()}", endpoint), retry_seconds=60)
 
-    etcd.put("/failover", "1")
+    with contextlib.closing(Etcd(options)) as etcd:
+        etcd.put("/failover", "1")
 
-    assert etcd.get("/failover")[0][0].value == "1"
-    etcd.close()
+        assert etcd.get("/failover")[0][0].value == "1"
 
 
 def test_resolved_addresses_are_used_without_dns(
@@ -184,8 +184,13 @@ def test_resolved_addresses_are_used_without_dns(
 def test_an_unreachable_etcd_is_an_error_with_its_address() -> None:
     endpoint = f"127.0.0.1:{free_port()}"
 
-    with pytest.raises(EtcdUnreachableError, match=endpoint):
-        Etcd(EtcdOptions(endpoints=(endpoint,), retry_seconds=0.3)).get("/x")
+    options = EtcdOptions(endpoints=(endpoint,), retry_seconds=0.3)
+
+    with (
+        contextlib.closing(Etcd(options)) as etcd,
+        pytest.raises(EtcdUnreachableError, match=re.escape(endpoint)),
+    ):
+        etcd.get("/x")
 
 
 class Peer:
@@ -256,17 +261,20 @@ def group_with_heartbeats(endpoint: str, request: pytest.FixtureRequest) -> Iter
 def peers_of_one_group(
     endpoint: str, request: pytest.FixtureRequest, *, heartbeats: bool
 ) -> Iterator[list[Peer]]:
+    """Yield three peers in one generation, and close them at the end."""
     run, limits = request.node.name, request.param
     names = ("n0", "n1", "n2")
     peers = [Peer(endpoint, run, name, limits, heartbeats=heartbeats) for name in names]
-    for peer in peers:
-        peer.wait()
-    ranks = [peer.assignment(timeout=100) for peer in peers]
-    assert sorted(assignment.rank for assignment in ranks) == [0, 1, 2]
-    assert {assignment.generation.number for assignment in ranks} == {1}
-    yield peers
-    for peer in peers:
-        peer.agent.close()
+    try:
+        for peer in peers:
+            peer.wait()
+        ranks = [peer.assignment(timeout=100) for peer in peers]
+        assert sorted(assignment.rank for assignment in ranks) == [0, 1, 2]
+        assert {assignment.generation.number for assignment in ranks} == {1}
+        yield peers
+    finally:
+        for peer in peers:
+            peer.agent.close()
 
 
 def test_workers_that_can_never_exchange_data_form_few_generations(endpoint: str) -> None:
@@ -274,13 +282,15 @@ def test_workers_that_can_never_exchange_data_form_few_generations(endpoint: str
     limits = GroupLimits(min_members=2, max_members=2)
     peers = [Peer(endpoint, "no-data", name, limits) for name in ("n0", "n1")]
     started_at = time.monotonic()
-    for expected in range(1, 6):
+    try:
+        for expected in range(1, 6):
+            for peer in peers:
+                peer.wait()
+            numbers = {peer.assignment(timeout=100).generation.number for peer in peers}
+            assert numbers == {expected}
+    finally:
         for peer in peers:
-            peer.wait()
-        numbers = {peer.assignment(timeout=100).generation.number for peer in peers}
-        assert numbers == {expected}
-    for peer in peers:
-        peer.agent.close()
+            peer.agent.close()
 
     assert time.monotonic() - started_at > 3.0, "the time between attempts grows"
 
@@ -327,7 +337,7 @@ def test_a_silent_member_is_fenced_although_its_lease_is_valid_and_returns(
 
 
 def hears(peer: Peer, other: Peer) -> bool:
-    """Return whether a peer receives steady heartbeats from another peer."""
+    """Return True if a peer receives steady heartbeats from another peer."""
     assert peer.agent._heartbeats is not None
     arrivals = peer.agent._heartbeats._core._arrivals.get(other.agent._core.identity or "")
     return arrivals is not None and arrivals.is_steady

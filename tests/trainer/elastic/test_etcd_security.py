@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tls_options(folder: Path) -> Iterator[EtcdOptions]:
-    """Run an etcd with mutual TLS and yield the options of an authorised client."""
+    """Run an etcd with mutual TLS and yield the options of an authorized client."""
     flags = (
         f"--cert-file={folder / 'server.crt'}",
         f"--key-file={folder / 'server.key'}",
@@ -217,7 +217,7 @@ def test_a_replaced_password_is_read_again_when_etcd_has_it_too(tmp_path: Path) 
 
 
 def test_a_client_waits_for_the_users_of_an_etcd_that_has_lost_its_data(tmp_path: Path) -> None:
-    """A client that starts meanwhile writes nothing without authentication either."""
+    """A client that starts before the users exist again must not write without authentication."""
     with etcd_process(tmp_path) as (endpoint, _):
         options = replace(worker(tmp_path, endpoint), retry_seconds=0)
         with closing(Etcd(options)) as etcd:

@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
 
-STATE_MEGABYTES = 90  # ResNet-18 with momentum
+STATE_MEGABYTES = 90  # MiB, as tmpfs counts: parameters and momentum of ResNet-18
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_steps_with_a_non_finite_loss_are_skipped_a_limited_number_of_times_if_c
 
 
 def copy_with_addition(folder: Path, addition: str) -> Path:
-    """Copy the trainer, append code to its classifier module, and return the import path."""
+    """Copy the packages of the trainer, append code to its classifier module, and return the import path."""
     import_path = folder / "other"
     for package in ("trainer", "everstep"):
         shutil.copytree(

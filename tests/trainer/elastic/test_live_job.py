@@ -9,15 +9,11 @@ import pytest
 
 from everstep.elastic.checkpoint import files as checkpoint
 from tests.journals import completed_steps
-from tests.trainer.elastic.conftest import StartNodes
-from tests.trainer.elastic.nodes import NAMES, Nodes
+from tests.trainer.elastic.conftest import StartNodes, workers_started
+from tests.trainer.elastic.nodes import NAMES
 from tests.trainer.verification import run_verify
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
-
-
-def processes_started(nodes: Nodes, name: str) -> int:
-    return sum(entry["file"] == name for entry in nodes.journal("start"))
 
 
 @pytest.mark.parametrize("overlap", ["off", "on"])
@@ -47,8 +43,8 @@ def test_workers_survive_a_crash_a_drain_a_return_and_a_freeze(
     nodes.next_step(frozen_at, world_size=2)
     nodes.signal_all("w1", signal.SIGCONT)
     nodes.next_step(time.time(), world_size=3, seconds=240)
-    assert processes_started(nodes, "w2") == 1, "the worker of w2 has run without interruption"
-    assert processes_started(nodes, "w1") == 2, "a frozen worker continues when it is thawed"
+    assert workers_started(nodes, "w2") == 1, "the worker of w2 has run without interruption"
+    assert workers_started(nodes, "w1") == 2, "a frozen worker continues when it is thawed"
 
     for name in NAMES:  # all at once: only the checkpoints are left
         nodes.signal_all(name, signal.SIGKILL)
@@ -108,7 +104,7 @@ def test_a_stopped_worker_is_replaced_and_a_drained_job_saves_its_last_step(
 
     nodes.next_step(stopped_at + 1, world_size=1)
     nodes.next_step(time.time(), world_size=2, seconds=240)
-    assert processes_started(nodes, "w1") == 2
+    assert workers_started(nodes, "w1") == 2
     stall = next(entry for entry in nodes.journal("stall") if entry["at"] > stopped_at)
     assert stall["nodes"] == ["node-w1"], "it is named before it is killed"
     ends = [e for e in nodes.journal("stall_over") if e["began_at"] == stall["began_at"]]
@@ -137,4 +133,4 @@ def test_a_worker_of_another_model_is_refused_and_the_others_continue(
     assert "is incompatible with the others" in nodes.logs()
     assert "setting model is resnet34 here" in nodes.logs()
     nodes.next_step(time.time(), world_size=1)
-    assert processes_started(nodes, "w0") == 1
+    assert workers_started(nodes, "w0") == 1

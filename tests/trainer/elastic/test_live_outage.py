@@ -9,17 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.journals import completed_steps
-from tests.trainer.elastic.conftest import StartNodes
-from tests.trainer.elastic.nodes import Nodes
+from tests.trainer.elastic.conftest import StartNodes, workers_started
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
 OUTAGE_SECONDS = 30
-
-
-def workers_started(nodes: Nodes, name: str) -> int:
-    return sum(entry["node"] == f"node-{name}" for entry in nodes.journal("start"))
 
 
 def test_half_a_minute_without_etcd_costs_no_step_and_commits_succeed_afterwards(

@@ -23,13 +23,11 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.twin
 
-runs = (f"run-{number}" for number in itertools.count())
-
 
 @pytest.fixture
-def run(endpoint: str) -> Iterator[tuple[str, RunKeys]]:
+def run(endpoint: str, request: pytest.FixtureRequest) -> Iterator[tuple[str, RunKeys]]:
     """Yield the name of a run and its keys, to write as other agents do."""
-    name = next(runs)
+    name = request.node.name
     with contextlib.closing(Etcd(EtcdOptions(endpoints=(endpoint,)))) as etcd:
         yield name, RunKeys(etcd, name)
 

@@ -51,7 +51,11 @@ class Cache:
         return self._filler.pid
 
     def prefetch(self, next_ids: Sequence[Ids]) -> None:
-        """Send to the process the samples of the training split that this worker needs next, in order."""
+        """Send the process the shards of the samples that this worker needs next.
+
+        Args:
+            next_ids: samples of the training split for each of the next batches, in order.
+        """
         if self._filler.stdin is None or self._filler.poll() is not None:
             return
         shards = (int(shard) for ids in next_ids for shard in self._train_index["shard"][ids])

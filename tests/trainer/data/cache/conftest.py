@@ -1,4 +1,4 @@
-"""Shards of a few photographs, in a folder that stands for an object store."""
+"""Shards of a few photographs, in a folder that stands in for an object store."""
 
 from pathlib import Path
 
@@ -14,13 +14,13 @@ from trainer.data.shard import Resizing
 
 @pytest.fixture(scope="session")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with three shards of training images and one of test images."""
+    """Return a folder with three shards of each split."""
     folder = tmp_path_factory.mktemp("stored")
     test = write_photographs(folder / "photographs", per_class=40) / "test"
-    # Otherwise both parts have the same images, and their indexes could be confused.
+    # Otherwise both splits have the same images, and their indexes could be confused.
     (test / "cat" / "0.jpg").write_bytes((test / "dog" / "0.jpg").read_bytes())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(convert, "MIN_SAMPLES", 27)
+        patch.setattr(convert, "MIN_SAMPLES", 27)  # a third of the 80 images, rounded up
         convert.convert(
             folder / "photographs", folder / "shards", Resizing(short_side=32), 1, Silent()
         )

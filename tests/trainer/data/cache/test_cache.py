@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from everstep.staging.sources.objects import open_objects
+from tests.everstep.elastic.checkpoint.s3_environment import use_server
 from tests.everstep.staging.sources import servers
 from tests.everstep.staging.sources.test_s3 import client_of
 from trainer import data
@@ -35,10 +36,7 @@ def address(shards: Path) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def credentials(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", servers.KEY_ID)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", servers.SECRET)
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    use_server(monkeypatch, address)
 
 
 @pytest.fixture
@@ -82,7 +80,8 @@ def test_another_process_continues_if_the_first_is_killed(
 def test_readers_get_the_images_of_the_folder_while_the_cache_is_cold(
     shards: Path, tmp_path: Path
 ) -> None:
-    idle_command = ["sleep", "600"]  # in place of the process that fills the cache
+    # In place of the process that fills the cache: it does nothing until its input is closed.
+    idle_command = ["sh", "-c", "cat > /dev/null"]
     cache = Cache(
         open_cache_folder(tmp_path / "cache", open_objects(STORE)),
         STORE,
@@ -90,11 +89,11 @@ def test_readers_get_the_images_of_the_folder_while_the_cache_is_cold(
         idle_command,
     )
     folder_dataset = data.load("imagefolder", shards, "train", SIZE)
-    parts = [
-        data.load("imagefolder", cache.folder, part, SIZE, store=STORE)
-        for part in ("train", "test")
+    splits = [
+        data.load("imagefolder", cache.folder, split, SIZE, store=STORE)
+        for split in ("train", "test")
     ]
-    train, _ = data.read_ahead(parts[0], parts[1], readers=2, global_batch=16)
+    train, _ = data.read_ahead(splits[0], splits[1], readers=2, global_batch=16)
     assert isinstance(train, Loader)
     try:
         ids = np.arange(len(folder_dataset))[::-1]
@@ -108,5 +107,4 @@ def test_readers_get_the_images_of_the_folder_while_the_cache_is_cold(
         assert not list(cache.folder.glob("*.jpegs")), "the cache was not cold"
     finally:
         train.close()
-        os.kill(cache.process_id, signal.SIGKILL)
         cache.close()

@@ -24,7 +24,7 @@ def cache(store: FolderObjects, tmp_path: Path) -> CacheFolder:
 
 
 def open_cached(cache: CacheFolder, store: FolderObjects) -> ImageDataset:
-    """Open the training part through a cache."""
+    """Open the training split through a cache."""
     names = cache.manifest["parts"]["train"]["files"]
     files = CachedFiles(cache.folder, names, store.name, lambda _: store)
     source = open_shards(cache.folder, cache.manifest, "train", files)

@@ -18,7 +18,7 @@ from trainer.data.cache.plan import (
 
 @composite
 def states(draw: DrawFn) -> CacheState:
-    """Return a cache that keeps to its limit."""
+    """Draw a cache within its limit."""
     sizes = draw(lists(integers(1, 100), min_size=1, max_size=12))
     present = frozenset(draw(sets(integers(0, len(sizes) - 1))))
     others = [
@@ -84,13 +84,13 @@ def test_no_more_other_data_are_removed_than_necessary(
 
 @given(states(), lists(integers(0, 11)))
 def test_needed_shards_come_first(state: CacheState, needed: list[int]) -> None:
-    fetch = plan(replace(state, limit=None), needed).downloads
+    downloads = plan(replace(state, limit=None), needed).downloads
 
     missing = dict.fromkeys(
         s for s in needed if s < len(state.sizes) and s not in state.complete_shards
     )
-    assert list(fetch[: len(missing)]) == list(missing)
-    assert set(fetch) == set(range(len(state.sizes))) - state.complete_shards
+    assert list(downloads[: len(missing)]) == list(missing)
+    assert set(downloads) == set(range(len(state.sizes))) - state.complete_shards
 
 
 def test_the_least_recently_used_data_set_is_evicted() -> None:
