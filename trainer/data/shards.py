@@ -134,7 +134,7 @@ def read_index(folder: Path, name: str, sha256: str) -> Index:
 
 def digest_of(index: Index, classes: Sequence[str]) -> str:
     """Return a digest of the classes, and of images and labels in order; independent of the division into shards."""
-    digest = hashlib.sha256("\0".join(classes).encode())
+    digest = hashlib.sha256("\0".join(classes).encode(errors="surrogateescape"))
     for field in ("label", "bytes", "crc32"):
         digest.update(np.ascontiguousarray(index[field]).tobytes())
     return digest.hexdigest()
