@@ -25,6 +25,7 @@ from trainer.data.manifest import damage_error
 from trainer.data.shard_files import MappedFiles, ShardFiles, Slice
 
 FORMAT, KIND = 1, "shards"
+SHARD_SUFFIX = ".jpegs"
 RECORD = np.dtype(
     [("shard", "<u4"), ("label", "<u4"), ("offset", "<u8"), ("bytes", "<u4"), ("crc32", "<u4")]
 )
