@@ -75,9 +75,9 @@ def test_a_result_without_an_accuracy_is_a_result(tmp_path: Path) -> None:
     fingerprint = parse(trainer_arguments(tmp_path)).fingerprint
     (tmp_path / "result.json").write_text(json.dumps({"max_steps": 0, "fingerprint": fingerprint}))
 
-    found = launch.find_result(parse_options(command_line(tmp_path)))
+    text = launch.find_result(parse_options(command_line(tmp_path)))
 
-    assert found == f"{tmp_path} holds its result, accuracy nan"
+    assert text == f"{tmp_path} holds its result, accuracy nan"
 
 
 def test_another_program_is_never_mistaken_for_a_finished_trainer(tmp_path: Path) -> None:
