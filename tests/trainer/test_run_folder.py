@@ -46,12 +46,12 @@ def test_the_next_start_continues_an_interrupted_move(
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / RUN_FILE).write_text('{"fingerprint": {"fresh": ""}}')
     (tmp_path / RESULT_FILE).write_text('{"accuracy": 0.5}')
-    move, moved = shutil.move, []
+    move, moved = shutil.move, list[str]()
 
     def move_some(source: str, target: Path) -> None:
         if len(moved) == moves:
             raise OSError("the machine vanished")
-        moved.append(move(source, target))
+        moved.append(move(source, str(target)))
 
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "move", move_some)
