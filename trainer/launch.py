@@ -10,6 +10,7 @@ is not started again.
 """
 
 import contextlib
+import math
 import sys
 
 from everstep.elastic.launch.launcher import launch
@@ -25,7 +26,8 @@ def find_result(options: LaunchOptions) -> str | None:
     """Return the result of a run that was complete before this node joined, as text; None if it was not."""
     settings = settings_of(options)
     if settings and (metrics := result(settings)):
-        return f"{settings.run} holds its result, accuracy {metrics.get('accuracy'):.4f}"
+        accuracy = float(metrics.get("accuracy", math.nan))
+        return f"{settings.run} holds its result, accuracy {accuracy:.4f}"
     return None
 
 

@@ -19,6 +19,7 @@ import os
 import shutil
 import struct
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     try:
-        if check_name(options.dataset) == IMAGE_FOLDER:
+        check_name(options.dataset)
+        _check_stage(options)
+        if options.dataset == IMAGE_FOLDER:
             print(prepare_photographs(options))
         else:
             prepare_fashion_mnist(options.source or DEBIAN_FOLDER, options.output)
@@ -95,15 +98,33 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+def _check_stage(options: argparse.Namespace) -> None:
+    """Check that a data set can be staged.
+
+    Raises:
+        EverstepError: the data set is not a folder of photographs, or there is no folder to copy it to.
+    """
+    if options.stage and options.dataset != IMAGE_FOLDER:
+        raise EverstepError(
+            f"--stage is for --dataset {IMAGE_FOLDER}, not for {options.dataset}", "Omit --stage."
+        )
+    if options.stage and options.source in (None, options.output):
+        raise EverstepError(
+            f"--stage {options.stage} needs a folder to copy it to",
+            "Name a folder other than --output with --source.",
+        )
+
+
 def prepare_fashion_mnist(source: Path, output: Path) -> None:
     """Write arrays and a manifest to `output` unless they exist.
 
     Raises:
-        EverstepError: a file of `source` is missing or invalid.
+        EverstepError: a file of `source` is missing or invalid, or `output` contains other data.
     """
     if _is_prepared(output):
         print(f"{output} is prepared already")
         return
+    _check_replaceable(output)
     output.parent.mkdir(parents=True, exist_ok=True)
     temporary = output.parent / f".{output.name}-{os.getpid()}"
     shutil.rmtree(temporary, ignore_errors=True)
@@ -159,6 +180,21 @@ def _is_prepared(output: Path) -> bool:
         return False
 
 
+def _check_replaceable(output: Path) -> None:
+    """Check that a folder contains nothing but incomplete prepared data, which are removed.
+
+    Raises:
+        EverstepError: it contains other data.
+    """
+    own_names = {*IDX_FILES, MANIFEST_FILE}
+    if output.exists() and (
+        not output.is_dir() or any(path.name not in own_names for path in output.iterdir())
+    ):
+        raise EverstepError(
+            f"{output} contains other data", "Choose another --output, or remove it."
+        )
+
+
 def _convert(idx_path: Path, target: Path) -> dict[str, Any]:
     array = read_idx(idx_path)
     if array.ndim > 1:
@@ -192,7 +228,7 @@ def read_idx(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
             "Install the Debian package dataset-fashion-mnist (the trainer image has it), or pass --source "
             f"with a folder that contains {', '.join(IDX_FILES.values())}.",
         ) from error
-    except (OSError, EOFError, ValueError, struct.error) as error:
+    except (OSError, EOFError, ValueError, struct.error, zlib.error) as error:
         raise EverstepError(
             f"{path} is not a gzipped IDX file: {error}", "Download it again."
         ) from error

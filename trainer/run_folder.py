@@ -12,6 +12,7 @@ from trainer.settings import RESULT_FILE, Settings, any_result, result
 log = logging.getLogger(__name__)
 
 RESULT_RETRY_SECONDS = 5.0
+_MOVED_LAST = {RUN_FILE: 1, RESULT_FILE: 2}
 
 
 def open_run(settings: Settings) -> dict[str, Any] | None:
@@ -73,10 +74,17 @@ def _move_old_run(settings: Settings) -> None:
     while (target := settings.run / f"previous-{number}").exists():
         number += 1
     target.mkdir()
-    for entry in list(settings.run.iterdir()):
-        if not entry.name.startswith("previous-") and entry.name != "journal":
-            shutil.move(str(entry), target / entry.name)
-    shutil.copytree(settings.run / "journal", target / "journal", dirs_exist_ok=True)
-    for file in (settings.run / "journal").glob("*.jsonl"):
-        file.unlink()
+    journal = settings.run / "journal"
+    if journal.is_dir():  # a run that ended early may have none
+        shutil.copytree(journal, target / journal.name)
+        for file in journal.glob("*.jsonl"):
+            file.unlink()
+    entries = [
+        entry
+        for entry in settings.run.iterdir()
+        if not entry.name.startswith("previous-") and entry != journal
+    ]
+    # The files that are read above are last: if this process is killed, the next start moves the remaining entries.
+    for entry in sorted(entries, key=lambda entry: _MOVED_LAST.get(entry.name, 0)):
+        shutil.move(str(entry), target / entry.name)
     log.warning("the earlier run in %s was moved to %s", settings.run, target)

@@ -5,7 +5,7 @@ and the manifests of the existing checkpoints. It recomputes the samples of each
 the size of the data set and the global batch. It shares no code with the trainer, so that it does
 not repeat a bug in the trainer's sample order.
 
-Exit codes: 0 all commits agree, 1 a commit disagrees, 2 nothing to verify.
+Exit codes: 0 all commits agree, 1 a commit disagrees, 2 nothing to verify: no commit or no settings.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import numpy.typing as npt
 Words = npt.NDArray[np.uint64]
 # Copied, like the order of samples below: this file must not import the code that it checks.
 LEDGER_SEED = 0x1ED6E5
-LEDGER_FILE = "ledger.jsonl"
+LEDGER_FILE, RUN_FILE = "ledger.jsonl", "run.json"
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,17 @@ def main() -> None:
     if not commits and not existing_commits:
         print(f"nothing to verify: no line in {run / LEDGER_FILE}", file=sys.stderr)
         sys.exit(2)
+    try:
+        record = json.loads((run / RUN_FILE).read_text())
+    except (OSError, ValueError) as error:
+        print(f"nothing to verify: {run / RUN_FILE} cannot be read: {error}", file=sys.stderr)
+        sys.exit(2)
     unrecorded_commits = [
         checkpoint for checkpoint in existing_commits if checkpoint not in commits
     ]
     for checkpoint in unrecorded_commits:
         print(f"note: {LEDGER_FILE} has no line for the checkpoint of step {checkpoint.step}")
-    faults = verify(json.loads((run / "run.json").read_text()), commits)
-    faults += verify(json.loads((run / "run.json").read_text()), unrecorded_commits)
+    faults = verify(record, commits) + verify(record, unrecorded_commits)
     faults += find_lost_end(run, [*commits, *unrecorded_commits])
     commits = commits or unrecorded_commits
     for fault in faults:

@@ -204,7 +204,7 @@ POLICIES: dict[OnDemand, Policy] = {
 }
 
 
-class Purchases(StrEnum):
+class FallbackPolicy(StrEnum):
     """Policy of a job with `fallback`: Everstep's, or a baseline for comparison in a plan."""
 
     LATEST_START = "latest start"
@@ -212,16 +212,16 @@ class Purchases(StrEnum):
     GREEDY = "greedy"
 
 
-FALLBACKS: dict[Purchases, Policy] = {
-    Purchases.LATEST_START: latest_start,
-    Purchases.UNIFORM_PROGRESS: uniform_progress,
-    Purchases.GREEDY: greedy,
+FALLBACKS: dict[FallbackPolicy, Policy] = {
+    FallbackPolicy.LATEST_START: latest_start,
+    FallbackPolicy.UNIFORM_PROGRESS: uniform_progress,
+    FallbackPolicy.GREEDY: greedy,
 }
 
 
-def policy_of(setting: OnDemand, purchases: Purchases = Purchases.LATEST_START) -> Policy:
+def policy_of(setting: OnDemand, fallback: FallbackPolicy = FallbackPolicy.LATEST_START) -> Policy:
     """Return the policy of a setting."""
-    return FALLBACKS[purchases] if setting is OnDemand.FALLBACK else POLICIES[setting]
+    return FALLBACKS[fallback] if setting is OnDemand.FALLBACK else POLICIES[setting]
 
 
 def within_budget(terms: Terms, spent_usd: float, next_usd: float) -> bool:

@@ -8,7 +8,7 @@ from everstep.capacity.deadline import MAX_SECONDS
 from everstep.capacity.generator import GAP_SECONDS, PUBLISHED, fit, generate
 from everstep.capacity.history import CapacityHistory
 from everstep.capacity.job import JobModel
-from everstep.capacity.on_demand import OnDemand, Purchases, policy_of
+from everstep.capacity.on_demand import FallbackPolicy, OnDemand, policy_of
 from everstep.capacity.placement import PlacementConfig
 from everstep.capacity.simulator import Outcome, simulate, terms_of
 from everstep.catalog.units import HOUR_SECONDS
@@ -41,13 +41,13 @@ class Choice:
     Attributes:
         zones: number of zones, counted from the first zone of the history.
         on_demand: setting for on-demand machines.
-        purchases: policy of the fallback.
+        fallback: policy of the fallback.
         machine_type: the only machine type; empty for all types of the pools.
     """
 
     zones: int
     on_demand: OnDemand
-    purchases: Purchases = Purchases.LATEST_START
+    fallback: FallbackPolicy = FallbackPolicy.LATEST_START
     machine_type: str = ""
 
 
@@ -100,10 +100,12 @@ def choices(
         deadline: whether the job has a deadline. Without one, the baselines buy no on-demand machine.
         everything: whether to yield all combinations; otherwise, baselines and machine types get all zones only.
     """
-    baselines = [item for item in Purchases if item is not Purchases.LATEST_START and deadline]
+    baselines = [
+        item for item in FallbackPolicy if item is not FallbackPolicy.LATEST_START and deadline
+    ]
     yield from _of_type("", range(1, zones + 1), baselines if everything else ())
     if not everything:
-        yield from (Choice(zones, OnDemand.FALLBACK, purchases) for purchases in baselines)
+        yield from (Choice(zones, OnDemand.FALLBACK, fallback) for fallback in baselines)
     for machine_type in machine_types if len(machine_types) > 1 else ():
         if everything:
             yield from _of_type(machine_type, range(1, zones + 1), baselines)
@@ -112,13 +114,13 @@ def choices(
 
 
 def _of_type(
-    machine_type: str, zones: Iterable[int], baselines: Iterable[Purchases]
+    machine_type: str, zones: Iterable[int], baselines: Iterable[FallbackPolicy]
 ) -> Iterator[Choice]:
     """Yield the choices of zones, on-demand machines and policies for a machine type."""
     for count in zones:
         yield Choice(count, OnDemand.NEVER, machine_type=machine_type)
-        for purchases in (Purchases.LATEST_START, *baselines):
-            yield Choice(count, OnDemand.FALLBACK, purchases, machine_type)
+        for fallback in (FallbackPolicy.LATEST_START, *baselines):
+            yield Choice(count, OnDemand.FALLBACK, fallback, machine_type)
     yield Choice(1, OnDemand.ALWAYS, machine_type=machine_type)
 
 
@@ -225,7 +227,7 @@ def replay(
     terms = terms_of(job, history.gap_seconds, limits.deadline_seconds, limits.budget_usd)
     zones = history.with_zones(range(min(choice.zones, len(history.zones))))
     placement = PlacementConfig(machines=job.machines, start_seconds=job.start_seconds)
-    policy = policy_of(choice.on_demand, choice.purchases)
+    policy = policy_of(choice.on_demand, choice.fallback)
     return simulate(zones, job, terms, placement, policy, record=record)
 
 

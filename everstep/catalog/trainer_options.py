@@ -195,6 +195,7 @@ _OPTIONS = (
         type=int,
         default=0,
         minimum=0,
+        exclusive_maximum=2**63,  # torch and the order of samples take a signed integer of 64 bits
         help="Seed of initialization, sample order and augmentation.",
     ),
     TrainerOption(

@@ -7,7 +7,7 @@ from typing import Any
 
 from everstep.capacity.generator import PUBLISHED
 from everstep.capacity.job import JobModel
-from everstep.capacity.on_demand import OnDemand, Purchases
+from everstep.capacity.on_demand import FallbackPolicy, OnDemand
 from everstep.capacity.plan import Choice, JobLimits, PlanRow, Spread
 from everstep.catalog.units import HOUR_SECONDS
 from everstep.cli.console import results
@@ -186,7 +186,9 @@ def choice_text(choice: Choice, kinds: Sequence[Sequence[str]] = ()) -> str:
     text = f"{machines}{' and '.join(bought) or 'spot'}, {zones}"
     if choice.on_demand is not OnDemand.FALLBACK:
         return text
-    policy = "" if choice.purchases is Purchases.LATEST_START else f" by {choice.purchases.value}"
+    policy = (
+        "" if choice.fallback is FallbackPolicy.LATEST_START else f" by {choice.fallback.value}"
+    )
     return f"{text}, fallback{policy}"
 
 
@@ -277,7 +279,7 @@ def _type_notes(plan: PlanTable) -> list[str]:
 
 def _policy_notes(plan: PlanTable) -> list[str]:
     """Return a note about the policies of the fallback."""
-    if all(row.choice.purchases is Purchases.LATEST_START for row in plan.rows):
+    if all(row.choice.fallback is FallbackPolicy.LATEST_START for row in plan.rows):
         return []
     text = (
         "fallback: buys from the latest start that meets the deadline, as the controller does. Uniform progress and "
@@ -320,7 +322,7 @@ def _row_json(row: PlanRow) -> dict[str, Any]:
     return {
         "zones": row.choice.zones,
         "on_demand": row.choice.on_demand.value,
-        "policy": row.choice.purchases.value if row.choice.on_demand is OnDemand.FALLBACK else None,
+        "policy": row.choice.fallback.value if row.choice.on_demand is OnDemand.FALLBACK else None,
         "machine_type": row.choice.machine_type or None,
         "seconds": _finite(row.seconds),
         "usd": asdict(row.usd),

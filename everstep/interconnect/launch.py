@@ -52,12 +52,16 @@ def group_variables(options: argparse.Namespace, local_rank: int) -> "dict[str, 
 
 
 def wait(processes: "Sequence[subprocess.Popen[bytes]]") -> int:
-    """Wait until all processes have ended or one has failed; return its exit code, or 0."""
+    """Wait until all processes have ended or one has failed; return its exit code, or 0.
+
+    For a signal, the code is 128 plus its number, as of a shell: 137 if memory ran out.
+    """
     while True:
         codes = [process.poll() for process in processes]
         failure_codes = [code for code in codes if code]
         if failure_codes or None not in codes:
-            return abs(failure_codes[0]) if failure_codes else 0
+            code = failure_codes[0] if failure_codes else 0
+            return code if code >= 0 else 128 - code
         time.sleep(POLL_SECONDS)
 
 

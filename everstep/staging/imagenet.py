@@ -36,9 +36,8 @@ def read_annotations(path: Path) -> dict[str, str]:
     """
     if not path.exists():
         raise EverstepError(f"the annotations {path} do not exist", ANNOTATIONS_HINT)
-    pairs = _read_folder(path) if path.is_dir() else _read_table(path)
     classes: dict[str, str] = {}
-    for image, label, source in pairs:
+    for image, label, source in _read(path):
         if not CLASS.fullmatch(label):
             raise EverstepError(
                 f"{source} has the class {label!r}, which is not a WordNet ID like n01440764",
@@ -52,6 +51,20 @@ def read_annotations(path: Path) -> dict[str, str]:
     if not classes:
         raise EverstepError(f"{path} has no annotations", ANNOTATIONS_HINT)
     return classes
+
+
+def _read(path: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield image, class and source of each annotation.
+
+    Raises:
+        EverstepError: the annotations cannot be read.
+    """
+    try:
+        yield from _read_folder(path) if path.is_dir() else _read_table(path)
+    except (OSError, csv.Error) as error:
+        raise EverstepError(
+            f"the annotations {path} cannot be read: {error}", ANNOTATIONS_HINT
+        ) from None
 
 
 def _read_folder(folder: Path) -> Iterator[tuple[str, str, str]]:

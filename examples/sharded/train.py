@@ -150,7 +150,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--run", type=Path, default=Path(), help="folder of the result")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--global-batch", type=int, default=32)
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.run.mkdir(parents=True, exist_ok=True)
+    return options
 
 
 if __name__ == "__main__":

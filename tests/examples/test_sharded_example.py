@@ -37,7 +37,6 @@ def train_whole_model(
     script: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, torch.Tensor]:
     """Return the parameters that this process trains with the whole model."""
-    folder.mkdir()
     for name in ("WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "argv", arguments(script, folder))

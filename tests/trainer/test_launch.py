@@ -71,6 +71,15 @@ def test_a_finished_run_is_detected_before_torch_is_imported(tmp_path: Path) -> 
     assert program.returncode == 0, "a late joiner would wait seconds for the import of torch"
 
 
+def test_a_result_without_an_accuracy_is_a_result(tmp_path: Path) -> None:
+    fingerprint = parse(trainer_arguments(tmp_path)).fingerprint
+    (tmp_path / "result.json").write_text(json.dumps({"max_steps": 0, "fingerprint": fingerprint}))
+
+    text = launch.find_result(parse_options(command_line(tmp_path)))
+
+    assert text == f"{tmp_path} holds its result, accuracy nan"
+
+
 def test_another_program_is_never_mistaken_for_a_finished_trainer(tmp_path: Path) -> None:
     write_result(tmp_path)
     script = tmp_path / "train.py"

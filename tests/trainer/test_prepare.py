@@ -85,6 +85,42 @@ def test_an_invalid_source_file_is_reported(source: Path, tmp_path: Path) -> Non
         prepare.prepare_fashion_mnist(source, tmp_path / "out")
 
 
+def test_a_source_file_with_damaged_bytes_is_reported(source: Path, tmp_path: Path) -> None:
+    file = source / "t10k-labels-idx1-ubyte.gz"
+    content = bytearray(file.read_bytes())
+    content[10:20] = bytes(10)  # after the header of gzip
+    file.write_bytes(content)
+
+    with pytest.raises(EverstepError, match="is not a gzipped IDX file"):
+        prepare.prepare_fashion_mnist(source, tmp_path / "out")
+
+
+def test_a_folder_with_other_files_is_not_removed(source: Path, tmp_path: Path) -> None:
+    thesis = tmp_path / "home" / "thesis.tex"
+    thesis.parent.mkdir()
+    thesis.write_text("the only copy")
+
+    with pytest.raises(EverstepError, match="home contains other data"):
+        prepare.prepare_fashion_mnist(source, thesis.parent)
+
+    assert thesis.read_text() == "the only copy"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--dataset", "imagefolder"], "--stage DATA needs a folder to copy it to"),
+        (["--dataset", "imagefolder", "--source", "OUTPUT"], "needs a folder to copy it to"),
+        (["--dataset", "fashion-mnist"], "--stage is for --dataset imagefolder"),
+    ],
+)
+def test_a_data_set_that_cannot_be_staged_is_not_ignored(
+    arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert prepare.main([*arguments, "--stage", "DATA", "--output", "OUTPUT"]) == 1
+    assert problem in capsys.readouterr().err
+
+
 def test_an_unknown_data_set_is_reported_with_the_nearest_name(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -1,6 +1,7 @@
 """The folder of a run, which an earlier run may have used."""
 
 import resource
+import shutil
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,40 @@ def test_an_earlier_run_is_moved_although_a_user_has_removed_one_before_it(tmp_p
         "previous-1": '{"accuracy": "first"}',
         "previous-3": '{"accuracy": "second"}',
     }
+
+
+def test_an_earlier_run_without_a_journal_is_moved(tmp_path: Path) -> None:
+    (tmp_path / RESULT_FILE).write_text('{"accuracy": 0.5}')
+
+    assert open_run(settings_of(tmp_path)) is None
+
+    assert [path.name for path in tmp_path.iterdir()] == ["previous-1"]
+
+
+@pytest.mark.parametrize("moves", range(3))
+def test_the_next_start_continues_an_interrupted_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int
+) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / RUN_FILE).write_text('{"fingerprint": {"fresh": ""}}')
+    (tmp_path / RESULT_FILE).write_text('{"accuracy": 0.5}')
+    move, moved = shutil.move, list[str]()
+
+    def move_some(source: str, target: Path) -> None:
+        if len(moved) == moves:
+            raise OSError("the machine vanished")
+        moved.append(move(source, str(target)))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "move", move_some)
+        with pytest.raises(EverstepError, match="the machine vanished"):
+            open_run(settings_of(tmp_path))
+
+    assert open_run(settings_of(tmp_path)) is None
+
+    assert {path.name for path in tmp_path.iterdir()} == {"previous-1", "previous-2"}, (
+        "a new run would find the checkpoints or the settings of the earlier one"
+    )
 
 
 def test_a_run_folder_that_cannot_be_created_is_an_error_with_a_fix(tmp_path: Path) -> None:

@@ -118,6 +118,20 @@ def test_a_run_without_commits_has_nothing_to_verify(tmp_path: Path) -> None:
     assert "nothing to verify" in result.stderr
 
 
+@pytest.mark.parametrize("text", [None, "{"])
+def test_a_run_without_its_settings_cannot_be_verified(tmp_path: Path, text: str | None) -> None:
+    write_run(tmp_path, commits(3, 8), [])
+    (tmp_path / "run.json").unlink()
+    if text is not None:
+        (tmp_path / "run.json").write_text(text)
+
+    result = run_verify(tmp_path)
+
+    assert result.returncode == 2
+    assert "run.json cannot be read" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
 def test_a_ledger_that_lacks_the_end_of_a_finished_run_is_wrong(tmp_path: Path) -> None:
     write_run(tmp_path, commits(3, 8), [])
     (tmp_path / "result.json").write_text(json.dumps({"steps": 20}))

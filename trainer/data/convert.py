@@ -35,7 +35,7 @@ from trainer.data.folder import (
 from trainer.data.manifest import MANIFEST_FILE, read_manifest
 from trainer.data.named_files import named_files
 from trainer.data.shard import Resizing, ShardResult, ShardTask, convert_shard, save, sync
-from trainer.data.shards import FORMAT, KIND, Index
+from trainer.data.shards import FORMAT, KIND, SHARD_SUFFIX, Index
 from trainer.data.shards import digest_of as digest_of_index
 
 SHARDS_PER_SPLIT = 16  # enough to keep many processes busy
@@ -102,7 +102,7 @@ def _shard_tasks(
     for number, first in enumerate(range(0, len(split.files), shard_size)):
         files = split.files[first : first + shard_size]
         key = _digest([*(asdict(file) for file in files), asdict(resizing)])
-        target = partial / f"{split.name}-{number:05d}-{key[:12]}.jpegs"
+        target = partial / f"{split.name}-{number:05d}-{key[:12]}{SHARD_SUFFIX}"
         yield ShardTask(
             source=split_folder(source, split.name), files=files, target=target, resizing=resizing
         )

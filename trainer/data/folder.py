@@ -3,6 +3,7 @@
 Samples are ordered by name, so that every worker has the same ids.
 """
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
@@ -56,7 +57,7 @@ def open_folder(folder: Path, split: str) -> FolderImageSource:
     """Return the images of one split.
 
     Raises:
-        EverstepError: the folder does not exist or contains no image.
+        EverstepError: the folder does not exist, contains no image or cannot be read.
     """
     root = split_folder(folder, split)
     classes = list_classes(root)
@@ -76,7 +77,7 @@ def list_classes(root: Path) -> list[str]:
     """Return the names of the classes in the order of their labels.
 
     Raises:
-        EverstepError: the folder does not exist or contains no class.
+        EverstepError: the folder does not exist, contains no class or cannot be read.
     """
     if not root.is_dir():
         raise EverstepError(
@@ -84,7 +85,7 @@ def list_classes(root: Path) -> list[str]:
             f"Put images under {root}/<class>/, for instance {root}/cat/1.jpg, or name a folder that "
             "`python3 -m trainer.prepare` has written.",
         )
-    with os.scandir(root) as entries:
+    with _readable_files(), os.scandir(root) as entries:
         classes = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
     if not classes:
         raise _no_images(root)
@@ -92,9 +93,14 @@ def list_classes(root: Path) -> list[str]:
 
 
 def list_files(root: Path, classes: Sequence[str]) -> Iterator[ImageFile]:
-    """Yield every file of every class in a fixed order, without hidden files."""
+    """Yield every file of every class in a fixed order, without hidden files.
+
+    Raises:
+        EverstepError: a folder cannot be read, or a link is broken.
+    """
     for label, name in enumerate(classes):
-        entries = sorted(_walk(str(root / name)))
+        with _readable_files():
+            entries = sorted(_walk(str(root / name)))
         for path, size in entries:
             yield ImageFile(os.path.relpath(path, root), label, size)
 
@@ -121,6 +127,18 @@ def _walk(folder: str) -> Iterator[tuple[str, int]]:
                 yield from _walk(entry.path)
             else:
                 yield entry.path, entry.stat().st_size
+
+
+@contextlib.contextmanager
+def _readable_files() -> Iterator[None]:
+    """Convert an error of the operating system into one with a fix."""
+    try:
+        yield
+    except OSError as error:
+        raise EverstepError(
+            f"{error.filename} cannot be read: {error.strerror}",
+            "Check its permissions; replace or remove a broken link.",
+        ) from error
 
 
 def _no_images(root: Path) -> EverstepError:

@@ -63,7 +63,7 @@ def convert_shard(task: ShardTask) -> ShardResult:
     bad_list = task.target.with_suffix(".bad")
     if task.index.exists():
         return ShardResult(
-            task=task, invalid_files=bad_list.read_text().splitlines() if bad_list.exists() else ()
+            task=task, invalid_files=_read_list(bad_list) if bad_list.exists() else ()
         )
     invalid_files: list[str] = []
     records: list[tuple[int, int, int, int, int]] = []
@@ -81,17 +81,21 @@ def convert_shard(task: ShardTask) -> ShardResult:
     if invalid_files and not task.resizing.skip_bad:
         temporary.unlink()  # a retry has other files or skips some, so it cannot use this shard
         return ShardResult(task=task, invalid_files=invalid_files)
-    bad_list.write_text("\n".join(invalid_files))
+    bad_list.write_text("\n".join(invalid_files), errors="surrogateescape")
     temporary.rename(task.target)
     save(task.index, np.array(records, RECORD))
     return ShardResult(task=task, invalid_files=invalid_files)
+
+
+def _read_list(path: Path) -> list[str]:
+    return path.read_text(errors="surrogateescape").splitlines()
 
 
 def resize(data: jpeg.Encoded, resizing: Resizing) -> bytes:
     """Return a JPEG with at most `resizing.short_side` pixels on its short side.
 
     Raises:
-        ValueError: the bytes are not a complete JPEG.
+        ValueError: the bytes are not a complete JPEG, or the smaller image cannot be encoded.
     """
     width, height = jpeg.frame_size(data)
     short_side = min(width, height)
@@ -103,11 +107,13 @@ def resize(data: jpeg.Encoded, resizing: Resizing) -> bytes:
     cv2 = jpeg.opencv()
     factor = resizing.short_side / short_side
     size = (round(width * factor), round(height * factor))
-    _, encoded = cv2.imencode(
+    is_encoded, encoded = cv2.imencode(
         ".jpg",
         cv2.resize(pixels, size, interpolation=cv2.INTER_AREA),
         [cv2.IMWRITE_JPEG_QUALITY, resizing.quality],
     )
+    if not is_encoded:
+        raise ValueError(f"OpenCV cannot encode it with {size[0]} x {size[1]} pixels")
     return bytes(encoded)
 
 

@@ -25,6 +25,7 @@ from trainer.data.manifest import damage_error
 from trainer.data.shard_files import MappedFiles, ShardFiles, Slice
 
 FORMAT, KIND = 1, "shards"
+SHARD_SUFFIX = ".jpegs"
 RECORD = np.dtype(
     [("shard", "<u4"), ("label", "<u4"), ("offset", "<u8"), ("bytes", "<u4"), ("crc32", "<u4")]
 )
@@ -134,7 +135,7 @@ def read_index(folder: Path, name: str, sha256: str) -> Index:
 
 def digest_of(index: Index, classes: Sequence[str]) -> str:
     """Return a digest of the classes, and of images and labels in order; independent of the division into shards."""
-    digest = hashlib.sha256("\0".join(classes).encode())
+    digest = hashlib.sha256("\0".join(classes).encode(errors="surrogateescape"))
     for field in ("label", "bytes", "crc32"):
         digest.update(np.ascontiguousarray(index[field]).tobytes())
     return digest.hexdigest()

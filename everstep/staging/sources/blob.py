@@ -62,13 +62,15 @@ class BlobSource:
                 yield entry
             if self._prefix and not has_entries:
                 parent = self._prefix.rpartition("/")[0]
-                blobs = self._entries_below(f"{parent}/" if parent else "", self._prefix)
-                yield from (entry for entry in blobs if entry.locator == self._prefix)
+                yield from self._entries_below(f"{parent}/" if parent else "", self._prefix)
 
-    def _entries_below(self, folder: str, prefix: str = "") -> Iterator[Entry]:
+    def _entries_below(self, folder: str, only: str = "") -> Iterator[Entry]:
+        """Yield the blobs below a folder; with `only`, just the blob of this name."""
         # Metadata, since folders of an account with a hierarchical namespace are marked in it.
-        blobs = self._client.list_blobs(name_starts_with=prefix or folder, include=["metadata"])
+        blobs = self._client.list_blobs(name_starts_with=only or folder, include=["metadata"])
         for blob in blobs:
+            if only and blob.name != only:
+                continue
             name = blob.name.removeprefix(folder)
             is_folder = (blob.metadata or {}).get("hdi_isfolder") == "true"
             is_marker = blob.name.endswith("/") and not blob.size

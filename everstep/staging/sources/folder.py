@@ -24,25 +24,25 @@ class FolderSource:
         """Yield all files.
 
         Raises:
-            EverstepError: a folder cannot be read, or contains a link or a device.
+            EverstepError: a folder cannot be read, changes while it is listed, or contains a link or a device.
         """
         yield from self._entries_below("")
 
     def _entries_below(self, prefix: str) -> Iterator[Entry]:
         try:
             with os.scandir(self._folder / prefix) as listing:
-                children = list(listing)
+                children = [(child.name, child.stat(follow_symlinks=False)) for child in listing]
         except OSError as error:
             raise EverstepError(
                 f"{error.filename} cannot be read: {error.strerror}",
                 "Check that it exists, and its permissions.",
             ) from None
-        for child in children:
-            name = prefix + child.name
-            if child.is_dir(follow_symlinks=False):
+        for child, status in children:
+            name = prefix + child
+            if stat.S_ISDIR(status.st_mode):
                 yield from self._entries_below(f"{name}/")
             elif not is_own_file(name):
-                yield self._entry(name, child.stat(follow_symlinks=False))
+                yield self._entry(name, status)
 
     def _entry(self, name: str, status: os.stat_result) -> Entry:
         if not stat.S_ISREG(status.st_mode):

@@ -76,7 +76,9 @@ class S3Source:
 
     def _entries_below(self, prefix: str) -> Iterator[Entry]:
         pages = self._client.get_paginator("list_objects_v2")
-        for page in pages.paginate(Bucket=self._bucket, Prefix=prefix):
+        is_directory_bucket = self._bucket.endswith(DIRECTORY_BUCKET)  # it has no archived objects
+        attributes = {} if is_directory_bucket else {"OptionalObjectAttributes": ["RestoreStatus"]}
+        for page in pages.paginate(Bucket=self._bucket, Prefix=prefix, **attributes):
             for item in page.get("Contents", ()):
                 key: str = item["Key"]
                 name = key.removeprefix(prefix)
@@ -102,7 +104,8 @@ class S3Source:
         return Entry(check_name(name, self.name), size, etag, key, md5)
 
     def _check_readable(self, item: dict[str, Any]) -> None:
-        if item.get("StorageClass") in ARCHIVED:
+        is_restored = "RestoreExpiryDate" in item.get("RestoreStatus", {})  # its class stays
+        if item.get("StorageClass") in ARCHIVED and not is_restored:
             raise EverstepError(
                 f"s3://{self._bucket}/{item['Key']} is archived: {item['StorageClass']}",
                 "Restore it first: aws s3api restore-object.",

@@ -8,7 +8,7 @@ import pytest
 from everstep.capacity.generator import fit, generate
 from everstep.capacity.history import CapacityHistory
 from everstep.capacity.job import JobModel, Prices
-from everstep.capacity.on_demand import OnDemand, Purchases
+from everstep.capacity.on_demand import FallbackPolicy, OnDemand
 from everstep.capacity.plan import (
     Choice,
     JobLimits,
@@ -44,8 +44,8 @@ def test_with_a_deadline_the_baselines_are_compared_in_all_zones() -> None:
     baselines = [choice for choice in choices(2, deadline=True) if choice not in choices(2)]
 
     assert baselines == [
-        Choice(2, OnDemand.FALLBACK, Purchases.UNIFORM_PROGRESS),
-        Choice(2, OnDemand.FALLBACK, Purchases.GREEDY),
+        Choice(2, OnDemand.FALLBACK, FallbackPolicy.UNIFORM_PROGRESS),
+        Choice(2, OnDemand.FALLBACK, FallbackPolicy.GREEDY),
     ]
 
 
@@ -58,7 +58,7 @@ def test_types_are_compared_in_all_zones_or_in_every_combination() -> None:
 
     everything = list(choices(2, ("a", "b"), deadline=True, everything=True))
     assert len(everything) == len(set(everything)) == 3 * (2 * 4 + 1)
-    assert Choice(1, OnDemand.FALLBACK, Purchases.GREEDY, "b") in everything
+    assert Choice(1, OnDemand.FALLBACK, FallbackPolicy.GREEDY, "b") in everything
 
 
 def test_each_policy_is_replayed() -> None:
@@ -66,8 +66,8 @@ def test_each_policy_is_replayed() -> None:
     limits = JobLimits(deadline_seconds=24 * HOUR_SECONDS)
 
     ours, uniform = (
-        replay(empty_history, Choice(1, OnDemand.FALLBACK, purchases), JOB, limits)
-        for purchases in (Purchases.LATEST_START, Purchases.UNIFORM_PROGRESS)
+        replay(empty_history, Choice(1, OnDemand.FALLBACK, fallback), JOB, limits)
+        for fallback in (FallbackPolicy.LATEST_START, FallbackPolicy.UNIFORM_PROGRESS)
     )
 
     assert ours.complete

@@ -41,6 +41,8 @@ def test_the_size_of_shards_is_passed_in_exact_mode_only(size: int) -> None:
         ("warmup_fraction", 1, "--warmup-fraction must be below 1, got 1"),
         ("epochs", 0, "--epochs must be 1 or more, got 0"),
         ("epochs", 1, None),
+        ("seed", 2**63 - 1, None),
+        ("seed", 2**63, "--seed must be below 9.22337e+18, got 9223372036854775808"),
     ],
 )
 def test_a_number_out_of_bounds_is_reported_with_the_bound(

@@ -37,3 +37,9 @@ def test_a_process_that_fails_ends_the_others_of_its_node() -> None:
 
 def test_the_exit_code_is_0_once_all_have_ended() -> None:
     assert wait([start_program("pass"), start_program("pass")]) == 0
+
+
+def test_a_killed_process_has_the_exit_code_that_a_shell_reports() -> None:
+    killed = start_program("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+
+    assert wait([killed]) == 128 + signal.SIGKILL

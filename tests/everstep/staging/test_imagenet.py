@@ -145,6 +145,7 @@ def test_a_wrong_annotation_is_named(tmp_path: Path, labels: tuple[str, ...], wo
         ("a,b\n", "does not begin with"),
         ("ImageId,PredictionString\n", "has no annotations"),
         ("ImageId,PredictionString\nx\n", "line 2 of .* has the class ''"),
+        (f'ImageId,PredictionString\n"{"x" * 200_000}', "cannot be read: field larger than"),
     ],
 )
 def test_a_wrong_table_is_named(tmp_path: Path, text: str, words: str) -> None:

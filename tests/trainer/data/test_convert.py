@@ -1,6 +1,7 @@
 """The conversion of images to shards."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,9 @@ from everstep.errors import EverstepError
 from everstep.progress import Silent
 from tests.trainer.data.photographs import write_photographs
 from trainer import data, prepare
+from trainer.data import jpeg
 from trainer.data.convert import convert, shard_samples
-from trainer.data.shard import Resizing
+from trainer.data.shard import Resizing, resize
 
 SMALL_RESIZING = Resizing(short_side=32)
 
@@ -134,6 +136,43 @@ def test_shards_of_another_format_are_named(source: Path, tmp_path: Path) -> Non
 
     with pytest.raises(EverstepError, match="have format 99"):
         data.load("imagefolder", tmp_path / "shards", "train", 28)
+
+
+def test_names_that_are_not_utf8_are_accepted(source: Path, tmp_path: Path) -> None:
+    cafe = os.fsdecode(b"caf\xe9")
+    for split in ("train", "test"):
+        (source / split / "cat").rename(source / split / cafe)
+    (source / "test" / cafe / cafe).write_bytes(b"not an image")
+    resizing = Resizing(short_side=32, skip_bad=True)
+    output = tmp_path / "shards"
+
+    assert "in 2 classes" in write_shards(source, output, resizing)
+
+    output.rename(tmp_path / ".again.partial")
+    assert "1 invalid files skipped" in write_shards(source, tmp_path / "again", resizing)
+    assert len(data.load("imagefolder", tmp_path / "again", "test", 28)) == 8
+
+
+def test_a_photograph_that_cannot_be_encoded_is_invalid(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photograph = np.fromfile(source / "train" / "cat" / "0.jpg", np.uint8)
+    monkeypatch.setattr(jpeg.opencv(), "imencode", lambda *_: (False, ()))
+
+    with pytest.raises(ValueError, match="cannot encode it with 41 x 32 pixels"):
+        resize(photograph, SMALL_RESIZING)
+
+
+def test_a_broken_link_is_named(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    link = source / "train" / "cat" / "gone.jpg"
+    link.symlink_to("nowhere")
+
+    arguments = ["--dataset", "imagefolder", "--source", str(source)]
+    assert prepare.main([*arguments, "--output", str(tmp_path / "shards")]) == 1
+
+    assert f"error: {link} cannot be read: No such file" in capsys.readouterr().err
 
 
 def test_a_split_without_images_is_an_error(source: Path, tmp_path: Path) -> None:

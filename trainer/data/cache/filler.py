@@ -74,29 +74,32 @@ def fill(cache: CacheFolder, objects: Objects, needs: Needs, limits: CacheLimits
         limits: size limits of the cache.
     """
     damaged_downloads: Counter[int] = Counter()
-    while True:
-        state = cache.state(limits)
-        next_steps = plan(state, needs.shards)
-        if not next_steps.downloads:
-            _log_end(cache, len(state.complete_shards), state.limit)
-            return True
-        cache.evict(next_steps.evictions)
-        shard = next_steps.downloads[0]
-        try:
-            cache.download(shard, objects)
-        except DamagedShardError as error:
-            damaged_downloads[shard] += 1
-            if damaged_downloads[shard] >= MAX_DAMAGED_DOWNLOADS:
-                return _log_failure(error)
-        except OSError as error:
-            return _log_failure(error.strerror or error)
-        except EverstepError as error:
-            return _log_failure(error.problem)
-
-
-def _log_failure(reason: object) -> bool:
-    log.warning("shards are no longer cached, images are read from the store: %s", reason)
+    try:
+        while True:
+            state = cache.state(limits)
+            next_steps = plan(state, needs.shards)
+            if not next_steps.downloads:
+                _log_end(cache, len(state.complete_shards), state.limit)
+                return True
+            cache.evict(next_steps.evictions)
+            shard = next_steps.downloads[0]
+            try:
+                cache.download(shard, objects)
+            except DamagedShardError:
+                damaged_downloads[shard] += 1
+                if damaged_downloads[shard] >= MAX_DAMAGED_DOWNLOADS:
+                    raise
+    except DamagedShardError as error:
+        _log_failure(error)
+    except OSError as error:
+        _log_failure(error.strerror or error)
+    except EverstepError as error:
+        _log_failure(error.problem)
     return False
+
+
+def _log_failure(reason: object) -> None:
+    log.warning("shards are no longer cached, images are read from the store: %s", reason)
 
 
 def _log_end(cache: CacheFolder, shard_count: int, limit: int | None) -> None:

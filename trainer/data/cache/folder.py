@@ -16,14 +16,13 @@ import hashlib
 import json
 import mmap
 import os
-import shutil
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,7 +31,7 @@ from everstep.staging.sources.objects import Objects, read_with_retries
 from trainer.data.cache.plan import CacheLimits, CacheState, OtherData, limit_to_disk
 from trainer.data.dataset import SPLITS
 from trainer.data.manifest import MANIFEST_FILE
-from trainer.data.shards import KIND, Index, check_format
+from trainer.data.shards import KIND, SHARD_SUFFIX, Index, check_format
 
 CONNECTIONS = 8  # requests of a download at a time
 PIECE_BYTES = 8 << 20
@@ -44,6 +43,22 @@ MAX_DAMAGED_DOWNLOADS = 3
 
 class DamagedShardError(Exception):
     """A downloaded shard does not have the checksums of its index."""
+
+
+class ShardFile(NamedTuple):
+    """One shard of the data set.
+
+    Attributes:
+        name: name of the file.
+        bytes: its size.
+        split: split of its images.
+        number: number of the shard in its split.
+    """
+
+    name: str
+    bytes: int
+    split: str
+    number: int
 
 
 @dataclass(frozen=True)
@@ -59,10 +74,10 @@ class CacheFolder:
     manifest: Mapping[str, Any]
 
     @cached_property
-    def files(self) -> list[tuple[str, int, str, int]]:
-        """All shards by number: name, bytes, split and number in the split."""
+    def files(self) -> list[ShardFile]:
+        """All shards, by number."""
         return [
-            (name, size, split, number)
+            ShardFile(name, size, split, number)
             for split in SPLITS
             for number, (name, size) in enumerate(
                 zip(
@@ -81,14 +96,13 @@ class CacheFolder:
 
     def state(self, limits: CacheLimits) -> CacheState:
         """Return the current state of the cache; its limit is the lower of the size limit and the disk's limit."""
-        sizes = [size for _, size, _, _ in self.files]
         complete_shards = (
             number
-            for number, (name, size, _, _) in enumerate(self.files)
-            if _size_of(self.folder / name) == size
+            for number, file in enumerate(self.files)
+            if _size_of(self.folder / file.name) == file.bytes
         )
         state = CacheState(
-            sizes=sizes,
+            sizes=[file.bytes for file in self.files],
             complete_shards=frozenset(complete_shards),
             other_data=self._other_data(),
             limit=limits.bytes or None,
@@ -124,9 +138,14 @@ class CacheFolder:
             path.unlink(missing_ok=True)
 
     def evict(self, names: Sequence[str]) -> None:
-        """Remove other data sets; a process that has mapped their shards can still read them."""
+        """Remove the shards of other data sets.
+
+        Their manifests and indexes stay: another run on this node may still open them, and then reads from the store. A
+        process that has mapped a shard can still read it.
+        """
         for name in names:
-            shutil.rmtree(self.folder.parent / name, ignore_errors=True)
+            for path in _shards_in(self.folder.parent / name):
+                path.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -141,11 +160,11 @@ class CacheFolder:
         return (disk.f_bavail - disk.f_blocks * free_percent // 100) * disk.f_frsize
 
     def _other_data(self) -> list[OtherData]:
-        """Return the other data sets of the cache, the least recently used first."""
+        """Return the other data sets of which the cache has shards, the least recently used first."""
         entries = []
         for folder in self.folder.parent.iterdir():
-            if folder.is_dir() and folder != self.folder:
-                size = sum(max(0, _size_of(path)) for path in folder.iterdir())
+            if folder.is_dir() and folder != self.folder and (shards := _shards_in(folder)):
+                size = sum(max(0, _size_of(path)) for path in shards)
                 entries.append((folder.stat().st_mtime, OtherData(folder.name, size)))
         return [other for _, other in sorted(entries, key=lambda entry: entry[0])]
 
@@ -259,6 +278,11 @@ def _verify(file: int, name: str, records: Index) -> None:
             with view[first : first + int(record["bytes"])] as image:
                 if zlib.crc32(image) != record["crc32"]:
                     raise DamagedShardError(f"the image at byte {first} of {name} is damaged")
+
+
+def _shards_in(folder: Path) -> list[Path]:
+    """Return the shards in a folder, incomplete ones too."""
+    return list(folder.glob(f"*{SHARD_SUFFIX}*"))
 
 
 def _size_of(path: Path) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -146,6 +147,28 @@ def test_an_archived_blob_is_refused_before_anything_is_copied(
 
     with pytest.raises(EverstepError, match=r"the blob 'old' of az://.* is archived"):
         stage(store.source(), tmp_path / "out", Options(), Observer())
+
+
+def test_another_blob_that_begins_with_the_name_is_not_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = SimpleNamespace(content_md5=None)
+    blobs = [
+        SimpleNamespace(
+            name=name, size=1, etag="1", metadata=None, blob_tier=tier, content_settings=settings
+        )
+        for name, tier in (("photos.tar", "Hot"), ("photos.tar.old", "Archive"))
+    ]
+
+    def list_blobs(name_starts_with: str, include: list[str]) -> list[SimpleNamespace]:
+        return [blob for blob in blobs if blob.name.startswith(name_starts_with)]
+
+    client = SimpleNamespace(list_blobs=list_blobs)
+    monkeypatch.setattr(blob, "new_client", lambda *_: client)
+
+    entries = list(BlobSource("account", "data", "photos.tar").entries())
+
+    assert [entry.name for entry in entries] == ["photos.tar"]
 
 
 def test_a_missing_container_is_named(store: Store) -> None:

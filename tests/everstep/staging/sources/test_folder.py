@@ -1,6 +1,8 @@
 """Sources in a folder."""
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,3 +36,22 @@ def test_a_path_that_is_not_a_regular_file_is_refused(tmp_path: Path, kind: str)
 def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(EverstepError, match=r"gone cannot be read: No such file"):
         list(FolderSource(tmp_path / "gone").entries())
+
+
+def test_a_file_that_is_removed_while_its_folder_is_listed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").touch()
+    scandir = os.scandir
+
+    @contextlib.contextmanager
+    def list_then_remove(folder: Path) -> Iterator[list["os.DirEntry[str]"]]:
+        with scandir(folder) as listing:
+            children = list(listing)
+        (tmp_path / "gone").unlink()
+        yield children
+
+    monkeypatch.setattr(os, "scandir", list_then_remove)
+
+    with pytest.raises(EverstepError, match="gone cannot be read: No such file"):
+        list(FolderSource(tmp_path).entries())

@@ -5,6 +5,7 @@ import io
 import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -274,6 +275,32 @@ def test_an_archived_object_is_refused_before_anything_is_copied(
         stage(store.source(), tmp_path / "out", Options(), Observer())
 
     assert "restore-object" in error.value.fix
+
+
+@pytest.mark.parametrize(
+    ("bucket", "attributes"),
+    [("data", {"OptionalObjectAttributes": ["RestoreStatus"]}), ("data--use1-az4--x-s3", {})],
+)
+def test_a_restored_object_is_listed(
+    bucket: str, attributes: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from botocore.stub import Stubber
+
+    archived = {"Key": "old", "Size": 1, "ETag": '"1"', "StorageClass": "DEEP_ARCHIVE"}
+    restored = {"IsRestoreInProgress": False, "RestoreExpiryDate": datetime.now(UTC)}
+    client = client_of("http://127.0.0.1:9")
+    monkeypatch.setattr(s3, "new_client", lambda *_: client)
+    with Stubber(client) as stubber:
+        for status in (restored, {"IsRestoreInProgress": True}):
+            stubber.add_response(
+                "list_objects_v2",
+                {"Contents": [{**archived, "RestoreStatus": status}]},
+                {"Bucket": bucket, "Prefix": "", **attributes},
+            )
+
+        assert [entry.name for entry in S3Source(bucket, "").entries()] == ["old"]
+        with pytest.raises(EverstepError, match="old is archived"):
+            list(S3Source(bucket, "").entries())
 
 
 def test_the_etag_of_an_encrypted_object_is_not_taken_for_a_checksum(

@@ -76,7 +76,7 @@ def test_a_damaged_shard_of_the_cache_is_removed_and_its_images_come_from_the_st
     dataset = open_cached(cache, store)
     expected = batch(dataset)
     cache.download(0, store)
-    name, size, _, _ = cache.files[0]
+    name, size, *_ = cache.files[0]
     (cache.folder / name).write_bytes(bytes(size))
 
     assert np.array_equal(batch(dataset), expected)

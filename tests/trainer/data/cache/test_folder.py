@@ -20,6 +20,7 @@ from trainer.data.cache.folder import (
     open_cache_folder,
 )
 from trainer.data.cache.plan import CacheLimits, OtherData
+from trainer.data.images import open_images
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_a_warm_cache_downloads_nothing(cache: CacheFolder, store: FolderObjects
 
 
 def test_a_cache_is_filled_up_to_its_limit(cache: CacheFolder, store: FolderObjects) -> None:
-    limit = sum(size for _, size, _, _ in cache.files) - 1
+    limit = sum(file.bytes for file in cache.files) - 1
 
     assert fill(cache, store, Needs(), CacheLimits(bytes=limit))
 
@@ -66,14 +67,14 @@ def test_a_cache_is_filled_up_to_its_limit(cache: CacheFolder, store: FolderObje
 def test_a_process_that_dies_while_it_downloads_leaves_no_shard(
     cache: CacheFolder, store: FolderObjects
 ) -> None:
-    name = cache.files[0][0]
+    name = cache.files[0].name
     (cache.folder / f"{name}.partial").write_bytes(b"torn")
 
     assert 0 not in cache.state(CacheLimits()).complete_shards
     cache.remove_partial()
     fill(cache, store, Needs(), CacheLimits())
 
-    assert names(cache.folder) == {name for name, _, _, _ in cache.files}
+    assert names(cache.folder) == {file.name for file in cache.files}
 
 
 def test_a_worker_that_starts_while_another_one_downloads_keeps_its_files(
@@ -94,7 +95,7 @@ def test_a_worker_that_starts_while_another_one_downloads_keeps_its_files(
 def test_a_shard_of_another_size_is_downloaded_again(
     cache: CacheFolder, store: FolderObjects, shards: Path
 ) -> None:
-    name = cache.files[0][0]
+    name = cache.files[0].name
     (cache.folder / name).write_bytes(b"short")
 
     fill(cache, store, Needs(), CacheLimits())
@@ -128,7 +129,7 @@ def test_a_shard_that_stays_damaged_ends_the_downloads_and_not_the_training(
 def test_one_damaged_download_of_each_shard_does_not_end_the_downloads(
     cache: CacheFolder, store: FolderObjects, shards: Path
 ) -> None:
-    store.damaged_once = {name for name, _, _, _ in cache.files}
+    store.damaged_once = {file.name for file in cache.files}
     assert len(store.damaged_once) >= MAX_DAMAGED_DOWNLOADS
 
     assert fill(cache, store, Needs(), CacheLimits())
@@ -181,14 +182,40 @@ def test_another_data_set_is_evicted_to_free_space(
 ) -> None:
     other_folder = cache.folder.parent / "other"
     other_folder.mkdir()
-    (other_folder / "train-00000.jpegs").write_bytes(bytes(5000))
-    limit = sum(size for _, size, _, _ in cache.files)
+    (other_folder / "train-00000.jpegs").write_bytes(bytes(4000))
+    (other_folder / "train-00001.jpegs.partial").write_bytes(bytes(1000))
+    limit = sum(file.bytes for file in cache.files)
 
     assert cache.state(CacheLimits(bytes=limit)).other_data == [OtherData("other", 5000)]
     assert fill(cache, store, Needs(), CacheLimits(bytes=limit))
 
-    assert not other_folder.exists()
-    assert names(cache.folder) == {name for name, _, _, _ in cache.files}
+    assert names(other_folder) == set()
+    assert cache.state(CacheLimits(bytes=limit)).other_data == []
+    assert names(cache.folder) == {file.name for file in cache.files}
+
+
+def test_a_run_whose_shards_were_evicted_can_still_open_its_data(
+    cache: CacheFolder, store: FolderObjects, tmp_path: Path
+) -> None:
+    fill(cache, store, Needs(), CacheLimits())
+    other_folder = cache.folder.parent / "other"
+    other_folder.mkdir()
+
+    CacheFolder(other_folder, {}).evict([cache.folder.name])
+
+    assert names(cache.folder) == set()
+    test_set = open_images(cache.folder, "test", 28, store=f"file://{tmp_path}")
+    assert len(test_set) == 80
+
+
+def test_a_cache_that_was_removed_ends_the_downloads_and_not_the_training(
+    cache: CacheFolder, store: FolderObjects, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.rmtree(cache.folder)
+
+    assert not fill(cache, store, Needs(), CacheLimits(free_percent=5))
+
+    assert "read from the store: No such file or directory" in caplog.text
 
 
 def test_the_shards_that_the_worker_needs_come_first(
@@ -202,7 +229,7 @@ def test_the_shards_that_the_worker_needs_come_first(
     fill(cache, store, needs, CacheLimits())
 
     order = list(store.requests)[-len(cache.files) :]
-    assert order[:2] == [cache.files[4][0], cache.files[2][0]]
+    assert order[:2] == [cache.files[4].name, cache.files[2].name]
 
 
 @pytest.mark.parametrize(
