@@ -65,7 +65,8 @@ class _Picture:
         yield f'<svg xmlns="http://www.w3.org/2000/svg" {box}>'
         moves = sum(before.zone != after.zone for before, after in pairwise(self._ticks))
         hours = len(self._ticks) * self._history.gap_seconds / HOUR_SECONDS
-        title = f"{hours:.0f} hours, {self._machines} desired machines, {moves} moves"
+        moves_text = "1 move" if moves == 1 else f"{moves} moves"
+        title = f"{hours:.0f} hours, {self._machines} desired machines, {moves_text}"
         yield f"<title>{title}</title>\n<style>{STYLE}</style>"
         yield f'<rect class="page" width="{WIDTH}" height="{height}"/>'
         yield f'<text class="h" x="{LEFT}" y="30">{title}</text>'

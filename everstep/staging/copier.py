@@ -124,7 +124,8 @@ class Copier:
         target = self._destination / task.name
         if task.action == Action.CHECK:
             sha256, md5 = sha256_and_md5(target)
-            if task.sha256 == sha256 if task.sha256 else task.md5 == md5:
+            is_equal = sha256 == task.sha256 if task.sha256 else md5 == task.md5
+            if is_equal:
                 self._add_bytes(task.size)
                 return Record(task.name, task.size, task.version, sha256)
         return copy(self._source, task.entry, target, self._state.partial, self._add_bytes)

@@ -20,7 +20,7 @@ class Entry(NamedTuple):
     Attributes:
         name: path below the destination, with slashes.
         size: size in bytes.
-        version: text that differs when the content may differ: an ETag, or times and inode.
+        version: text that differs when the content may differ: an ETag, or the time of the last write.
         locator: the source's own address of the content.
         md5: MD5 of the content in hexadecimal, if the listing has one; otherwise empty.
     """

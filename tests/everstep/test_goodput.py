@@ -133,7 +133,7 @@ CHANGES = st.lists(
 ).map(lambda changes: sorted(changes, key=lambda change: change.at_seconds))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(changes=CHANGES, machines=st.integers(1, 6), interval_seconds=st.floats(1, 400))
 def test_times_never_exceed_the_elapsed_time_and_all_designs_have_the_same_machines(
     changes: list[MachineChange], machines: int, interval_seconds: float

@@ -158,7 +158,7 @@ def _caused_changes(
 
 def _machine_incident(event: EventRecovery, changes: Sequence[GroupChange]) -> Incident:
     tone = Tone.ARRIVAL if event.kind in ARRIVALS else Tone.LOSS
-    if event.kind not in ARRIVALS | LOSSES | {"reclaim"}:
+    if event.kind not in ARRIVALS | LOSSES:
         tone = Tone.NOTE
     is_waiting = event.seconds_to_next_step is None
     return Incident(

@@ -15,8 +15,9 @@ def job_state(status: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 def _zone(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     placement = status.get("placement") or {}
     if zone := placement.get("zone"):
-        state, reason = placement.get("state", ""), placement.get("reason", "")
-        yield "zone", ": ".join(filter(None, (f"{zone}, {state}", str(reason))))
+        state, reason = placement.get("state"), placement.get("reason")
+        zone_and_state = ", ".join(str(part) for part in (zone, state) if part)
+        yield "zone", f"{zone_and_state}: {reason}" if reason else zone_and_state
 
 
 def _spending(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

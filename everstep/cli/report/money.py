@@ -15,9 +15,6 @@ from everstep.cli.report.timeline import NodeState, NodeTimeline, Segment, node_
 from everstep.cli.report.zone_traffic import zone_traffic
 
 GB = 1e9
-NOT_BOUGHT = frozenset({NodeState.GONE, NodeState.DONE})
-"""States in which a machine is not paid for."""
-
 IDLE = frozenset({NodeState.WAITING, NodeState.REGROUPING})
 """States in which a machine is paid for and does not train."""
 
@@ -280,7 +277,7 @@ def present_segments(billing: Billing, timeline: NodeTimeline) -> Iterator[Segme
     joined_at = machine.since if machine else None
     for piece in timeline.segments:
         if piece.state is not NodeState.WAITING:
-            if piece.state not in NOT_BOUGHT:
+            if piece.state is not NodeState.GONE:  # a machine that is gone is not paid for
                 yield piece
         elif joined_at is not None and joined_at < piece.end:
             yield replace(piece, start=max(piece.start, joined_at))
@@ -318,4 +315,4 @@ def _present_nodes(timelines: Iterable[NodeTimeline], run: RunRecord) -> list[No
     """Return the machines that are present at the end."""
     if run.finished:
         return []
-    return [timeline for timeline in timelines if timeline.segments[-1].state not in NOT_BOUGHT]
+    return [timeline for timeline in timelines if timeline.segments[-1].state is not NodeState.GONE]

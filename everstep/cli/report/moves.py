@@ -60,10 +60,11 @@ class MoveLog:
 
     Attributes:
         path: file of the log; created with the first move.
+        observed: moves by the time at which they began.
     """
 
     path: Path
-    observed: dict[float, Move] = field(init=False)  # by the time at which they began
+    observed: dict[float, Move] = field(init=False)
 
     def __post_init__(self) -> None:
         self.observed = {move.began: move for move in parse_moves(_text(self.path))}
@@ -80,7 +81,7 @@ class MoveLog:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text(errors="replace")
     except OSError:
         return ""
 

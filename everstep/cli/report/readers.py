@@ -182,7 +182,7 @@ def split_listing(listing: str) -> dict[str, str]:
 
 
 def copy_result(run: Path, destination: Path, events: Path | None = None) -> None:
-    """Copy a run's checkpoints, journals and result out of the volume, its machines' events and its moves.
+    """Copy a run's checkpoints, journals and result out of the volume, together with its machine events and moves.
 
     Raises:
         EverstepError: the destination exists or cannot be written.

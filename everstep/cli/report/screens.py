@@ -1,7 +1,7 @@
 """Screens of a training run: the live view and the printed report.
 
 They are functions from values to rich renderables, so that pictures in the docs and tests come from the same code as
-the terminal. Every state has its own glyph, so it is readable without color.
+the terminal. Every state has its own glyph, so that states can be told apart without color.
 """
 
 from collections.abc import Sequence, Set
@@ -29,7 +29,6 @@ GLYPHS = {
     NodeState.REGROUPING: ("▒", "yellow"),
     NodeState.GONE: ("╌", "red"),
     NodeState.WAITING: ("·", "bright_black"),
-    NodeState.DONE: ("█", "bright_black"),
 }
 """Glyph and color of each state."""
 

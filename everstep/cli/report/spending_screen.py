@@ -1,4 +1,4 @@
-"""What the machines of a run have cost, on the terminal; docs/report.md has the definitions."""
+"""Cost of a run's machines, on the terminal; docs/report.md has the definitions."""
 
 from collections.abc import Iterator, Sequence
 
@@ -45,7 +45,7 @@ def sentences(cost: Money) -> Iterator[str]:
 
 
 def _saved(cost: Money) -> str:
-    """Return what the same hours cost on demand; empty if it is unknown or the same."""
+    """Return the on-demand cost of the same hours, and the saving; empty if it is unknown or nothing was saved."""
     if not cost.saved_usd or not cost.on_demand_usd:
         return ""
     share = cost.saved_usd / cost.on_demand_usd

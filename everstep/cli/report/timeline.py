@@ -24,15 +24,12 @@ class NodeState(StrEnum):
     """Its worker takes part in steps."""
     GONE = "gone"
     """Absent after an event of `ABSENCES`, or not in the group that trains."""
-    DONE = "done"
-    """The training has ended."""
 
 
 _BY_SEVERITY = (
     NodeState.GONE,
     NodeState.REGROUPING,
     NodeState.TRAINING,
-    NodeState.DONE,
     NodeState.WAITING,
 )
 """The first of these states is shown if a cell has several states, so that short outages stay visible."""
@@ -137,7 +134,6 @@ class _NodeStates:
             if (group := run.members(generation)) and node not in group.values()
         }
         self._stalled_at = stalled_at
-        self._finished_at = run.finished.at if run.finished else float("inf")
 
     def change_times(self) -> set[float]:
         """Return all times at which the node's state may change."""
@@ -147,8 +143,6 @@ class _NodeStates:
 
     def state_at(self, time: float) -> NodeState:
         """Return the state at a time; it lasts until the next possible change."""
-        if time >= self._finished_at:
-            return NodeState.DONE
         event = self._last_event(time)
         if event is not None and event.kind in ABSENCES:
             return NodeState.GONE

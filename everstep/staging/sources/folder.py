@@ -49,7 +49,7 @@ class FolderSource:
             kind = "symbolic link" if stat.S_ISLNK(status.st_mode) else "device, pipe or socket"
             raise EverstepError(
                 f"{self._folder / name} is a {kind}",
-                "Only regular files are copied. Replace it by the file, or remove it.",
+                "Only regular files are copied. Replace it with the file, or remove it.",
             )
         return Entry(check_name(name, self.name), status.st_size, version_of(status), name)
 

@@ -68,11 +68,11 @@ def test_machines_that_start_do_not_train() -> None:
     assert cheapest(ticks, slow_job, 3 * GAP_SECONDS) == pytest.approx(3 * TICK_USD)
 
 
-def test_the_cheaper_of_a_move_and_staying_is_taken() -> None:
+def test_the_group_moves_if_that_is_cheaper_than_machines_on_demand() -> None:
     boot = ChangeCost(250.0, "this test")
     optimum = cheapest(history((4, 0), (0, 4), (0, 4)), job(1.7, boot=boot), 3 * GAP_SECONDS)
 
-    assert optimum < 6 * TICK_USD
+    assert 2 * TICK_USD < optimum <= 3 * TICK_USD, "one tick on spot and two on demand cost seven"
 
 
 def test_a_deadline_that_cannot_be_met_has_no_cost() -> None:
@@ -85,7 +85,7 @@ def test_fixed_costs_end_with_the_job() -> None:
     assert optimum == pytest.approx(TICK_USD + 12 * GAP_SECONDS / HOUR_SECONDS)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 10_000), slack=st.floats(1.05, 2), spot=st.floats(0.1, 0.9))
 def test_no_policy_is_cheaper_than_the_optimum(seed: int, slack: float, spot: float) -> None:
     job_model = JobModel(work=8 * 4 * HOUR_SECONDS, machines=8, prices=Prices(spot, 1.0))

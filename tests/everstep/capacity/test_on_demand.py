@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from everstep.capacity.on_demand import (
     FALLBACK_AFTER_SECONDS,
+    LOSSES_IN_RESERVE,
+    LOSSES_PER_SECOND,
     JobProgress,
     Terms,
     always,
@@ -59,18 +61,22 @@ def test_with_little_reserve_left_all_machines_are_on_demand_until_the_end() -> 
 def test_a_long_job_starts_earlier_than_a_short_one() -> None:
     """Each hour of work left can lose all spot machines once more."""
     long_job = Terms(work=10 * 48 * HOUR, machines=10, deadline_seconds=60 * HOUR)
-    margin = 1.0
+    margin_hours = 1.0
 
-    assert latest_start(TERMS, progress_at(12 - margin, 0)).on_demand == 0
-    assert latest_start(long_job, progress_at(12 - margin, 0)).on_demand == 10
+    assert latest_start(TERMS, progress_at(12 - margin_hours, 0)).on_demand == 0
+    assert latest_start(long_job, progress_at(12 - margin_hours, 0)).on_demand == 10
 
 
 def test_bought_machines_are_kept_until_the_reserve_has_grown() -> None:
-    reserve = TERMS.pass_seconds + TERMS.start_seconds * (1 + 2 + 0.5 * 12)
-    just_above = (12 * HOUR - reserve - 1) / HOUR
+    # A start and a pass, and one start for each loss that may still come in 12 hours of work.
+    losses = LOSSES_IN_RESERVE + LOSSES_PER_SECOND * 12 * HOUR
+    reserve = TERMS.start_seconds + TERMS.pass_seconds + losses * TERMS.start_seconds
+    just_above = 12 - (reserve + 1) / HOUR
+    one_pass_above = just_above - TERMS.pass_seconds / HOUR
 
     assert latest_start(TERMS, progress_at(just_above, 0)).on_demand == 0
     assert latest_start(TERMS, progress_at(just_above, 0, on_demand=10)).on_demand == 10
+    assert latest_start(TERMS, progress_at(one_pass_above, 0, on_demand=10)).on_demand == 0
 
 
 def test_without_a_deadline_the_smallest_group_is_bought_after_a_while_without_spot() -> None:
@@ -97,7 +103,7 @@ def test_uniform_progress_buys_when_it_is_behind_and_stops_when_it_is_ahead() ->
     assert uniform_progress(NO_DEADLINE, progress_at(6, 0)).on_demand == 0
 
 
-def test_never_and_always_depend_on_nothing() -> None:
+def test_never_and_always_do_not_depend_on_the_progress() -> None:
     assert never(TERMS, progress_at(23.9, 0)).on_demand == 0
     assert always(TERMS, progress_at(0, 0, spot=10)) == always(TERMS, progress_at(11, 0))
     assert not always(TERMS, progress_at(0, 0)).use_spot
@@ -117,7 +123,7 @@ def test_a_pass_is_paid_for_within_the_budget_only(spent_usd: float, expected: b
     spot=st.integers(0, 10),
     on_demand=st.integers(0, 10),
 )
-def test_every_purchase_completes_the_group_at_most_and_has_a_reason(
+def test_no_purchase_exceeds_the_missing_machines_and_each_has_a_reason(
     hours: float, done_hours: float, spot: int, on_demand: int
 ) -> None:
     for policy in (never, always, greedy, uniform_progress, latest_start):

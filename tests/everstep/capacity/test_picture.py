@@ -30,7 +30,7 @@ def test_each_zone_has_a_lane_and_each_move_a_line() -> None:
     assert len(elements(svg, "rect", "lane")) == 2
     assert len(elements(svg, "line", "move")) == 1
     assert "a &amp; b" in svg
-    assert "4 hours, 4 desired machines, 1 moves" in svg
+    assert "<title>4 hours, 4 desired machines, 1 move</title>" in svg
 
 
 def test_machines_of_the_group_are_drawn_in_its_zone_only() -> None:

@@ -146,12 +146,12 @@ def test_fewer_machines_that_live_longer_are_more_productive() -> None:
 
 def test_lifetimes_that_differ_a_little_leave_the_decision_to_the_price() -> None:
     """After two losses in an hour, the estimates of two zones differ, and the zones may not."""
-    dear, cheap = (
+    expensive, cheap = (
         zone(offered=8, lifetime=5 * 3600, price=2),
         zone(offered=8, lifetime=3 * 3600, price=1),
     )
 
-    assert decide(zone(0), dear, cheap).zone == 2
+    assert decide(zone(0), expensive, cheap).zone == 2
 
 
 def test_a_zone_where_more_machines_would_train_less_is_neither_searched_nor_entered() -> None:
@@ -206,7 +206,7 @@ def test_each_zone_has_its_own_price_ceiling() -> None:
     assert decide(zone(0), cheap, expensive).zone == 2
 
 
-def test_offers_beyond_the_wanted_number_do_not_count() -> None:
+def test_offers_beyond_the_desired_number_do_not_count() -> None:
     assert decide(zone(15), zone(offered=500)).zone == 0
 
 

@@ -112,7 +112,7 @@ def test_histories_outlast_the_deadline() -> None:
     assert horizon_seconds(JOB, JobLimits(deadline_seconds=1e6)) == 2e6
 
 
-def test_a_trace_is_replayed_from_several_beginnings_and_repeated() -> None:
+def test_a_trace_is_repeated_from_several_start_ticks() -> None:
     histories = list(histories_of(TRACE, 3, seconds=1000, machines=4))
 
     assert [history.machines[0] for history in histories] == [(0, 4), (4, 4), (2, 0)]

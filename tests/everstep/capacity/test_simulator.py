@@ -211,8 +211,8 @@ def test_a_zone_that_is_lost_when_the_group_moves_no_longer_trains() -> None:
     assert outcome.spot_seconds == 3 * GAP_SECONDS + 2 * 4 * GAP_SECONDS
 
 
-def test_a_search_that_is_granted_and_not_used_is_paid() -> None:
-    outcome = run(history(*((2, 3),) * 6), replace(JOB, machines=4))
+def test_machines_that_a_search_finds_and_the_group_does_not_use_are_paid() -> None:
+    outcome = run(history(*((2, 3),) * 6))
 
     assert outcome.moves == 0, "one machine more is not worth a move"
     assert outcome.spot_seconds > 6 * 2 * GAP_SECONDS
@@ -276,9 +276,11 @@ REAL_JOB = JobModel(work=16 * 12 * HOUR_SECONDS, machines=16, prices=Prices(0.3,
 MODEL = fit()
 
 
-@settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 10_000), slack=st.floats(1.001, 3))
-def test_a_deadline_with_a_second_of_slack_is_met_in_every_history(seed: int, slack: float) -> None:
+@settings(max_examples=25)
+@given(seed=st.integers(0, 10_000), slack=st.floats(1, 3))
+def test_a_deadline_with_two_ticks_of_slack_is_met_in_every_history(
+    seed: int, slack: float
+) -> None:
     deadline = REAL_JOB.shortest_seconds * slack + 2 * GAP_SECONDS
     hours = deadline / HOUR_SECONDS + 1
     generated_history = generate(MODEL, seed=seed, hours=hours, machines=16)
@@ -292,7 +294,7 @@ def test_a_deadline_with_a_second_of_slack_is_met_in_every_history(seed: int, sl
     assert outcome.seconds <= deadline
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     ticks=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=60),
     gap=st.sampled_from((300.0, 900.0)),
@@ -321,7 +323,7 @@ def test_a_group_never_does_more_work_than_its_machines_can(
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10_000))
 def test_no_policy_beats_what_the_market_and_the_prices_allow(seed: int) -> None:
     generated_history = generate(MODEL, seed=seed, hours=60, machines=16)

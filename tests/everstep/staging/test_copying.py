@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -87,28 +87,35 @@ def test_another_version_of_a_file_is_not_continued() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "words"),
+    ("new_source", "words"),
     [
-        (FaultySource(content=CONTENT[:-1]), "ended after 999 of 1,000 bytes, 2 times"),
-        (FaultySource(content=CONTENT[:-1] + b"x"), "has the checksum"),
-        (FaultySource(content=CONTENT + b"x"), "has more than its 1,000 bytes"),
-        (FaultySource(changed=True), "folder/file changed while it was copied"),
-        (FaultySource(100, 100), "ended early, 2 times"),
+        (lambda: FaultySource(content=CONTENT[:-1]), "ended after 999 of 1,000 bytes, 2 times"),
+        (lambda: FaultySource(content=CONTENT[:-1] + b"x"), "has the checksum"),
+        (lambda: FaultySource(content=CONTENT + b"x"), "has more than its 1,000 bytes"),
+        (lambda: FaultySource(changed=True), "folder/file changed while it was copied"),
+        (lambda: FaultySource(100, 100), "ended early, 2 times"),
     ],
 )
 def test_a_file_that_differs_from_the_listed_one_does_not_appear(
-    tmp_path: Path, partials: Path, source: FaultySource, words: str
+    tmp_path: Path, partials: Path, new_source: Callable[[], FaultySource], words: str
 ) -> None:
     with pytest.raises(FileError, match=words):
-        copy(source, ENTRY, tmp_path / ENTRY.name, partials, lambda _: None, attempts=2)
+        copy(new_source(), ENTRY, tmp_path / ENTRY.name, partials, lambda _: None, attempts=2)
 
     assert not (tmp_path / ENTRY.name).exists()
+
+
+def test_the_bytes_of_a_file_that_changed_are_discarded(tmp_path: Path, partials: Path) -> None:
+    with pytest.raises(FileError, match="changed while it was copied"):
+        copy(FaultySource(changed=True), ENTRY, tmp_path / "x", partials, lambda _: None)
+
+    assert list(partials.iterdir()) == []
 
 
 def test_bytes_received_before_a_connection_broke_are_kept_for_the_next_run(
     tmp_path: Path, partials: Path
 ) -> None:
-    with pytest.raises(FileError):
+    with pytest.raises(FileError, match="ended early"):
         copy(FaultySource(500), ENTRY, tmp_path / "x", partials, lambda _: None, attempts=1)
     source = FaultySource()
 
@@ -122,7 +129,7 @@ def test_a_wrong_checksum_starts_the_file_from_its_beginning(
 ) -> None:
     source = FaultySource(content=CONTENT[:-1] + b"x")
 
-    with pytest.raises(FileError):
+    with pytest.raises(FileError, match=r"has the checksum .*, 3 times"):
         copy(source, ENTRY, tmp_path / "x", partials, lambda _: None, attempts=3)
 
     assert source.offsets == [0, 0, 0], "which of the bytes are wrong is unknown"

@@ -1,7 +1,6 @@
 """The state of a copy on disk: journal, compaction, lock."""
 
-import os
-import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -31,8 +30,8 @@ def test_the_newest_record_of_each_file_survives_compaction(
     state.compact()
 
     expected = {record.name: record for group in groups for record in group}
-    records = list(spool.read(state.records, Record))
-    assert records == sorted(expected.values(), key=spool.key_of)
+    kept_records = list(spool.read(state.records, Record))
+    assert kept_records == sorted(expected.values(), key=spool.key_of)
 
 
 def test_a_compaction_that_was_killed_before_its_end_is_repeated(tmp_path: Path) -> None:
@@ -78,19 +77,15 @@ def test_the_state_is_beside_the_destination_and_the_destination_stays_empty(
         assert list((tmp_path / "data").iterdir()) == []
 
 
-@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no second file system")
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="/dev/shm does not exist")
 def test_the_state_is_in_a_destination_that_is_mounted(tmp_path: Path) -> None:
-    other_disk_folder = Path(f"/dev/shm/everstep-test-{os.getpid()}")
-    other_disk_folder.mkdir()
-    try:
-        if other_disk_folder.stat().st_dev == tmp_path.stat().st_dev:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as other_disk_folder:
+        if Path(other_disk_folder).stat().st_dev == tmp_path.stat().st_dev:
             pytest.skip("/dev/shm is not a separate file system")
         mounted_folder = tmp_path / "mounted"
         # As with a mount, the parent is on another file system.
         mounted_folder.symlink_to(other_disk_folder)
 
         assert state_folder(mounted_folder) == mounted_folder / ".everstep-staging"
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["mounted"]
-        assert list(other_disk_folder.iterdir()) == []
-    finally:
-        shutil.rmtree(other_disk_folder)
+        assert [path.name for path in tmp_path.iterdir()] == ["mounted"]
+        assert list(Path(other_disk_folder).iterdir()) == []

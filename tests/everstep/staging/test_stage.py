@@ -1,5 +1,6 @@
 """A whole copy: its manifest, a second run, verification, interruption."""
 
+import errno
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -197,7 +198,7 @@ def test_a_volume_that_is_too_small_is_reported_before_anything_is_copied(
     source: Path, destination: Path
 ) -> None:
     with (source / "sparse").open("wb") as file:
-        file.truncate(15 * TEBIBYTE)
+        file.truncate(15 * TEBIBYTE)  # ext4 limits a file to 16 TiB
 
     with pytest.raises(EverstepError, match=r"bytes free; 16,\d{3},") as error:
         run(FolderSource(source), destination)
@@ -259,15 +260,11 @@ def test_the_state_in_a_source_that_was_staged_itself_is_not_copied(
 def test_a_destination_that_cannot_be_written_stops_the_run(
     source: Path, destination: Path
 ) -> None:
-    class FullVolume(RecordingSource):
-        @contextmanager
-        def open(self, entry: Entry, offset: int) -> Iterator[Content]:
-            if entry.name:
-                raise OSError(28, "No space left on device", "/volume")
-            yield Content(iter([]))
+    def fail(entry: Entry) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/volume")
 
     with pytest.raises(EverstepError, match="/volume: No space left on device") as error:
-        run(FullVolume(source), destination)
+        run(RecordingSource(source, fail), destination)
 
     assert "run the same command again" in error.value.fix
 

@@ -51,8 +51,8 @@ def figures(page: ReportPage) -> Html:
     return element("dl", *(_figure(*figure) for figure in entries), class_="figures")
 
 
-def _losses_text(losses: int) -> str:
-    return f"after {losses:,} losses" if losses != 1 else "after one loss"
+def _losses_text(count: int) -> str:
+    return f"after {count:,} losses" if count != 1 else "after one loss"
 
 
 def _cost_figure(money: Money | None) -> tuple[str, str, str]:

@@ -18,7 +18,6 @@ BARS = {
     NodeState.REGROUPING: (20, 10),
     NodeState.GONE: (24, 3),
     NodeState.WAITING: (24.5, 1),
-    NodeState.DONE: (24.5, 1),
 }
 """Top and height of each state's bar in pixels: the height tells states apart without color."""
 
@@ -27,7 +26,6 @@ STATE_WORDS = {
     NodeState.REGROUPING: "forming a group or starting",
     NodeState.GONE: "gone",
     NodeState.WAITING: "no worker yet",
-    NodeState.DONE: "training has ended",
 }
 
 MARKS_PER_LANE = 40
@@ -82,8 +80,13 @@ def tenths(page: ReportPage, time: float) -> int:
 
 
 def position(page: ReportPage, time: float) -> str:
-    """Return the x coordinate of a time as a share of the width."""
-    return f"{100 * (time - page.start) / page.seconds:.3f}%" if page.seconds else "0%"
+    """Return the x coordinate of a time in percent of the width."""
+    return f"{100 * _share(time, page.start, page.seconds):.3f}%" if page.seconds else "0%"
+
+
+def _share(time: float, start: float, seconds: float) -> float:
+    """Return the position of a time on the timeline, 0 to 1: events after a run has stopped are at its end."""
+    return min(max((time - start) / seconds, 0.0), 1.0) if seconds else 0.0
 
 
 # --- nodes --------------------------------------------------------------------------------------
@@ -116,7 +119,7 @@ def marks_of(
     """Return the marks of numbered events; events within one of `MARKS_PER_LANE` parts of the time share a mark."""
     groups: dict[int, list[tuple[int, Incident]]] = {}
     for number, incident in events:
-        part = int((incident.at - start) / seconds * MARKS_PER_LANE) if seconds else 0
+        part = int(_share(incident.at, start, seconds) * MARKS_PER_LANE)
         groups.setdefault(part, []).append((number, incident))
     if len(events) <= MARKS_PER_LANE:
         groups = {number: [(number, incident)] for number, incident in events}

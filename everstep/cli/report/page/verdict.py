@@ -35,10 +35,10 @@ def _headline(page: ReportPage, loss_count: int, recovered_count: int) -> str:
     report = page.report
     match page.status:
         case Status.STOPPED:
-            last_step = (
-                f"step {report.steps:,} of {report.total_steps:,}" if report.steps else "its start"
-            )
-            return f"Training stopped at {last_step}"
+            if not report.steps:
+                return "Training stopped at its start"
+            total_steps = f" of {report.total_steps:,}" if report.total_steps else ""
+            return f"Training stopped at step {report.steps:,}{total_steps}"
         case Status.FINISHED if not loss_count:
             return "Training finished without a loss of capacity"
         case Status.FINISHED:

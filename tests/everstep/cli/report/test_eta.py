@@ -1,10 +1,6 @@
 """Remaining time: the speed of the last steps, and pauses at their previous rate."""
 
-from io import StringIO
-from typing import cast
-
 import pytest
-from rich.console import Console
 
 from everstep.cli.report.eta import remaining_seconds
 from everstep.cli.report.follow import progress_line
@@ -12,6 +8,7 @@ from everstep.cli.report.report import build
 from everstep.cli.report.run_record import RunRecord
 from everstep.cli.report.screens import follow_screen
 from tests.everstep.cli.recorded_run import STEP_SECONDS, RecordedRun
+from tests.everstep.cli.report.terminal import terminal_text
 
 
 def test_an_undisturbed_run_needs_its_steps(recorded_run: RecordedRun) -> None:
@@ -48,10 +45,8 @@ def test_the_line_of_follow_has_the_remaining_time_and_the_cost(recorded_run: Re
 
 def test_the_view_of_follow_has_the_remaining_time_and_the_cost(recorded_run: RecordedRun) -> None:
     run = recorded_run.form("gpu-0").train(100).run()
-    console = Console(width=120, file=StringIO())
 
-    console.print(follow_screen(build(run), run, recorded_run.now, 120, "$0.12 so far"))
+    text = terminal_text(follow_screen(build(run), run, recorded_run.now, 120, "$0.12 so far"), 120)
 
-    text = cast("StringIO", console.file).getvalue()
     assert "left 1:40" in text
     assert "cost $0.12 so far" in text

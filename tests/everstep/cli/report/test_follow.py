@@ -121,13 +121,13 @@ class UnsteadyReader:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw without a pause between two readings, and request the job each time."""
+def without_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read the run without a pause, and request the job each time."""
     monkeypatch.setattr(follow_module, "DRAW_SECONDS", 0.0)
     monkeypatch.setattr(follow_module, "REQUEST_SECONDS", 0.0)
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("without_intervals")
 def test_a_reading_that_times_out_shows_the_last_one(cluster: Cluster) -> None:
     cluster.set_pods()
     first, third = RunRecord(), RunRecord()
@@ -145,10 +145,10 @@ def test_a_reading_that_times_out_shows_the_last_one(cluster: Cluster) -> None:
     assert [id(run) for run in shown[:3]] == [id(first), id(first), id(third)]
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("without_intervals")
 def test_without_any_reading_an_unreachable_cluster_ends_the_view(cluster: Cluster) -> None:
     cluster.set_pods()
     reader = UnsteadyReader([ClusterUnreachableError("no response", "Wait.")])
 
-    with pytest.raises(ClusterUnreachableError):
+    with pytest.raises(ClusterUnreachableError, match="no response"):
         follow_module.follow(reader, cluster.monitor())

@@ -1,10 +1,8 @@
 """Time accounts of runs whose seconds are known."""
 
-import io
 from typing import Self
 
 import pytest
-from rich.console import Console
 
 from everstep.cli.report.goodput import (
     Goodput,
@@ -14,12 +12,14 @@ from everstep.cli.report.goodput import (
     restart_estimate,
     worker_seconds,
 )
+from everstep.cli.report.goodput_screen import ACTIVITY_LABELS
 from everstep.cli.report.report import build
 from everstep.cli.report.run_record import RunRecord
 from everstep.cli.report.screens import report_screen
 from everstep.elastic.accounting.time_account import Activity
 from everstep.goodput import ChangeCause
 from tests.everstep.cli.recorded_run import STEP_SECONDS, RecordedRun
+from tests.everstep.cli.report.terminal import terminal_text
 
 ALL_NODES = ("gpu-0", "gpu-1", "gpu-2")
 
@@ -178,11 +178,8 @@ def test_a_run_that_restarted_its_workers_has_no_estimate(recorded_run: Recorded
     assert restart_estimate(recorded_run.form(*ALL_NODES).train(10).run()) is None
 
 
-def render(run: RunRecord, width: int = 100) -> str:
-    output = io.StringIO()
-    console = Console(width=width, file=output, color_system=None)
-    console.print(report_screen(build(run), run, run.entries[-1].at, width))
-    return output.getvalue()
+def render(run: RunRecord) -> str:
+    return terminal_text(report_screen(build(run), run, run.entries[-1].at, 100))
 
 
 def test_the_screen_shows_all_activities_and_a_bar_for_each_worker() -> None:
@@ -192,7 +189,7 @@ def test_the_screen_shows_all_activities_and_a_bar_for_each_worker() -> None:
 
     text = render(recorded_run.wait(0.5).regroup("gpu-0", "gpu-1").train(5).run())
 
-    for label in ("computing", "detecting a loss", "work done again", "waiting to join"):
+    for label, _ in ACTIVITY_LABELS.values():
         assert label in text
     assert text.count("fashion-worker-") == 3
     header = next(line for line in text.splitlines() if line.startswith("seconds"))
@@ -201,11 +198,16 @@ def test_the_screen_shows_all_activities_and_a_bar_for_each_worker() -> None:
     assert max(len(line) for line in text.splitlines()) <= 100
 
 
-def test_the_screen_works_without_time_accounts_and_without_steps(
+def test_the_screen_has_goodput_after_the_first_step_and_activities_only_from_time_accounts(
     recorded_run: RecordedRun,
 ) -> None:
-    text = render(recorded_run.form(*ALL_NODES).train(10).run())
+    before_the_first_step = render(recorded_run.form(*ALL_NODES).run())
+    without_time_accounts = render(recorded_run.train(10).run())
 
-    assert "goodput" in text
-    assert "computing" not in text
+    assert "goodput" not in before_the_first_step
+    assert "goodput" in without_time_accounts
+    assert "computing" not in without_time_accounts
+
+
+def test_a_run_without_entries_has_no_goodput() -> None:
     assert goodput(RunRecord()) is None

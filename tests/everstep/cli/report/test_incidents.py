@@ -1,16 +1,16 @@
 """Incidents on the terminal: the table of events lists the same ones as the page."""
 
-import io
 from collections.abc import Callable
 
 import pytest
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
 from everstep.cli.report.incidents import Tone, capacity_incidents
 from everstep.cli.report.report import Report, build
 from everstep.cli.report.run_record import RunRecord
 from everstep.cli.report.screens import follow_screen, incident_sentence, report_screen
 from tests.everstep.cli.recorded_run import RecordedRun
+from tests.everstep.cli.report.terminal import terminal_text
 
 Screen = Callable[[Report, RunRecord, float, int], RenderableType]
 SCREENS: list[Screen] = [report_screen, follow_screen]
@@ -19,10 +19,8 @@ SCREENS: list[Screen] = [report_screen, follow_screen]
 def rows(recorded_run: RecordedRun, screen: Screen) -> list[str]:
     """Return the lines of a screen, without repeated spaces."""
     run = recorded_run.run()
-    output = io.StringIO()
-    console = Console(file=output, width=120, no_color=True)
-    console.print(screen(build(run), run, recorded_run.now, 120))
-    return [" ".join(line.split()) for line in output.getvalue().splitlines()]
+    text = terminal_text(screen(build(run), run, recorded_run.now, 120), 120)
+    return [" ".join(line.split()) for line in text.splitlines()]
 
 
 @pytest.fixture

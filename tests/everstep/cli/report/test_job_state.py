@@ -9,11 +9,15 @@ def test_the_zone_has_its_state_and_reason() -> None:
     assert job_state({"placement": placement}) == (("zone", "zone-a, short: 1 of 3 machines"),)
 
 
+def test_a_status_of_an_older_controller_has_only_the_zone() -> None:
+    assert job_state({"placement": {"zone": "zone-a"}}) == (("zone", "zone-a"),)
+
+
 def test_a_status_without_a_zone_has_no_rows() -> None:
     assert job_state({}) == job_state({"placement": None}) == ()
 
 
-def test_a_deadline_and_a_budget_are_shown_where_the_job_has_them() -> None:
+def test_the_deadline_and_the_on_demand_workers_are_shown_where_the_job_has_them() -> None:
     spending = {"deadline": "2026-11-24T12:00:00Z", "onDemand": 2, "useSpot": True, "usd": 1.5}
 
     assert job_state({"spending": spending}) == (

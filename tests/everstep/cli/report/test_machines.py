@@ -3,6 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from everstep.cli.kubernetes_client import node_view
 from everstep.cli.report.machines import MachineKind, MachineLog, ReportedMachine
 
@@ -55,9 +57,11 @@ def test_a_name_that_is_used_again_has_its_newest_machine(tmp_path: Path) -> Non
     assert MachineLog(log.path).observed == log.observed == {"gpu-0": SPOT}
 
 
-def test_a_damaged_log_is_like_no_log(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[1]", b'{"gpu-0": {"pool": 1}}', b'{"gpu-0": 1}', b"\xff"]
+)
+def test_a_damaged_log_is_like_no_log(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "machines.json"
-    for content in ("", "{", "[1]", '{"gpu-0": {"pool": 1}}', '{"gpu-0": 1}'):
-        path.write_text(content)
+    path.write_bytes(content)
 
-        assert MachineLog(path).observed == {}
+    assert MachineLog(path).observed == {}

@@ -1,7 +1,6 @@
 """`everstep report --mlflow`: the real client and a store in SQLite, where they are installed."""
 
 import importlib.util
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -133,17 +132,14 @@ def test_a_step_that_is_repeated_after_an_export_keeps_its_first_value(
     ]
 
 
+@pytest.mark.usefixtures("store")
 def test_an_unreachable_server_is_an_error_without_its_password(
-    store: str, recorded_run: RecordedRun
+    recorded_run: RecordedRun, refusing_port: int
 ) -> None:
-    del store
     run = recorded_run.form("gpu-0").train(1).run()
 
-    with socket.socket() as closed_socket:
-        closed_socket.bind(("127.0.0.1", 0))  # without listen(), so that a connection is refused
-        uri = f"http://user:hunter2@127.0.0.1:{closed_socket.getsockname()[1]}"
-        with pytest.raises(EverstepError, match=r"--mlflow http://\*\*\*@127") as error:
-            export(uri, run)
+    with pytest.raises(EverstepError, match=r"--mlflow http://\*\*\*@127") as error:
+        export(f"http://user:hunter2@127.0.0.1:{refusing_port}", run)
 
     assert "hunter2" not in str(error.value)
 

@@ -53,6 +53,7 @@ BY_POOL = Rates(
     [
         (0.0, "$0.00"),
         (0.25, "$0.250"),
+        (0.9996, "$1.00"),
         (1234.5, "$1,234.50"),
         (-12.5, "-$12.50"),
         (-0.25, "-$0.250"),
@@ -76,11 +77,11 @@ def test_a_machine_costs_nothing_while_it_is_gone(recorded_run: RecordedRun) -> 
     assert costs.hourly_usd == pytest.approx(1.2 + 0.6), "one machine is left"
 
 
-def test_each_machine_costs_what_its_pool_costs(recorded_run: RecordedRun) -> None:
+def test_each_machine_has_the_price_of_its_pool(recorded_run: RecordedRun) -> None:
     start = recorded_run.now
     recorded_run.form("gpu-0", "gpu-1", "gpu-2").train(60)
     hours = (recorded_run.now - start) / 3600
-    # gpu-2 is missing: no command has seen it.
+    # gpu-2 is missing: no command has observed it.
     machines = {"gpu-0": ReportedMachine(T4_SPOT), "gpu-1": ReportedMachine(T4_ON_DEMAND)}
     billing = Billing(billed=True, rates=BY_POOL, machines=machines)
 
@@ -99,7 +100,7 @@ def test_each_machine_costs_what_its_pool_costs(recorded_run: RecordedRun) -> No
 @pytest.mark.parametrize(
     ("seconds_early", "seconds"), [(None, 0.0), (8.0, 8.0), (1e6, 20 * STEP_SECONDS)]
 )
-def test_a_machine_costs_from_its_joining_of_the_cluster_on(
+def test_a_machine_costs_from_the_time_at_which_it_joined_the_cluster(
     recorded_run: RecordedRun, seconds_early: float | None, seconds: float
 ) -> None:
     recorded_run.form("gpu-0").train(20)
@@ -137,7 +138,7 @@ def test_a_move_costs_the_machines_that_did_not_train() -> None:
     assert costs.usd == pytest.approx((0.2 * a_seconds + 1.2 * b_seconds) / 3600)
 
 
-def test_data_between_zones_costs_its_bytes_at_the_price_of_the_table() -> None:
+def test_data_between_zones_is_priced_by_the_gigabyte() -> None:
     recorded_run = two_zones()
     zones = ("zone-a", "zone-a", "zone-b", "zone-b")
     machines = {f"gpu-{n}": ReportedMachine(T4_SPOT, zone) for n, zone in enumerate(zones)}
@@ -148,7 +149,8 @@ def test_data_between_zones_costs_its_bytes_at_the_price_of_the_table() -> None:
 
     traffic = costs.between_zones
     assert traffic is not None
-    gradient_gb, state_gb = 360 * SUMMED_BYTES / 1e9, 2 * STATE_BYTES / 1e9
+    # 120 steps of four ranks: two links of the ring cross zones, each with 2 x 3/4 of the gradients.
+    gradient_gb, state_gb = 120 * 2 * 2 * 3 / 4 * SUMMED_BYTES / 1e9, 2 * STATE_BYTES / 1e9
     assert (traffic.gradient_gb, traffic.state_gb) == pytest.approx((gradient_gb, state_gb))
     assert traffic.usd == pytest.approx(0.02 * (gradient_gb + state_gb))
     assert traffic_sentence(traffic) == (
@@ -170,7 +172,15 @@ def test_a_run_in_one_zone_has_no_traffic_to_mention(drill_run: RecordedRun) -> 
     assert traffic_sentence(traffic) == ""
 
 
-def test_the_price_between_zones_is_the_clouds() -> None:
+def test_steps_in_unknown_zones_are_named_as_not_counted() -> None:
+    traffic = TrafficSpending(gradient_gb=1, state_gb=0, unknown_steps=1200, usd=0.02)
+
+    assert traffic_sentence(traffic).endswith(
+        " 1,200 steps on machines of unknown zones are not counted."
+    )
+
+
+def test_the_price_between_zones_is_that_of_the_cloud() -> None:
     assert rates_for(EKS).between_zones == 0.02
     assert rates_for(AKS).between_zones == 0.0
 
@@ -285,7 +295,7 @@ def test_a_stack_that_buys_nothing_has_no_prices() -> None:
     assert rates_of(Cost(items=(), as_of="2026-11-01", notes=()), ()) is None
 
 
-def test_the_cost_so_far_is_a_few_words(drill_run: RecordedRun) -> None:
+def test_the_cost_so_far_is_an_amount_or_states_why_there_is_none(drill_run: RecordedRun) -> None:
     run, now = drill_run.run(), drill_run.now
     unknown_rates = replace(RATES, most_expensive=MachineRate("unknown pool", None, None))
 

@@ -1,9 +1,6 @@
 """Moves on the terminal."""
 
-import io
 from dataclasses import replace
-
-from rich.console import Console
 
 from everstep.cli.report.machines import ReportedMachine
 from everstep.cli.report.money import Billing, cost_of_run
@@ -11,17 +8,15 @@ from everstep.cli.report.move_screen import move_sentence
 from everstep.cli.report.report import build
 from everstep.cli.report.screens import report_screen
 from tests.everstep.cli.recorded_run import RecordedRun, two_zones
+from tests.everstep.cli.report.terminal import terminal_text
 from tests.everstep.cli.report.test_money import BY_POOL, T4_SPOT
-
-ZONES = {"gpu-0": "zone-a", "gpu-1": "zone-a", "gpu-2": "zone-b", "gpu-3": "zone-b"}
+from tests.everstep.cli.report.test_zone_traffic import ZONES
 
 
 def render(recorded_run: RecordedRun, billing: Billing | None = None) -> str:
-    console, run = Console(file=io.StringIO(), width=140), recorded_run.run()
+    run = recorded_run.run()
     costs = cost_of_run(run, recorded_run.now, billing) if billing else None
-    console.print(report_screen(build(run), run, recorded_run.now, 140, costs))
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+    return terminal_text(report_screen(build(run), run, recorded_run.now, 140, costs), 140)
 
 
 def test_the_report_has_each_move_with_its_reason_and_cost() -> None:

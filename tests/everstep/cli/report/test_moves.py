@@ -49,10 +49,10 @@ def test_moves_that_the_status_no_longer_has_are_kept(tmp_path: Path) -> None:
     assert [move.began for move in parse_moves(log.path.read_text())] == [UNIX, UNIX + 3600]
 
 
-@pytest.mark.parametrize("content", ["", "{", "[1]", '[{"began": 1}]', '{"a": 1}'])
-def test_a_damaged_record_is_like_no_record(tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'[{"began": 1}]', b'{"a": 1}', b"\xff"])
+def test_a_damaged_record_is_like_no_record(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "moves.json"
-    path.write_text(content)
+    path.write_bytes(content)
 
     assert MoveLog(path).observed == {}
 

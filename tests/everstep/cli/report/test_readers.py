@@ -4,17 +4,16 @@ import json
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import pytest
 
-from everstep.cli.kubernetes_client import PodCommandError
+from everstep.cli.kubernetes_client import KubernetesClient, PodCommandError
 from everstep.cli.report.fold import RunFold
 from everstep.cli.report.readers import (
     FolderReader,
     PodReader,
     copy_result,
-    listing,
     split_listing,
 )
 from everstep.cli.report.run_record import MachineEvent
@@ -74,8 +73,7 @@ def test_a_torn_line_in_the_middle_of_a_journal_costs_that_line_only(tmp_path: P
     assert [step.step for step in follower.read().steps] == [1, 2, 3, 4]
     new_reader = FolderReader(run, events)
     assert [step.step for step in new_reader.read().steps] == [1, 2, 3, 4]
-    cluster: Any = FakeClient(tmp_path)
-    pod_reader = PodReader(cluster, "job", events)
+    pod_reader = FakeClient(tmp_path).reader()
     assert [step.step for step in pod_reader.read().steps] == [1, 2, 3, 4]
     library_reader = JournalFolderReader(journal_file.parent)
     assert [entry["step"] for entry in library_reader.read()] == [1, 2, 3, 4]
@@ -99,7 +97,9 @@ class FakeClient:
     """A client of a cluster whose only pod has the run's folder; shell scripts run on this machine.
 
     Attributes:
+        root: folder that is mounted as the volume.
         bytes_sent: total size of all outputs.
+        pod: name of the running worker; None without one.
         runs_commands: False if the pod ends before each command.
     """
 
@@ -107,6 +107,10 @@ class FakeClient:
         self.root, self.bytes_sent = root, 0
         self.pod: str | None = "w0"
         self.runs_commands = True
+
+    def reader(self) -> PodReader:
+        client = cast("KubernetesClient", self)
+        return PodReader(client, "job", self.root / "events.jsonl")
 
     def running_worker(self, job: str) -> str | None:
         del job
@@ -128,8 +132,8 @@ def test_a_pod_sends_only_the_new_content_of_its_files(tmp_path: Path) -> None:
         "".join(step_line(step, step) for step in range(1, 101)) + '{"at"'
     )
     (journals / "w1.jsonl").write_text("")
-    cluster: Any = FakeClient(tmp_path)
-    reader = PodReader(cluster, "job", tmp_path / "events.jsonl")
+    cluster = FakeClient(tmp_path)
+    reader = cluster.reader()
     assert len(reader.read().steps) == 100
     initial_bytes = cluster.bytes_sent
 
@@ -146,8 +150,7 @@ def test_a_journal_that_became_shorter_belongs_to_another_run(tmp_path: Path) ->
     journal = tmp_path / "runs" / "job" / "journal" / "w0.jsonl"
     journal.parent.mkdir(parents=True)
     journal.write_text(step_line(1, 1.0) + step_line(2, 2.0))
-    cluster: Any = FakeClient(tmp_path)
-    reader = PodReader(cluster, "job", tmp_path / "events.jsonl")
+    reader = FakeClient(tmp_path).reader()
     reader.read()
 
     journal.write_text(step_line(1, 9.0))
@@ -159,8 +162,7 @@ def test_the_result_of_a_run_that_replaced_another_is_not_read_as_a_journal(tmp_
     run = tmp_path / "runs" / "job"
     (run / "journal").mkdir(parents=True)
     (run / "journal" / "w0.jsonl").write_text(step_line(1, 1.0))
-    cluster: Any = FakeClient(tmp_path)
-    reader = PodReader(cluster, "job", tmp_path / "events.jsonl")
+    reader = FakeClient(tmp_path).reader()
     reader.read()
 
     (run / "journal" / "w0.jsonl").rename(run / "journal" / "w1.jsonl")
@@ -173,8 +175,8 @@ def test_a_worker_that_ends_before_the_command_counts_as_no_worker(tmp_path: Pat
     journals = tmp_path / "runs" / "job" / "journal"
     journals.mkdir(parents=True)
     (journals / "w0.jsonl").write_text(step_line(1, 1.0))
-    cluster: Any = FakeClient(tmp_path)
-    reader = PodReader(cluster, "job", tmp_path / "events.jsonl")
+    cluster = FakeClient(tmp_path)
+    reader = cluster.reader()
     reader.read()
 
     cluster.runs_commands = False
@@ -182,12 +184,36 @@ def test_a_worker_that_ends_before_the_command_counts_as_no_worker(tmp_path: Pat
     assert [step.step for step in reader.read().steps] == [1]
 
 
-def test_the_listing_names_files_with_quotes_safely() -> None:
-    assert "'a'\"'\"'b.jsonl') from=6;" in listing("/run", {"a'b.jsonl": 5})
+def test_a_journal_with_a_quote_in_its_name_is_read(tmp_path: Path) -> None:
+    journal = tmp_path / "runs" / "job" / "journal" / "a'b.jsonl"
+    journal.parent.mkdir(parents=True)
+    journal.write_text(step_line(1, 1.0))
+    reader = FakeClient(tmp_path).reader()
+    reader.read()
+
+    journal.write_text(step_line(1, 1.0) + step_line(2, 2.0))
+
+    assert [step.step for step in reader.read().steps] == [1, 2]
+
+
+def test_a_listing_is_split_into_files_without_the_newline_before_a_separator() -> None:
     assert split_listing("\n\036w0.jsonl\n{}\n\n\036w1.jsonl\n{") == {
         "w0.jsonl": "{}\n",
         "w1.jsonl": "{",
     }
+
+
+def test_a_run_that_does_not_exist_is_not_copied(tmp_path: Path) -> None:
+    with pytest.raises(EverstepError, match="there is no run to keep"):
+        copy_result(tmp_path / "run", tmp_path / "copy")
+
+
+def test_an_existing_folder_is_not_replaced_by_a_copy(tmp_path: Path) -> None:
+    for name in ("run", "copy"):
+        (tmp_path / name).mkdir()
+
+    with pytest.raises(EverstepError, match="copy exists already"):
+        copy_result(tmp_path / "run", tmp_path / "copy")
 
 
 def test_a_copy_that_fails_leaves_no_partial_copy(tmp_path: Path) -> None:

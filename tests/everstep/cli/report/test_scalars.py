@@ -1,17 +1,28 @@
 """Scalars of a run, and the name and parameters that go with them."""
 
-from everstep.cli.report.scalars import parameters, run_name, scalars
+from everstep.cli.report.scalars import Scalar, parameters, run_name, scalars
 from tests.everstep.cli.recorded_run import RecordedRun
 
 
 def test_every_step_is_one_value_of_each_curve(drill_run: RecordedRun) -> None:
-    values = list(scalars(drill_run.run()))
+    curves: dict[str, list[Scalar]] = {}
+    for scalar in scalars(drill_run.run()):
+        curves.setdefault(scalar.tag, []).append(scalar)
 
-    for tag in ("training/loss", "group/world_size", "training/samples_per_second"):
-        steps = [scalar.step for scalar in values if scalar.tag == tag]
-        assert sorted(steps) == list(range(1, 301)), "a repeated step counts once"
-    accuracies = [scalar for scalar in values if scalar.tag == "evaluation/accuracy"]
-    assert [(scalar.step, scalar.value) for scalar in accuracies] == [(300, 0.8912)]
+    (accuracy,) = curves.pop("evaluation/accuracy")
+    (loss,) = curves.pop("evaluation/loss")
+    assert (accuracy.step, accuracy.value) == (300, 0.8912)
+    assert (loss.step, loss.value) == (300, 0.3)
+    assert sorted(curves) == [
+        "group/generation",
+        "group/world_size",
+        "training/learning_rate",
+        "training/loss",
+        "training/samples_per_second",
+    ]
+    for tag, curve in curves.items():
+        steps = sorted(scalar.step for scalar in curve)
+        assert steps == list(range(1, 301)), f"{tag}: a repeated step counts once"
 
 
 def test_a_step_without_a_loss_is_left_out_of_that_curve(recorded_run: RecordedRun) -> None:
@@ -40,7 +51,9 @@ def test_a_name_has_only_characters_that_every_program_accepts(recorded_run: Rec
 
 
 def test_the_parameters_come_from_the_newest_worker(recorded_run: RecordedRun) -> None:
-    run = recorded_run.form("gpu-0").train(1).run()
+    recorded_run.form("gpu-0").train(1)
+    recorded_run.total_steps = 900
+    run = recorded_run.form("gpu-1").run()
 
     assert parameters(run) == {
         "job": "fashion",
@@ -49,5 +62,5 @@ def test_the_parameters_come_from_the_newest_worker(recorded_run: RecordedRun) -
         "dataset_size": 60_000,
         "epochs": 3,
         "global_batch": 256,
-        "total_steps": 300,
+        "total_steps": 900,
     }

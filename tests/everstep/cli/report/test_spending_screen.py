@@ -1,16 +1,15 @@
 """Spending by pool on the terminal."""
 
-import io
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from everstep.cli.report.machines import ReportedMachine
 from everstep.cli.report.money import Billing, cost_of_run
 from everstep.cli.report.report import build
 from everstep.cli.report.screens import report_screen
-from tests.everstep.cli.recorded_run import RecordedRun
+from tests.everstep.cli.recorded_run import STEP_SECONDS, RecordedRun
+from tests.everstep.cli.report.terminal import terminal_text
 from tests.everstep.cli.report.test_money import BY_POOL, T4_ON_DEMAND, T4_SPOT
 
 MACHINES = {"gpu-0": ReportedMachine(T4_SPOT), "gpu-1": ReportedMachine(T4_ON_DEMAND)}
@@ -19,16 +18,14 @@ MACHINES = {"gpu-0": ReportedMachine(T4_SPOT), "gpu-1": ReportedMachine(T4_ON_DE
 @pytest.fixture
 def two_pools(recorded_run: RecordedRun) -> RecordedRun:
     """Return a run of one hour on a spot machine and an on-demand machine."""
-    recorded_run.form("gpu-0", "gpu-1").train(10).wait(3600.0 - 10 * 0.5)
+    recorded_run.form("gpu-0", "gpu-1").train(10).wait(3600.0 - 10 * STEP_SECONDS)
     return recorded_run
 
 
 def render(recorded_run: RecordedRun, billing: Billing) -> str:
-    console, run = Console(file=io.StringIO(), width=140), recorded_run.run()
+    run = recorded_run.run()
     costs = cost_of_run(run, recorded_run.now, billing)
-    console.print(report_screen(build(run), run, recorded_run.now, 140, costs))
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+    return terminal_text(report_screen(build(run), run, recorded_run.now, 140, costs), 140)
 
 
 def row(text: str, start: str) -> list[str]:

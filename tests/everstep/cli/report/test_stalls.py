@@ -1,11 +1,9 @@
 """Long waits of a group for a slow node, as reports show them."""
 
-import io
 import json
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from everstep.cli.report.follow import JobMonitor, _Lines
 from everstep.cli.report.incidents import incidents
@@ -13,6 +11,7 @@ from everstep.cli.report.report import build
 from everstep.cli.report.run_record import RunRecord, assemble
 from everstep.cli.report.screens import follow_screen, report_screen
 from everstep.cli.report.stalls import SlowNode, slow_node_sentence, slow_nodes
+from tests.everstep.cli.report.terminal import terminal_text
 
 START = {"at": 100.0, "kind": "start", "node": "node-a", "total_steps": 9, "epochs": 1}
 STALL = {
@@ -98,16 +97,12 @@ def test_the_report_the_live_view_and_the_page_name_the_slow_node() -> None:
     report = build(run)
 
     for screen in (report_screen(report, run, 120.0, 100), follow_screen(report, run, 120.0, 100)):
-        console = Console(file=io.StringIO(), width=100)
-        console.print(screen)
-        assert isinstance(console.file, io.StringIO)
-        [row] = [line for line in console.file.getvalue().splitlines() if "node-b" in line]
+        (row,) = (line for line in terminal_text(screen).splitlines() if "node-b" in line)
         assert row.split() == ["0:02", "node-b", "12.00", "s", "3"]
 
-    [incident] = [
-        i for i in incidents(run, report.events, (), report.slow_nodes) if i.kind == "slow node"
-    ]
-    assert (incident.node, incident.cause) == (
+    (incident,) = incidents(run, report.events, (), report.slow_nodes)
+    assert (incident.kind, incident.node, incident.cause) == (
+        "slow node",
         "node-b",
         "The other workers waited 12.0 s in step 3.",
     )

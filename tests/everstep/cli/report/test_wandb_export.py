@@ -124,9 +124,10 @@ def test_the_client_writes_every_row_and_nothing_of_this_machine(
     assert not list(Path(location).glob("files/requirements.txt"))
 
 
+@pytest.mark.usefixtures("client_folder")
 @pytest.mark.filterwarnings("ignore")
 def test_a_later_export_resumes_the_run_and_writes_each_step_once(
-    client_folder: Path, recorded_run: RecordedRun, monkeypatch: pytest.MonkeyPatch
+    recorded_run: RecordedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = RunStore()
     with serve(store) as address:
@@ -148,11 +149,9 @@ def test_a_later_export_resumes_the_run_and_writes_each_step_once(
     assert store.rows[-1]["evaluation/accuracy"] == 0.8912
 
 
+@pytest.mark.usefixtures("client_folder")
 @pytest.mark.filterwarnings("ignore")
-def test_a_project_that_the_client_refuses_is_named(
-    client_folder: Path, recorded_run: RecordedRun
-) -> None:
-    del client_folder
+def test_a_project_that_the_client_refuses_is_named(recorded_run: RecordedRun) -> None:
     run = recorded_run.form("gpu-0").train(1).run()
 
     with pytest.raises(EverstepError, match=r"--wandb team/a\?b: .*\nRun `wandb login`"):

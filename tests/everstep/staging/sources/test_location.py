@@ -18,7 +18,7 @@ from everstep.staging.sources.location import FORMS, open_source
         ("az://account/container/a/b/", "az://account/container/a/b"),
     ],
 )
-def test_a_store_is_named_without_slash_at_its_end(
+def test_a_store_is_named_without_a_slash_at_its_end(
     location: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AZURE_STORAGE_KEY", "a2V5")
@@ -37,7 +37,7 @@ def test_another_location_is_refused_with_all_forms(location: str) -> None:
 def test_a_file_that_is_not_an_archive_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data.zip").touch()
 
-    with pytest.raises(EverstepError, match=r"data.zip' is not a tar archive"):
+    with pytest.raises(EverstepError, match=r"data\.zip' is not a tar archive"):
         open_source(str(tmp_path / "data.zip"))
 
 

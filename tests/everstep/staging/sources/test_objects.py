@@ -75,23 +75,23 @@ def test_a_range_and_the_whole_object_are_read(objects: Objects, location: str) 
     assert objects.name == location
 
 
-def test_an_object_that_is_missing_is_named(objects: Objects, location: str) -> None:
+def test_a_missing_object_is_named(objects: Objects, location: str) -> None:
     for size in (None, 10):
         with pytest.raises(EverstepError, match=f"{location}/other does not exist"):
             objects.read("other", 0, size)
 
 
-def test_a_range_after_the_end_is_an_error_of_the_object(objects: Objects) -> None:
+def test_a_range_after_the_end_of_the_object_is_an_error(objects: Objects) -> None:
     with pytest.raises(EverstepError, match="shard is shorter than it was"):
         objects.read("shard", len(CONTENT) + 1, 10)  # Azurite has no error for the end itself
 
 
-def test_a_range_that_the_object_ends_in_is_not_taken_for_its_bytes(objects: Objects) -> None:
+def test_a_range_beyond_the_end_of_the_object_is_not_returned_in_part(objects: Objects) -> None:
     with pytest.raises(BrokenContentError, match="10 bytes instead of 20"):
         objects.read("shard", 190, 20)
 
 
-def test_a_bucket_that_is_missing_is_named(location: str) -> None:
+def test_a_missing_bucket_is_named(location: str) -> None:
     other_objects = open_objects(location.replace("/objects/", "/nowhere/"))
 
     with pytest.raises(EverstepError, match=r"'nowhere'.* does not exist"):
@@ -179,15 +179,17 @@ def one_refusal(code: str) -> Iterator[str]:
             """Write no log."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever).start()
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
+        thread.join()
         server.server_close()
 
 
-def test_a_response_after_a_disturbance_is_returned() -> None:
+def test_a_response_after_a_failed_attempt_is_returned() -> None:
     waits: list[float] = []
 
     def read() -> bytes:
@@ -201,7 +203,7 @@ def test_a_response_after_a_disturbance_is_returned() -> None:
 @pytest.mark.parametrize(
     "location", ["", "s3://", "az://account", "az:///container", "gs://bucket/x", "/a/folder"]
 )
-def test_an_address_of_another_form_is_refused(location: str) -> None:
+def test_an_address_that_is_not_a_prefix_of_objects_is_refused(location: str) -> None:
     with pytest.raises(EverstepError, match="is not an address of objects") as error:
         open_objects(location)
 

@@ -1,7 +1,7 @@
 """Sources in archives, and in archives of archives."""
 
 import io
-import subprocess
+import os
 import tarfile
 from pathlib import Path
 
@@ -21,7 +21,7 @@ SPECIAL_TYPES = [
     (tarfile.BLKTYPE, "block device"),
     (tarfile.FIFOTYPE, "pipe"),
 ]
-LONG_NAME = "long-" * 40
+LONG_NAME = "long-" * 40  # longer than the 100 bytes of a header's name
 
 
 def archive_of(folder: Path, archive: Path, *, form: int = tarfile.PAX_FORMAT) -> Path:
@@ -133,7 +133,9 @@ def test_an_archive_that_was_cut_anywhere_is_refused(imagenet: Path, tmp_path: P
     for length in range(0, end, max(end // 50, 1)):
         cut_archive.write_bytes(content[: length - length % 512])
 
-        with pytest.raises(EverstepError, match=r"cut.tar"):
+        with pytest.raises(
+            EverstepError, match=r"cut\.tar (is damaged|is not a complete|ends within)"
+        ):
             list(TarSource(cut_archive).entries())
 
 
@@ -146,7 +148,7 @@ def test_an_archive_with_a_damaged_header_is_refused(imagenet: Path, tmp_path: P
         damaged_archive = tmp_path / "damaged.tar"
         damaged_archive.write_bytes(content)
 
-        with pytest.raises(EverstepError, match=r"damaged.tar is (damaged|not a complete)"):
+        with pytest.raises(EverstepError, match=r"damaged\.tar is (damaged|not a complete)"):
             list(TarSource(damaged_archive).entries())
 
 
@@ -169,7 +171,10 @@ def test_an_archive_that_changes_is_refused(classes: Path, tmp_path: Path) -> No
     entry = next(source.entries())
     with (tmp_path / "data.tar").open("ab") as file:
         file.write(b"\0" * 512)
-    subprocess.run(["touch", "-d", "2001-01-01", tmp_path / "data.tar"], check=True)
+    os.utime(tmp_path / "data.tar", (0, 0))
 
-    with pytest.raises(EverstepError, match=r"data.tar changed after it was listed"):
-        source.open(entry, 0).__enter__()
+    with (
+        pytest.raises(EverstepError, match=r"data\.tar changed after it was listed"),
+        source.open(entry, 0),
+    ):
+        pass

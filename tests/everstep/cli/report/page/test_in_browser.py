@@ -96,7 +96,7 @@ def test_without_its_script_the_page_has_everything_but_the_slider(tab: Tab, pag
 
 
 @pytest.mark.parametrize("colors", ["light", "dark"])
-@pytest.mark.parametrize("screen", [PHONE, DESKTOP], ids=["phone", "desk"])
+@pytest.mark.parametrize("screen", [PHONE, DESKTOP], ids=["phone", "desktop"])
 def test_the_page_fits_the_screen(
     tab: Tab, page: Path, screen: dict[str, object], colors: str
 ) -> None:

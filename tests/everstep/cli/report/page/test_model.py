@@ -74,6 +74,14 @@ def test_a_run_that_no_longer_writes_has_stopped(recorded_run: RecordedRun) -> N
     assert "The last journal entry is 2:10 old." in verdict(page).sentences
 
 
+def test_a_run_that_has_stopped_may_have_no_known_number_of_steps() -> None:
+    recorded_run = RecordedRun(total_steps=0).form(*ALL_NODES).train(50)
+
+    page = page_of(recorded_run, seconds_later=SILENT_SECONDS + 10)
+
+    assert verdict(page).headline == "Training stopped at step 50"
+
+
 def test_the_machines_of_a_run_that_has_stopped_are_still_paid_for(
     recorded_run: RecordedRun,
 ) -> None:
@@ -90,14 +98,12 @@ def test_the_machines_of_a_run_that_has_stopped_are_still_paid_for(
 def test_a_change_of_the_group_without_a_machine_event_is_an_incident(
     recorded_run: RecordedRun,
 ) -> None:
-    """A cloud, for example, records no events of machines."""
+    """Clouds, for example, record no machine events."""
     recorded_run.form(*ALL_NODES).train(20)
     recorded_run.write("gpu-0", "lost", step=20, reason="fashion-worker-2 does not respond")
-    recorded_run.wait(4.0).training_nodes, recorded_run.generation = ["gpu-0", "gpu-1"], 2
-    for rank, node in enumerate(recorded_run.training_nodes):  # the survivors do not start again
-        recorded_run.write(node, "generation", generation=2, world_size=2, rank=rank)
+    recorded_run.wait(4.0).regroup("gpu-0", "gpu-1").train(20)
 
-    incident = only_incident(page_of(recorded_run.train(20)))
+    incident = only_incident(page_of(recorded_run))
 
     assert incident.tone is Tone.LOSS
     assert incident.cause == "fashion-worker-2 was lost without notice."
@@ -131,7 +137,6 @@ def test_the_records_of_workers_are_shown(recorded_run: RecordedRun) -> None:
 
 
 def test_the_cost_is_part_of_the_verdict(drill_run: RecordedRun) -> None:
-
     billed_page = page_of(drill_run, billing=Billing(billed=True, rates=RATES))
     twin_page = page_of(drill_run, billing=Billing(billed=False, reason="a twin", rates=RATES))
 
@@ -143,7 +148,7 @@ def test_the_cost_is_part_of_the_verdict(drill_run: RecordedRun) -> None:
 @pytest.mark.parametrize(
     "value", ["NaN", "Infinity", "1e400", "true", '"7"', "null", "1" + "0" * 400]
 )
-def test_a_line_with_an_unusable_number_is_harmless(drill_run: RecordedRun, value: str) -> None:
+def test_a_line_with_an_unusable_number_is_ignored(drill_run: RecordedRun, value: str) -> None:
     lines = (
         f'{{"at": {value}, "kind": "step", "step": 1, "loss": 1.0}}\n'
         f'{{"at": 1790000001.0, "kind": "step", "step": {value}, "seconds": {value}, "loss": {value}}}\n'
@@ -187,12 +192,15 @@ EVENTS = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=40)
-@given(st.lists(FOREIGN_ENTRIES, max_size=8), st.lists(EVENTS, max_size=8), st.data())
-def test_every_journal_has_a_page(
-    foreign_entries: list[dict[str, object]], events: list[dict[str, object]], data: st.DataObject
+@settings(max_examples=40)
+@given(st.lists(FOREIGN_ENTRIES, max_size=8), st.lists(EVENTS, max_size=8), st.text(), st.data())
+def test_every_journal_has_a_report_and_a_page(
+    foreign_entries: list[dict[str, object]],
+    events: list[dict[str, object]],
+    other_text: str,
+    data: st.DataObject,
 ) -> None:
-    """A journal may have torn lines, lines of other programs, and events in any order."""
+    """Files may have torn lines, lines of other programs, events in any order, and text that is not JSON."""
     recorded_run = RecordedRun().form(*ALL_NODES).train(8).wait(2.0).form("gpu-0", "gpu-1").train(4)
     texts = {
         worker: "".join(json.dumps(line) + "\n" for line in lines)
@@ -201,10 +209,15 @@ def test_every_journal_has_a_page(
     texts = {worker: text[data.draw(st.integers(0, 40)) :] for worker, text in texts.items()}
     texts = {worker: text[: data.draw(st.integers(0, len(text)))] for worker, text in texts.items()}
     texts["other"] = "".join(json.dumps(line) + "\n" for line in foreign_entries) + '{"at": 17'
+    texts["text"] = other_text
 
-    run = assemble(texts, "".join(json.dumps(event) + "\n" for event in events))
+    event_lines = "".join(json.dumps(event) + "\n" for event in events)
+    run = assemble(
+        texts, event_lines + other_text, data.draw(st.sampled_from((other_text, "{}", "[1]")))
+    )
     page = build_page(run, recorded_run.now + 5)
 
+    assert json.loads(json.dumps(page.report.to_json()))["steps"] == page.report.steps
     assert page.end >= page.start
     assert list(page.incidents) == sorted(page.incidents, key=lambda incident: incident.at)
     for lane in page.lanes:

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -13,6 +14,7 @@ from everstep.cli.report.page.model import build_page
 from everstep.cli.report.page.render import render
 from everstep.cli.report.page.sections import EVENTS_PER_TABLE
 from everstep.cli.report.page.words import UNKNOWN
+from everstep.cli.report.status import SILENT_SECONDS
 from tests.everstep.cli.recorded_run import RecordedRun, two_zones
 from tests.everstep.cli.report.page.parsed_page import Node, parse
 from tests.everstep.cli.report.test_money import A100, BY_POOL, T4_SPOT
@@ -48,9 +50,7 @@ def test_the_policy_allows_only_the_style_and_script_of_the_page(page: Node) -> 
     assert not any(name.startswith("on") for node in page.all("*") for name in node.attributes)
 
 
-def test_the_page_requests_nothing(drill_run: RecordedRun) -> None:
-    page = parse(page_of(drill_run))
-
+def test_the_page_requests_nothing(page: Node) -> None:
     for node in page.all("*"):
         for name in ("src", "href", "action", "srcset", "poster", "xlink:href"):
             address = node.attributes.get(name) or "#"
@@ -100,9 +100,12 @@ def test_the_page_has_a_language_a_title_landmarks_and_ordered_headings(page: No
         "fashion: Training survived all 2 losses of workers"
     ]
     assert [len(list(page.all(name))) for name in ("main", "h1", "footer")] == [1] * 3
-    assert list(page.all("h2")), "sections have headings"
-    for node in page.all("section"):
-        assert node.attributes["aria-labelledby"]
+    levels = [int(node.name[1]) for node in page.all("*") if re.fullmatch("h[1-6]", node.name)]
+    assert set(levels) == {1, 2}
+    assert all(below <= above + 1 for above, below in pairwise([0, *levels])), "no level is skipped"
+    sections = list(page.all("section"))
+    assert len(sections) == levels.count(2)
+    assert all(node.attributes["aria-labelledby"] for node in sections)
     first_link = next(page.all("a"))
     assert first_link.attributes["class"] == "skip", "the first stop of the Tab key"
 
@@ -128,14 +131,26 @@ def test_every_event_is_in_the_table_and_a_mark_leads_to_it(page: Node) -> None:
     assert "The machine disappeared without notice." in rows[2].text
 
 
-def test_the_script_reads_the_state_of_every_node(page: Node) -> None:
+def test_the_mark_of_an_event_after_a_run_has_stopped_is_at_the_end_of_the_timeline(
+    recorded_run: RecordedRun,
+) -> None:
+    recorded_run.form("gpu-0").train(20).wait(SILENT_SECONDS).event("vanish", "gpu-0")
+
+    page = parse(page_of(recorded_run))
+
+    (mark,) = (node for node in page.all("a") if "mark" in (node.attributes.get("class") or ""))
+    (drawing,) = mark.all("svg")
+    assert drawing.attributes["x"] == "100.000%"
+
+
+def test_the_data_of_the_script_have_the_state_of_every_node(page: Node) -> None:
     run = json.loads(page.one("run").text)
 
     assert [node["name"] for node in run["nodes"]] == ["gpu-0", "gpu-1", "gpu-2"]
     for node in run["nodes"]:
         assert sum(node["tenths"]) == round(10 * run["seconds"]), "no second is left out"
         assert len(node["tenths"]) == len(node["state"])
-        assert set(map(int, node["state"])) < set(range(len(run["states"])))
+        assert set(map(int, node["state"])) <= set(range(len(run["states"])))
     assert run["sizes"][0][1] == 3
     assert run["steps"][-1][1] == 300
 
