@@ -135,7 +135,8 @@ def read_job(source: Mapping[str, Any], rejection: str | None = None) -> Elastic
     scaling = annotations.get(SCALING_ANNOTATION, Scaling.FIXED)
     if scaling not in list(Scaling):
         faults = (*faults, _fault_of_scaling(scaling))
-        spec, scaling = None, Scaling.CAPACITY if status.scaling else Scaling.FIXED  # as before
+        # The job keeps its previous mode.
+        spec, scaling = None, Scaling.CAPACITY if status.scaling else Scaling.FIXED
     placement, faults_of_placement = read_settings(annotations.get(PLACEMENT_ANNOTATION))
     if faults_of_placement:
         spec, faults = None, (*faults, *faults_of_placement)

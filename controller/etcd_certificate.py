@@ -67,11 +67,11 @@ def not_after(certificate: bytes) -> float:
         (_, content), *_ = _elements(signed)
         fields = [value for tag, value in islice(_elements(content), 5) if tag != VERSION_TAG]
         (_, _), (tag, text) = _elements(fields[VALIDITY_INDEX])
+        # From 1969 to 2049, `%y` and a certificate (RFC 5280) agree on the century of a two-digit year.
+        form = "%y%m%d%H%M%SZ" if tag == UTC_TIME_TAG else "%Y%m%d%H%M%SZ"
+        return datetime.strptime(text.decode("ascii"), form).replace(tzinfo=UTC).timestamp()
     except (IndexError, ValueError) as error:
         raise ValueError("not an X.509 certificate") from error
-    # From 1969 to 2049, `%y` and a certificate (RFC 5280) agree on the century of a two-digit year.
-    form = "%y%m%d%H%M%SZ" if tag == UTC_TIME_TAG else "%Y%m%d%H%M%SZ"
-    return datetime.strptime(text.decode("ascii"), form).replace(tzinfo=UTC).timestamp()
 
 
 def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:

@@ -21,7 +21,9 @@ from controller.timestamps import format_time, parse_time
 if TYPE_CHECKING:
     from controller.objects import Pod
 
-SIGNAL_EXIT_CODES = frozenset({130, 137, 138, 143})  # SIGINT, SIGKILL, the trainer's retry, SIGTERM
+SIGNAL_EXIT_CODES = frozenset({130, 137, 138, 143})
+"""Exit codes after SIGINT, SIGKILL and SIGTERM, and 138, with which the launcher requests a new pod."""
+
 STEADY_SECONDS = 300  # a run of this length resets the counts of earlier exits
 FIRST_DELAY_SECONDS = 2.0
 MAX_DELAY_SECONDS = 300.0
@@ -153,6 +155,8 @@ def update_records(
 def _update_record(
     record: WorkerRecord, pod: "Pod", *, lost: bool, now: datetime
 ) -> tuple[WorkerRecord, WorkerExit | None]:
+    if record.cause == ExitCause.NODE_LOST and record.ended and not lost and _has_returned(pod):
+        record = replace(record, ended=False, restarts=record.restarts - 1, cause="")
     if record.ended or record.succeeded:
         return record, None
     if pod.phase == "Succeeded":
@@ -163,6 +167,11 @@ def _update_record(
     if pod.phase == "Failed":
         return _record_failed_pod(record, pod, now)
     return record, None
+
+
+def _has_returned(pod: "Pod") -> bool:
+    """Return True if a pod that was on a lost node exists, because its deletion failed and the node responds again."""
+    return pod.phase != "Failed" and not pod.terminating
 
 
 def _record_exit(

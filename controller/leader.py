@@ -52,7 +52,7 @@ class Candidate:
                     "kind": "Lease",
                     "metadata": metadata,
                 }
-                self.client.request("POST", path, {**body, "spec": self._lease_spec({})})
+                self.client.request("POST", path, {**body, "spec": self._lease_spec(None)})
                 return True
             spec = lease.get("spec") or {}
             if not self._is_available(lease["metadata"]["resourceVersion"], spec):
@@ -96,13 +96,19 @@ class Candidate:
             spec.get("leaseDurationSeconds") or LEASE_SECONDS
         )
 
-    def _lease_spec(self, previous: dict[str, Any]) -> dict[str, Any]:
+    def _lease_spec(self, previous: dict[str, Any] | None) -> dict[str, Any]:
+        """Return the spec of the lease that this candidate holds; `previous` is None for a new Lease."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        is_renewal = previous.get("holderIdentity") == self.identity
-        return {
+        spec = {
             "holderIdentity": self.identity,
             "leaseDurationSeconds": LEASE_SECONDS,
             "renewTime": now,
+        }
+        if previous is None:
+            return {**spec, "acquireTime": now, "leaseTransitions": 0}
+        is_renewal = previous.get("holderIdentity") == self.identity
+        return {
+            **spec,
             "acquireTime": previous.get("acquireTime", now) if is_renewal else now,
             "leaseTransitions": (previous.get("leaseTransitions") or 0) + (not is_renewal),
         }

@@ -438,7 +438,7 @@ def _reason(
     if state.state is PlacementPhase.SEARCHING:
         parts += [f"requested in {', '.join(requests)}"] if requests else []
         parts += [
-            f"{zone} gave {offer.machines}, too few; the next request there is at {format_time(offer.retry_at)}"
+            f"{zone} offered {offer.machines}, too few; the next request there is at {format_time(offer.retry_at)}"
             for zone, offer in sorted(state.insufficient_offers.items())
         ]
     if state.state is PlacementPhase.SHORT and state.moved_at and state.short_since:

@@ -24,8 +24,8 @@ class PlacementSettings:
         zones: values of the nodes' zone label, in order of preference.
         start_seconds: time after which a zone is assumed to have no machine for a worker without a node.
         short_seconds: time with too few machines after which other zones are tried.
-        answer_seconds: time in which a zone that gave a machine may give another machine.
-        retry_seconds: time after which a zone that gave too few machines is tried again.
+        answer_seconds: time in which a zone that offered a machine may offer another one.
+        retry_seconds: time after which a zone that offered too few machines is tried again.
         move_interval_seconds: minimum time between two moves.
         join_seconds: maximum time for which the old zone's workers wait for a running worker of the new zone to join.
         move_seconds: time after which a move ends although not all its workers run.

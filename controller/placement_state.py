@@ -76,10 +76,10 @@ class GroupMove:
 
 @dataclass(frozen=True, kw_only=True)
 class InsufficientOffer:
-    """The offer of a zone that gave too few machines for a move.
+    """The offer of a zone that has too few machines for a move.
 
     Attributes:
-        machines: number of machines that the zone gave.
+        machines: number of machines that the zone offered.
         retry_at: time of the next request.
     """
 

@@ -38,8 +38,16 @@ class RetryError(Exception):
 class Reconciler:
     """Reconciler of jobs, which several threads may use for different jobs.
 
-    `last_errors` contains the error of each job's last pass, for its status. An error may be lost: the next
-    attempt finds it again. `uids` contains the uid of each job, to forget the job once it is deleted.
+    Attributes:
+        client: the API server.
+        metrics: metrics of the controller.
+        now: function that returns the current time.
+        last_errors: error of each job's last pass, for its status; a restart may lose it, since the next pass meets
+            the error again.
+        uids: uid of each job, to forget the job once it is deleted.
+        timeouts: delays of jobs that follow capacity.
+        progress: reader of the completed shares.
+        joining: reader of the workers that have joined their group.
     """
 
     client: KubernetesClient

@@ -149,7 +149,7 @@ def desired_replicas(
     """
     state = _settle_scale_up(_apply_edit(requested, previous, now), capacity)
     state = (
-        _lower(state, requested, capacity, now, timeouts)
+        _scale_down(state, requested, capacity, now, timeouts)
         or _scale_up(state, requested, capacity, now, timeouts)
         or state
     )
@@ -182,7 +182,7 @@ def _settle_scale_up(state: ScalingState, capacity: WorkerCapacity) -> ScalingSt
     return replace(state, basis=ScaleUpBasis.NONE, failed_scale_ups=0, met_requests=met_requests)
 
 
-def _lower(
+def _scale_down(
     state: ScalingState,
     requested: ReplicaRange,
     capacity: WorkerCapacity,

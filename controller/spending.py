@@ -1,6 +1,6 @@
 """The deadline and the budget of a job: `everstep.capacity.on_demand` decides, this module counts and observes.
 
-Pure. Money is counted from the machines that the job's pods occupy, each at the price of its pool, from the time at
+Pure. Spending is computed from the machines that the job's pods occupy, each at the price of its pool, from the time at
 which a pod gets a node until it ends or is gone. The job's status contains the amount, and the machines that are billed
 from then on. A controller may therefore stop at any moment, and the next controller counts the time in between.
 
@@ -300,7 +300,7 @@ def _progress(observed: ObservedSpending, state: SpendingState) -> JobProgress:
         work_done=share.newest_share * work if share and work and is_measured else 0.0,
         spot=observed.training_spot,
         on_demand=observed.on_demand,
-        none_for_seconds=(observed.now - starved).total_seconds() if starved else 0.0,
+        below_min_seconds=(observed.now - starved).total_seconds() if starved else 0.0,
         starting=observed.starting_spot,
     )
 

@@ -64,7 +64,7 @@ class WorkQueue(Generic[Key]):
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         delay = min(FIRST_RETRY_SECONDS * 2.0 ** min(failures, 20), MAX_RETRY_SECONDS)
-        # An event may have queued the key without a delay, and that pass would fail, too.
+        # The pass's own writes may have queued the key; without a delay it would write and fail in a loop.
         self._due.pop(key, None)
         self._changed.set()
         self.add(key, delay)

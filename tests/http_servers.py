@@ -20,3 +20,13 @@ def serving(server: HTTPServer) -> Iterator[int]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@contextmanager
+def stopping(server: HTTPServer) -> Iterator[int]:
+    """Yield the port of a server that another thread runs already, and stop it after the block."""
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -56,7 +56,7 @@ def _throughput_is_persistent(deployment: str, throughput: int | None) -> list[C
 
 def _path_is_free(path: str) -> list[ConfigFault]:
     """Check that the folder is not part of the operating system: pods write to it on every node."""
-    folder = PurePosixPath(path)
+    folder = PurePosixPath("/" + path.lstrip("/"))  # pathlib distinguishes //etc, Linux does not
     if ".." in folder.parts:
         return [
             ConfigFault("storage.path", path, "contains ..", "write the folder's path without it")

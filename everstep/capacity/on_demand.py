@@ -8,7 +8,7 @@ machines: where the paper switches all machines to on-demand, these buy the miss
 bought now costs as much as one bought later, and spot machines that come meanwhile make it unnecessary. From
 that moment it replaces every missing machine. Unlike the greedy policy it continues to use spot machines,
 because a group that grows and shrinks without restarts can do so with a small reserve of time. When only one start and
-one pass are left of this reserve, it uses on-demand machines until the end.
+one pass are left of this reserve, it uses only on-demand machines.
 
 The simulator and the controller call the same functions, so that the controller does what `everstep plan` shows. The
 controller imports this module. Its image has only a part of Everstep, so this module imports only `lifetimes`.
@@ -55,7 +55,7 @@ class JobProgress:
         work_done: machine-seconds of work that count.
         spot: spot machines that train.
         on_demand: on-demand machines that the group has.
-        none_for_seconds: time during which the group has had no spot machine.
+        below_min_seconds: time during which there have been fewer spot machines than `min_machines`.
         starting: spot machines that run but do not train yet.
     """
 
@@ -63,7 +63,7 @@ class JobProgress:
     work_done: float
     spot: int
     on_demand: int
-    none_for_seconds: float = 0.0
+    below_min_seconds: float = 0.0
     starting: int = 0
 
 
@@ -103,7 +103,7 @@ The rate is twice the rate in published traces, which have 14 to 98 losses of al
 """
 
 FALLBACK_AFTER_SECONDS = 900.0
-"""Time without a spot machine after which a job without a deadline buys on-demand machines."""
+"""Time without enough spot machines for the smallest group, after which a job without a deadline buys others."""
 
 
 def never(terms: Terms, progress: JobProgress) -> Purchase:
@@ -145,7 +145,7 @@ def latest_start(terms: Terms, progress: JobProgress) -> Purchase:
     safety = terms.start_seconds + terms.pass_seconds
     reserve = safety + _expected_losses(terms, progress) * terms.start_seconds
     if margin <= safety:
-        reason = f"{margin:.0f} s of reserve are left: on-demand machines only, until the end"
+        reason = f"{margin:.0f} s of reserve are left: on-demand machines only"
         return Purchase(terms.machines, use_spot=False, reason=reason)
     if margin <= reserve or (progress.on_demand and margin <= reserve + terms.pass_seconds):
         reason = f"{margin:.0f} s of reserve are left: missing machines are bought on demand"
@@ -155,22 +155,25 @@ def latest_start(terms: Terms, progress: JobProgress) -> Purchase:
 
 
 def _expected_losses(terms: Terms, progress: JobProgress) -> float:
-    seconds_left = (terms.work - progress.work_done) / terms.machines
+    seconds_left = (terms.work - progress.work_done) / terms.machines / terms.goodput
     return LOSSES_IN_RESERVE + LOSSES_PER_SECOND * seconds_left
 
 
 def _minimum(terms: Terms, progress: JobProgress) -> Purchase:
-    """Return the purchase without a deadline, which keeps the smallest group training without spot machines."""
+    """Return the purchase without a deadline, which keeps the smallest group training if spot machines are missing."""
     missing = terms.min_machines - progress.spot
-    may_buy = progress.none_for_seconds >= FALLBACK_AFTER_SECONDS or progress.on_demand > 0
+    may_buy = progress.below_min_seconds >= FALLBACK_AFTER_SECONDS or progress.on_demand > 0
     if missing > 0 and may_buy:
-        reason = f"no spot machine for {progress.none_for_seconds:.0f} s: the smallest group trains on demand"
+        reason = (
+            f"{progress.spot} of at least {terms.min_machines} spot machines train: "
+            "the missing ones are bought on demand"
+        )
         return Purchase(missing, use_spot=True, reason=reason)
     return SPOT_ONLY
 
 
 def greedy(terms: Terms, progress: JobProgress) -> Purchase:
-    """Use spot machines until the last moment, then on-demand machines until the end (baseline)."""
+    """Use spot machines until the last moment, then only on-demand machines (baseline)."""
     margin = margin_seconds(terms, progress)
     last_moment = 2 * terms.start_seconds + terms.pass_seconds
     if margin <= last_moment:

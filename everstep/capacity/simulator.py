@@ -149,7 +149,7 @@ class _Replay:
     spot_seconds: float = 0.0
     on_demand_seconds: float = 0.0
     moves: int = 0
-    none_since: float = 0.0
+    below_min_since: float = 0.0
     suspended: bool = False
     decision: PlacementDecision | None = None
     ticks: list[TickRecord] = field(default_factory=list)
@@ -228,8 +228,8 @@ class _Replay:
         return place(self.placement, Observation(self.now, zones), memory)
 
     def _purchase(self, offered: int, *, moved: bool) -> Purchase:
-        if offered:
-            self.none_since = self.now + self.history.gap_seconds
+        if offered >= self.terms.min_machines:
+            self.below_min_since = self.now + self.history.gap_seconds
         # After a move all machines start at the same time, on-demand machines as well.
         training = offered if moved else min(self.spot, offered)
         progress = JobProgress(
@@ -237,7 +237,7 @@ class _Replay:
             work_done=self.work_done,
             spot=training,
             on_demand=self.on_demand,
-            none_for_seconds=max(0.0, self.now - self.none_since),
+            below_min_seconds=max(0.0, self.now - self.below_min_since),
             starting=offered - training,
         )
         return self.policy(self.terms, progress)

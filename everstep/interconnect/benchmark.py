@@ -41,13 +41,13 @@ ARRAY_MEMORY_FACTORS = {"cuda": 2.0, "cpu": 3.0}
 
 
 def main(arguments: "list[str] | None" = None) -> int:
-    """Run the benchmark; return 0, or 1 after a peer was lost."""
+    """Run the benchmark; return 0, or 1 if it failed, such as after the loss of a peer."""
     options = parse(arguments)
     try:
         run(options)
-    except RuntimeError as error:  # torch's: connections that break, timeouts
-        reason = str(error).strip().splitlines()[0]
-        print(f"error: rank {os.environ['RANK']} lost its group: {reason}", file=sys.stderr)
+    except RuntimeError as error:  # torch's: connections that break, timeouts, memory of a GPU
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        print(f"error: rank {os.environ['RANK']} failed: {reason}", file=sys.stderr)
         return 1
     return 0
 
@@ -69,13 +69,28 @@ def parse(arguments: "list[str] | None") -> argparse.Namespace:
         default=list(COLLECTIVES),
         help="collectives to measure",
     )
-    add("--min-bytes", type=int, default=MIN_BYTES, help="smallest array, in bytes")
-    add("--max-bytes", type=int, default=MAX_BYTES, help="largest array, in bytes")
+    add("--min-bytes", type=positive, default=MIN_BYTES, help="smallest array, in bytes")
+    add("--max-bytes", type=positive, default=MAX_BYTES, help="largest array, in bytes")
     add(
-        "--iterations", type=int, default=20, help="maximum number of timed operations of each size"
+        "--iterations",
+        type=positive,
+        default=20,
+        help="maximum number of timed operations of each size",
     )
     add("--seconds", type=float, default=2.0, help="approximate seconds for each size")
     return parser.parse_args(arguments)
+
+
+def positive(text: str) -> int:
+    """Return the integer of an argument.
+
+    Raises:
+        ValueError: it is no integer, or less than 1.
+    """
+    value = int(text)
+    if value < 1:
+        raise ValueError("less than 1")
+    return value
 
 
 def run(options: argparse.Namespace) -> None:

@@ -86,9 +86,9 @@ class History:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.faults = list(_lines(folder / "faults.jsonl"))
-        self.etcd = list(_lines(folder / "etcd.jsonl"))
-        self.ledger = list(_lines(folder / "run" / "ledger.jsonl"))
+        self.faults = _entries(folder / "faults.jsonl")
+        self.etcd = _entries(folder / "etcd.jsonl")
+        self.ledger = list(_complete_entries(folder / "run" / "ledger.jsonl"))
         self._folder = folder
         self.applied_steps: list[AppliedStep] = []
         self.starts: list[GenerationStart] = []
@@ -97,7 +97,7 @@ class History:
 
     def _read_journal(self, path: Path) -> None:
         generation, restored_step = 0, None
-        for entry in _lines(path):
+        for entry in _complete_entries(path):
             if entry["kind"] == "restore":
                 restored_step = int(entry["step"])
             elif entry["kind"] == "generation":
@@ -119,6 +119,11 @@ class History:
         states = (_saved_state(path) for path in folders)
         return {state.step: state for state in states if state}
 
+    @cached_property
+    def origins(self) -> dict[tuple[int, str], str]:
+        """The digest before each applied step, by the step and the digest after it."""
+        return {(applied.step, applied.after): applied.before for applied in self.applied_steps}
+
     def values_of(self, key: str) -> list[tuple[int, Entry]]:
         """Return the revisions and values of one of etcd's keys, in order."""
         return [(int(e["revision"]), e["value"]) for e in self.etcd if e["key"] == key]
@@ -139,8 +144,13 @@ class History:
                 previous_entries.append(entry)
 
 
-def _lines(path: Path) -> Iterator[Entry]:
-    """Yield the JSON objects of a file, one per line; skip an incomplete line."""
+def _entries(path: Path) -> list[Entry]:
+    """Return the JSON objects of a file that the test itself wrote, so that no line is incomplete."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _complete_entries(path: Path) -> Iterator[Entry]:
+    """Yield the JSON objects of a worker's file; skip the lines that killed workers left incomplete."""
     if not path.exists():
         return
     for line in path.read_text(errors="replace").splitlines():
@@ -320,10 +330,8 @@ def steps_are_consecutive(history: History) -> Iterator[str]:
 
 def states_have_an_origin(history: History) -> Iterator[str]:
     """Check that each step begins with a state from the previous step or from a complete checkpoint."""
-    known_states = {
-        (applied_step.step, applied_step.after) for applied_step in history.applied_steps
-    }
-    known_states |= {(state.step, state.digest) for state in history.checkpoints.values()}
+    known_states = {(state.step, state.digest) for state in history.checkpoints.values()}
+    known_states |= history.origins.keys()
     for applied_step in history.applied_steps:
         if (
             applied_step.step > 1
@@ -358,10 +366,6 @@ def restored_states_are_complete(history: History) -> Iterator[str]:
 
 def final_chain(history: History) -> dict[int, str]:
     """Return the digests of the final history by step, for the steps in the journals."""
-    origin = {
-        (applied_step.step, applied_step.after): applied_step.before
-        for applied_step in history.applied_steps
-    }
     chain: dict[int, str] = {}
     for committed_step in sorted(
         (int(v["step"]) for _, v in history.values_of("committed")), reverse=True
@@ -375,16 +379,18 @@ def final_chain(history: History) -> dict[int, str]:
         step = committed_step
         while digest is not None and step >= 0:
             chain[step] = digest
-            digest, step = origin.get((step, digest)), step - 1
+            digest, step = history.origins.get((step, digest)), step - 1
     return chain
 
 
 def commits_are_one_history(history: History) -> Iterator[str]:
-    """Check that every committed state is part of the final history."""
+    """Check that every committed state is the result of an applied step, and part of the final history."""
     chain = final_chain(history)
     for _, value in history.values_of("committed"):
         step = int(value["step"])
         state = history.checkpoints.get(step)
+        if state and step > 0 and (step, state.digest) not in history.origins:
+            yield f"the committed state of step {step} is not the result of an applied step"
         if state and step in chain and chain[step] != state.digest:
             yield f"the committed state of step {step} is not in the final history"
 
@@ -408,15 +414,13 @@ def no_fault_ends_the_run(history: History) -> Iterator[str]:
     """Check that no fault ends the run, and that a drain of all nodes saves the last step."""
     for _, value in history.values_of("ended"):
         yield f"the run was ended: {value}"
-    exits: list[Entry] = []
-    for entry in history.faults:
-        exits = [] if entry["event"] == "drain_all" else exits
-        exits += [entry] if entry["event"] == "left" else []
-    for entry in exits:
-        if entry["code"] not in DRAIN_EXIT_CODES:
-            yield f"{entry['target']} ended with {entry['code']} when it was drained"
-    if not any(entry["event"] == "drain_all" for entry in history.faults):
+    events = [entry["event"] for entry in history.faults]
+    if "drain_all" not in events:
         return  # the run was stopped because it made no progress
+    # A node that is drained earlier may be killed by another fault meanwhile.
+    for entry in history.faults[events.index("drain_all") :]:
+        if entry["event"] == "left" and entry["code"] not in DRAIN_EXIT_CODES:
+            yield f"{entry['target']} ended with {entry['code']} when it was drained"
     commits = history.values_of("committed")
     last_generation = max(
         (applied_step.generation for applied_step in history.applied_steps), default=0
@@ -487,7 +491,7 @@ def summary(folder: Path) -> dict[str, int]:
 def recoveries(folder: Path) -> list[tuple[list[str], float]]:
     """Return the kinds of faults of each round, and the seconds from their end until all nodes train."""
     rounds, kinds, ended_at = [], list[str](), 0.0
-    for entry in _lines(folder / "faults.jsonl"):
+    for entry in _entries(folder / "faults.jsonl"):
         if entry["event"] == "begin":
             kinds.append(entry["type"])
         elif entry["event"] == "faults_end":

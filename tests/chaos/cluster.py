@@ -190,7 +190,7 @@ class Cluster:
             self._launchers[name].send_signal(signal.SIGTERM)
 
     def wait_for_exit(self, name: str) -> int:
-        """Return the exit code of a node that was drained; kill what remains of it."""
+        """Return the exit code of a drained node, -1 if it does not end in time; kill what remains of it."""
         try:
             code = self._launchers[name].wait(LEAVE_SECONDS)
         except subprocess.TimeoutExpired:

@@ -82,7 +82,7 @@ class EtcdMembers:
         return [f"--{option}={value}" for option, value in options.items()]
 
     def wait_until_ready(self) -> None:
-        """Wait until a majority of the members responds."""
+        """Wait until a majority of the members is up: without one, no member answers a linearizable read."""
         wait_until(
             lambda: any(self.revision(name) for name in self.names), "etcd responds", START_SECONDS
         )

@@ -19,7 +19,7 @@ from collections import deque
 TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 0x0002, 0x1000  # linux/if_tun.h
 SOL_PACKET, PACKET_QDISC_BYPASS = 263, 20  # linux/if_packet.h
 TAP_NAME = b"delay"
-MAX_FRAME = 65_600
+MAX_FRAME_BYTES = 65_600  # a packet of 64 KiB, which the kernel would split later, and its header
 MAX_QUEUED_FRAMES = 4000  # more are dropped, as in a full queue of an interface
 
 
@@ -48,7 +48,7 @@ def _relay(tap: int, output: socket.socket, seconds: float) -> None:
     while True:
         wait_seconds = max(0.0, queue[0][0] - time.monotonic()) if queue else None
         if select.select([tap], [], [], wait_seconds)[0]:
-            frame = os.read(tap, MAX_FRAME)
+            frame = os.read(tap, MAX_FRAME_BYTES)
             if len(queue) < MAX_QUEUED_FRAMES:
                 queue.append((time.monotonic() + seconds, frame))
         while queue and queue[0][0] <= time.monotonic():

@@ -31,7 +31,7 @@ RECORD_SECONDS = 100.0
 MEMORY_MARGIN_BYTES = 48 << 20
 MEMORY_HOG = "import time; blocks = [bytearray(1 << 20) for _ in range(160)]; time.sleep(60)"
 """Allocates more memory than the node has left, and less than a killed worker frees."""
-TORN_STEPS_AHEAD = 1_000
+TORN_STEPS_AHEAD = 1_000  # so far that the nodes do not soon save this step themselves
 
 
 class NotCalmError(AssertionError):
@@ -53,7 +53,7 @@ class Nemesis:
         self._path = cluster.folder / "faults.jsonl"
         self._stopped_processes: dict[str, int] = {}
         self._hogs: dict[str, subprocess.Popen[bytes]] = {}
-        self._backups: dict[str, int] = {}  # recorded revisions when etcd was copied
+        self._saved_revisions: dict[str, int] = {}  # recorded revisions when etcd was saved
         self._torn_count = 0
         self.counts: Counter[str] = Counter()
         self._fault_actions = self._actions()
@@ -164,7 +164,7 @@ class Nemesis:
     # --- faults: how each begins and ends ---
 
     def _actions(self) -> Mapping[str, tuple["_Begin", "_End"]]:
-        network = self._cluster.network
+        network, etcd = self._cluster.network, self._cluster.etcd
         return {
             "kill-worker": (self._kill_worker, _no_action),
             "kill-agent": (lambda _, fault: self._cluster.kill_agent(*fault.targets), self._return),
@@ -195,20 +195,26 @@ class Nemesis:
                 lambda _, fault: network.remove_delay(fault.targets[0]),
             ),
             "etcd-kill": (
-                lambda _, fault: self._cluster.etcd.kill(*fault.targets),
-                lambda _, fault: self._cluster.etcd.start(*fault.targets),
+                lambda _, fault: etcd.kill(*fault.targets),
+                lambda _, fault: etcd.start(*fault.targets),
             ),
             "etcd-freeze": (
-                lambda _, fault: self._cluster.etcd.freeze(*fault.targets),
-                lambda _, fault: self._cluster.etcd.thaw(*fault.targets),
+                lambda _, fault: etcd.freeze(*fault.targets),
+                lambda _, fault: etcd.thaw(*fault.targets),
             ),
             "etcd-compact": (self._compact, _no_action),
             "etcd-slow-disk": (
-                lambda _, fault: self._cluster.etcd.slow_disk(fault.targets[0], fault.amount),
-                lambda _, fault: self._cluster.etcd.slow_disk(fault.targets[0], 0),
+                lambda _, fault: etcd.slow_disk(fault.targets[0], fault.amount),
+                lambda _, fault: etcd.slow_disk(fault.targets[0], 0),
             ),
-            "etcd-restore": (self._back_up_etcd, self._restore_etcd),
-            "etcd-snapshot": (self._save_etcd, self._restore_etcd_from_snapshot),
+            "etcd-restore": (
+                lambda name, _: self._save_etcd(name, etcd.back_up),
+                lambda name, fault: self._restore_etcd(name, fault, etcd.kill_and_restore),
+            ),
+            "etcd-snapshot": (
+                lambda name, _: self._save_etcd(name, etcd.save_snapshot),
+                lambda name, fault: self._restore_etcd(name, fault, etcd.kill_and_restore_snapshot),
+            ),
             "etcd-wipe": (self._wipe_etcd, self._start_etcd),
             "disk-hang": (
                 lambda _, fault: self._hang_disks(fault, hangs=True),
@@ -290,30 +296,18 @@ class Nemesis:
         self._cluster.etcd.compact(revision)
         return {"revision": revision}
 
-    def _back_up_etcd(self, name: str, fault: ScheduledFault) -> "_Details":
-        """Copy etcd's files, which contain all changes that the recorder has recorded."""
-        del fault
-        self._backups[name] = self._cluster.recorder.revision
-        self._cluster.etcd.back_up()
-        return {"revision": self._backups[name]}
+    def _save_etcd(self, name: str, save: Callable[[], None]) -> "_Details":
+        """Save etcd's data with all changes that the recorder has recorded; later ones may follow."""
+        self._saved_revisions[name] = self._cluster.recorder.revision
+        save()
+        return {"revision": self._saved_revisions[name]}
 
-    def _restore_etcd(self, name: str, fault: ScheduledFault) -> None:
-        """Restore etcd from the copy: revisions that it has reported no longer exist."""
-        self._cluster.etcd.kill_and_restore()
-        self._cluster.recorder.record_restore(self._backups.pop(name))
-        self._start_etcd(name, fault)
-
-    def _save_etcd(self, name: str, fault: ScheduledFault) -> "_Details":
-        """Save a snapshot of etcd, which contains all changes that the recorder has recorded."""
-        del fault
-        self._backups[name] = self._cluster.recorder.revision
-        self._cluster.etcd.save_snapshot()
-        return {"revision": self._backups[name]}
-
-    def _restore_etcd_from_snapshot(self, name: str, fault: ScheduledFault) -> None:
-        """Restore etcd from the snapshot: its revision goes back and its cluster has another identity."""
-        self._cluster.etcd.kill_and_restore_snapshot()
-        self._cluster.recorder.record_restore(self._backups.pop(name))
+    def _restore_etcd(
+        self, name: str, fault: ScheduledFault, kill_and_restore: Callable[[], None]
+    ) -> None:
+        """Start etcd with the saved data: later revisions, which it has reported, no longer exist."""
+        kill_and_restore()
+        self._cluster.recorder.record_restore(self._saved_revisions.pop(name))
         self._start_etcd(name, fault)
 
     def _wipe_etcd(self, name: str, fault: ScheduledFault) -> None:
@@ -333,10 +327,10 @@ class Nemesis:
 
     def _fill_disk(self, name: str, fault: ScheduledFault) -> None:
         del name, fault
-        with (self._cluster.disk / ".ballast").open("wb") as file, contextlib.suppress(OSError):
+        ballast = (self._cluster.disk / ".ballast").open("wb", buffering=0)
+        with ballast, contextlib.suppress(OSError):  # until the disk is full
             while True:
-                file.write(bytes(1 << 20))
-                file.flush()
+                ballast.write(bytes(1 << 20))
 
     def _free_disk(self, name: str, fault: ScheduledFault) -> None:
         del name, fault

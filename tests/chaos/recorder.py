@@ -68,9 +68,8 @@ class Recorder:
             try:
                 self._watch(self._network.addresses[self._names[member_index % len(self._names)]])
             except (OSError, ValueError, http.client.HTTPException):
-                member_index += (
-                    1  # the connection to a stopped member is broken, as after a restore
-                )
+                # The connection to a stopped member is broken, as after a restore.
+                member_index += 1
                 self._closed.wait(PAUSE_SECONDS)
 
     def _watch(self, address: str) -> None:
@@ -92,7 +91,7 @@ class Recorder:
     def _record(self, result: dict[str, Any]) -> None:
         if result.get("canceled"):
             if "compact_revision" not in result:
-                raise ValueError("the watch was cancelled")
+                raise ValueError("the watch was canceled")
             # The nemesis compacts up to the last recorded revision, so this line must not exist.
             self._write({"key": "gap", "revision": int(result["compact_revision"]), "value": None})
             self.revision = int(result["compact_revision"]) - 1

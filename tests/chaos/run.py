@@ -61,13 +61,12 @@ def play(
     seed: int,
     rounds: Sequence[Round],
     nodes: Sequence[str] = NODES,
-    etcd: Sequence[str] | None = None,
     *,
     keep: Path | None = None,
 ) -> ChaosOutcome:
     """Run a schedule and check its history; copy it to `keep` on a violation or an error."""
     started_at, error = time.monotonic(), ""
-    cluster = Cluster(folder, nodes, etcd or members(seed), _options(seed))
+    cluster = Cluster(folder, nodes, members(seed), _options(seed))
     total = sum(len(round_.faults) for round_ in rounds)
     nemesis = Nemesis(cluster, lambda fault: _show(seed, nemesis.counts, total, fault.kind))
     with contextlib.closing(cluster):

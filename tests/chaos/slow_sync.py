@@ -25,10 +25,10 @@ POLL_SECONDS = 0.02
 CALLS = {"x86_64": (0xC000003E, 317, (74, 75)), "aarch64": (0xC00000B7, 277, (82, 83))}
 """By machine: its identifier in the filter, and the numbers of seccomp(2), fsync(2) and fdatasync(2)."""
 
-_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
-_SET_MODE_FILTER, _NEW_LISTENER, _WAIT_KILLABLE = 1, 1 << 3, 1 << 5
+_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38  # linux/prctl.h
+_LOAD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06  # linux/filter.h
+_SET_MODE_FILTER, _NEW_LISTENER, _WAIT_KILLABLE = 1, 1 << 3, 1 << 5  # from here on: linux/seccomp.h
 _ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000
-_LOAD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
 _NOTIFICATION_BYTES, _CONTINUE = 80, 1
 

@@ -1,7 +1,9 @@
 """The checker finds each class of violation in a history that was falsified, and none in a correct one."""
 
 import ast
+import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +11,14 @@ import numpy as np
 import pytest
 
 from tests.chaos import checker
-from tests.chaos.doctored import Entry, counts, edit, weights, write_checkpoint, write_history
+from tests.chaos.correct_history import (
+    Entry,
+    counts,
+    edit,
+    weights,
+    write_checkpoint,
+    write_history,
+)
 
 
 @pytest.fixture
@@ -40,6 +49,10 @@ def is_kind(kind: str) -> Callable[[Entry], bool]:
     return lambda line: line.get("kind") == kind
 
 
+def details(run: Path, kind: str) -> list[str]:
+    return [violation.detail for violation in checker.check(run) if violation.kind == kind]
+
+
 def kinds(run: Path) -> set[str]:
     return {violation.kind for violation in checker.check(run)}
 
@@ -49,7 +62,7 @@ def test_a_correct_history_has_no_violation(run: Path) -> None:
     assert checker.summary(run) == {
         "commits": 4,
         "generations": 2,
-        "applied": 22,
+        "applied": 30,
         "restores": 1,
         "steps": 10,
         "steps_in_chain": 10,
@@ -83,6 +96,13 @@ def test_a_share_that_was_left_out_of_a_step_is_found(run: Path) -> None:
 
 def test_a_ledger_with_another_number_of_samples_is_found(run: Path) -> None:
     change_entry(run / "run" / "ledger.jsonl", {"samples": 1})
+
+    assert kinds(run) == {"ledger"}
+
+
+def test_a_manifest_with_another_number_of_samples_is_found(run: Path) -> None:
+    path = run / "run" / "checkpoints" / "step-00000009" / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "extra": {"samples": 1}}))
 
     assert kinds(run) == {"ledger"}
 
@@ -125,14 +145,21 @@ def test_a_generation_that_is_replaced_by_another_with_its_number_is_found(run: 
     assert kinds(run) == {"generations grow"}
 
 
-def test_a_generation_that_is_changed_to_fence_a_member_is_correct(run: Path) -> None:
+@pytest.mark.parametrize(
+    ("fenced", "violations"),
+    [("w1-1", set()), ("x", {"generations grow"})],
+    ids=["member", "other"],
+)
+def test_a_generation_may_be_changed_only_to_fence_a_member(
+    run: Path, fenced: str, violations: set[str]
+) -> None:
     def change_lines(lines: list[Entry]) -> list[Entry]:
-        fenced = {**lines[0]["value"], "fenced": ["w1-1"]}
-        return [*lines[:2], {**lines[0], "value": fenced}, *lines[2:]]
+        value = {**lines[0]["value"], "fenced": [fenced]}
+        return [*lines[:2], {**lines[0], "value": value}, *lines[2:]]
 
     edit(run / "etcd.jsonl", change_lines)
 
-    assert kinds(run) == set()
+    assert kinds(run) == violations
 
 
 def test_a_generation_that_begins_before_the_last_commit_is_found(run: Path) -> None:
@@ -142,7 +169,7 @@ def test_a_generation_that_begins_before_the_last_commit_is_found(run: Path) -> 
     assert "commits stay" in kinds(run)
 
 
-@pytest.mark.parametrize("damage", ["removed", "torn", "changed", "older generation"])
+@pytest.mark.parametrize("damage", ["removed", "torn", "changed", "renamed", "older generation"])
 def test_a_committed_checkpoint_that_is_not_there_is_found(run: Path, damage: str) -> None:
     folder = run / "run" / "checkpoints" / "step-00000009"
     state = folder / "state.safetensors"
@@ -152,6 +179,8 @@ def test_a_committed_checkpoint_that_is_not_there_is_found(run: Path, damage: st
         state.write_bytes(state.read_bytes()[:-4])
     elif damage == "changed":
         state.write_bytes(state.read_bytes()[:-1] + b"\x01")
+    elif damage == "renamed":
+        folder.rename(folder.with_name("step-00000008"))
     else:
         write_checkpoint(run, 9, generation=1)
 
@@ -160,8 +189,18 @@ def test_a_committed_checkpoint_that_is_not_there_is_found(run: Path, damage: st
 
 def test_a_committed_state_that_the_final_history_does_not_contain_is_found(run: Path) -> None:
     write_checkpoint(run, 6, 1, weights=weights(7))
+    made = {"after": checker.History(run).checkpoints[6].digest}
+    change_entry(journal(run, "w1"), made, match=lambda line: line["step"] == 6 and "after" in line)
 
-    assert "one history" in kinds(run)
+    assert details(run, "one history") == [
+        "the committed state of step 6 is not in the final history"
+    ]
+
+
+def test_a_last_committed_state_that_no_step_has_made_is_found(run: Path) -> None:
+    write_checkpoint(run, 10, 2, weights=weights(7))
+
+    assert kinds(run) == {"one history"}
 
 
 def test_workers_that_begin_a_generation_at_different_steps_are_found(run: Path) -> None:
@@ -203,6 +242,13 @@ def test_a_torn_checkpoint_that_was_restored_is_found(run: Path) -> None:
     assert "complete restores" in kinds(run)
 
 
+def test_a_restore_counts_for_the_next_generation_only(run: Path) -> None:
+    later = {"kind": "generation", "generation": 3, "step": 10}
+    edit(journal(run), lambda lines: [*lines, later])
+
+    assert checker.summary(run)["restores"] == 1
+
+
 def test_a_restored_checkpoint_with_other_content_is_found(run: Path) -> None:
     write_checkpoint(run, 6, 1, weights=np.ones(8, np.float32))
 
@@ -234,6 +280,20 @@ def test_a_drained_node_with_an_error_is_found(run: Path) -> None:
     assert kinds(run) == {"run continues"}
 
 
+def test_a_node_that_is_drained_during_the_run_may_be_killed(run: Path) -> None:
+    killed = {"at": 11.0, "event": "left", "target": "w0", "code": -9}
+    edit(run / "faults.jsonl", lambda lines: [*lines[:1], killed, *lines[1:]])
+
+    assert kinds(run) == set()
+
+
+def test_a_run_that_never_drained_its_nodes_has_no_exit_codes_to_check(run: Path) -> None:
+    change_entry(run / "faults.jsonl", {"code": -1})
+    edit(run / "faults.jsonl", lambda lines: [e for e in lines if e["event"] != "drain_all"])
+
+    assert kinds(run) == set()
+
+
 def test_a_last_step_that_a_drain_of_all_nodes_did_not_save_is_found(run: Path) -> None:
     edit(run / "etcd.jsonl", lambda lines: lines[:-1])
 
@@ -247,6 +307,14 @@ def test_a_record_with_a_gap_is_found(run: Path) -> None:
     assert kinds(run) == {"record"}
 
 
+@pytest.mark.parametrize("name", ["faults.jsonl", "etcd.jsonl"])
+def test_a_run_without_a_record_is_refused(run: Path, name: str) -> None:
+    (run / name).unlink()
+
+    with pytest.raises(FileNotFoundError, match=name):
+        checker.check(run)
+
+
 def test_a_torn_last_line_of_a_journal_is_skipped(run: Path) -> None:
     with journal(run).open("a") as file:
         file.write('{"kind": "applied", "st')
@@ -254,21 +322,16 @@ def test_a_torn_last_line_of_a_journal_is_skipped(run: Path) -> None:
     assert checker.check(run) == []
 
 
-def test_the_checker_imports_nothing_of_the_project() -> None:
-    tree = ast.parse(Path(checker.__file__).read_text())
-    modules = [
-        name
-        for node in ast.walk(tree)
-        for name in (
-            [alias.name for alias in node.names]
-            if isinstance(node, ast.Import)
-            else [node.module or ""]
-            if isinstance(node, ast.ImportFrom)
-            else []
-        )
-    ]
-    forbidden = ("everstep", "trainer", "tests", "cloudtwin", "torch", "safetensors")
-    assert not [name for name in modules if name.split(".")[0] in forbidden]
+def test_the_checker_imports_the_standard_library_and_numpy_only() -> None:
+    modules = set()
+    for node in ast.walk(ast.parse(Path(checker.__file__).read_text())):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            modules.add((node.module or "").partition(".")[0])
+
+    assert "numpy" in modules
+    assert modules <= {*sys.stdlib_module_names, "numpy"}
 
 
 def restore_etcd(run: Path, revision: int, *later: Entry) -> None:
@@ -294,8 +357,15 @@ def test_a_restored_etcd_may_repeat_lost_changes(run: Path) -> None:
     assert kinds(run) == set()
 
 
+def test_changes_that_are_recorded_again_after_a_restore_are_correct(run: Path) -> None:
+    restore_etcd(run, 1, *checker.History(run).etcd)
+
+    assert kinds(run) == set()
+
+
 def test_a_restored_etcd_that_uses_a_number_again_is_found(run: Path) -> None:
-    restore_etcd(run, 4, generation(2, 9))
+    recorded_again = checker.History(run).etcd[0]
+    restore_etcd(run, 1, recorded_again, generation(2, 9))
 
     assert "generations grow" in kinds(run)
 

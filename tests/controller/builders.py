@@ -105,6 +105,11 @@ def decide(
     return plan(observe(elastic_job, pods, services, machines, moment, error, free))
 
 
+def deleted_indices(actions: Actions) -> list[int]:
+    """Return the indices of the workers that a pass deletes, in ascending order."""
+    return sorted(deletion.pod.index for deletion in actions.delete_pods)
+
+
 def job_after_pass(elastic_job: ElasticJob, previous: Actions) -> ElasticJob:
     """Return the job as it is read back after a pass: through the JSON of its status."""
     assert elastic_job.spec is not None

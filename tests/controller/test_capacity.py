@@ -80,43 +80,27 @@ def test_a_taint_that_the_worker_tolerates_does_not_exclude_the_node(
         {"key": "spot", "operator": "Exists", "effect": "NoExecute"},
     ],
 )
-def test_another_toleration_does_not_help(toleration: dict[str, Any]) -> None:
+def test_a_toleration_that_does_not_match_leaves_the_node_excluded(
+    toleration: dict[str, Any],
+) -> None:
     assert count_schedulable(worker(tolerations=[toleration]), [node(taints=(TAINT,))], []) == 0
 
 
 def test_a_prefer_no_schedule_taint_does_not_exclude_the_node() -> None:
-    assert (
-        count_schedulable(worker(), [node(taints=(Taint("slow", "", "PreferNoSchedule"),))], [])
-        == 1
-    )
+    slow_node = node(taints=(Taint("slow", "", "PreferNoSchedule"),))
+
+    assert count_schedulable(worker(), [slow_node], []) == 1
 
 
 def test_workers_with_anti_affinity_fit_once_on_each_node() -> None:
-    small_requests = {"cpu": "100m"}
+    small = {"cpu": "100m"}
+    separate_worker = worker(amounts=small, affinity=anti_affinity())
+    existing, foreign = worker("a", amounts=small), worker("a", amounts=small, job="other")
 
-    assert count_schedulable(worker(amounts=small_requests), [node("a")], []) == 40
-    assert (
-        count_schedulable(
-            worker(amounts=small_requests, affinity=anti_affinity()), [node("a"), node("b")], []
-        )
-        == 2
-    )
-    existing_worker = worker("a", amounts=small_requests)
-    assert (
-        count_schedulable(
-            worker(amounts=small_requests, affinity=anti_affinity()),
-            [node("a"), node("b")],
-            [existing_worker],
-        )
-        == 1
-    )
-    foreign_worker = worker("a", amounts=small_requests, job="other")
-    assert (
-        count_schedulable(
-            worker(amounts=small_requests, affinity=anti_affinity()), [node("a")], [foreign_worker]
-        )
-        == 1
-    )
+    assert count_schedulable(worker(amounts=small), [node("a")], []) == 40
+    assert count_schedulable(separate_worker, [node("a"), node("b")], []) == 2
+    assert count_schedulable(separate_worker, [node("a"), node("b")], [existing]) == 1
+    assert count_schedulable(separate_worker, [node("a")], [foreign]) == 1
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
@@ -135,14 +119,12 @@ def test_the_largest_init_container_and_the_overhead_count() -> None:
         overhead={"cpu": "500m"},
     )
 
-    assert (
-        count_schedulable(pending_worker, [node(allocatable={"cpu": "3500m", "pods": "9"})], [])
-        == 1
+    sufficient, insufficient = (
+        node(allocatable={"cpu": cpu, "pods": "9"}) for cpu in ("3500m", "3400m")
     )
-    assert (
-        count_schedulable(pending_worker, [node(allocatable={"cpu": "3400m", "pods": "9"})], [])
-        == 0
-    )
+
+    assert count_schedulable(pending_worker, [sufficient], []) == 1
+    assert count_schedulable(pending_worker, [insufficient], []) == 0
 
 
 def test_a_sidecar_runs_beside_the_containers_and_the_later_init_containers() -> None:
@@ -160,7 +142,6 @@ def test_a_sidecar_runs_beside_the_containers_and_the_later_init_containers() ->
 
 
 def test_the_pod_limit_of_a_node_limits_its_capacity() -> None:
-    assert (
-        count_schedulable(worker(amounts={}), [node("a", allocatable={"pods": "2"})], [worker("a")])
-        == 1
-    )
+    small_node = node("a", allocatable={"pods": "2"})
+
+    assert count_schedulable(worker(amounts={}), [small_node], [worker("a")]) == 1

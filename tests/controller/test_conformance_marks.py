@@ -1,5 +1,6 @@
-"""Expected failures if another controller is under test."""
+"""The conformance suite itself: expected failures of another controller, and the readiness of nodes."""
 
+from collections.abc import Generator
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ def item(*, marked: bool) -> Any:
     return SimpleNamespace(get_closest_marker=lambda _: marker)
 
 
-def started_hook(test: Any) -> Any:
+def started_hook(test: Any) -> Generator[None, object, object]:
     """Return the hook of a test, at the point where the test runs."""
     hook = pytest_pyfunc_call(test)
     next(hook)
@@ -42,6 +43,12 @@ def test_an_error_of_a_marked_test_that_is_not_an_assertion_counts() -> None:
 def test_a_marked_test_that_passes_fails() -> None:
     with pytest.raises(pytest.fail.Exception, match="passes, but is marked"):
         started_hook(item(marked=True)).send(True)
+
+
+@pytest.mark.usefixtures("upstream")
+def test_a_failed_assertion_of_a_test_without_a_mark_counts() -> None:
+    with pytest.raises(AssertionError, match="wrong"):
+        started_hook(item(marked=False)).throw(AssertionError("wrong"))
 
 
 def test_marks_have_no_effect_on_the_maintained_controller(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,10 @@
-"""The end of etcd's certificate: from real handshakes, and certificates of any form."""
+"""The expiry of etcd's certificate: from real handshakes, and from certificates of any form."""
 
 import asyncio
 import socket
 import ssl
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from controller.metrics import Metrics
 from controller.operator import Operator
 from etcd.certificates import VALIDITY_DAYS, Certificate, issue
 from tests.controller.builders import spec
+from tests.controller.connections import serving_one_connection
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 TLS = "--rdzv_conf=protocol=https,cacert=/etc/ca.crt"
@@ -33,8 +33,8 @@ def certificate(end: datetime, name: str = "etcd", serial: int = 1) -> bytes:
     """Return a certificate in DER."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     builder = x509.CertificateBuilder(subject, subject, KEY.public_key(), serial)
-    made = builder.not_valid_before(end - timedelta(days=1)).not_valid_after(end)
-    return made.sign(KEY, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
+    builder = builder.not_valid_before(end - timedelta(days=1)).not_valid_after(end)
+    return builder.sign(KEY, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
 
 
 @contextmanager
@@ -45,17 +45,12 @@ def etcd(folder: Path) -> Iterator[int]:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(folder / "ca.crt"))
     context.load_cert_chain(folder / "server.crt", folder / "server.key")
     context.verify_mode = ssl.CERT_REQUIRED
-    with socket.create_server(("127.0.0.1", 0)) as server:
 
-        def accept() -> None:
-            connection, _ = server.accept()
-            with connection, suppress(OSError):
-                context.wrap_socket(connection, server_side=True)
+    def handshake(connection: socket.socket) -> None:
+        context.wrap_socket(connection, server_side=True)
 
-        thread = threading.Thread(target=accept, daemon=True)
-        thread.start()
-        yield server.getsockname()[1]
-        thread.join(30)
+    with serving_one_connection(handshake) as port:
+        yield port
 
 
 def job_spec(endpoint: str, *args: str) -> dict[str, Any]:
@@ -65,27 +60,22 @@ def job_spec(endpoint: str, *args: str) -> dict[str, Any]:
     return {**spec(1), "rdzvEndpoint": endpoint, "replicaSpecs": {"Worker": worker}}
 
 
-def test_the_end_is_read_from_a_server_that_requires_a_certificate_of_its_clients(
+def test_the_expiry_is_read_from_a_server_that_requires_a_certificate_of_its_clients(
     tmp_path: Path,
 ) -> None:
     with etcd(tmp_path) as port:
-        end = expiry("127.0.0.1", port)
+        expires_at = expiry("127.0.0.1", port)
 
-    issued_for = datetime.fromtimestamp(end, UTC) - datetime.now(UTC)
+    issued_for = datetime.fromtimestamp(expires_at, UTC) - datetime.now(UTC)
     assert VALIDITY_DAYS - 1 <= issued_for / timedelta(days=1) <= VALIDITY_DAYS
 
 
 def test_a_server_without_tls_is_an_error() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    def refuse(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
 
-        def refuse() -> None:
-            connection, _ = server.accept()
-            with connection:
-                connection.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
-
-        threading.Thread(target=refuse, daemon=True).start()
-        with pytest.raises(OSError, match="SSL"):
-            expiry("127.0.0.1", server.getsockname()[1])
+    with serving_one_connection(refuse) as port, pytest.raises(OSError, match="SSL"):
+        expiry("127.0.0.1", port)
 
 
 @given(
@@ -93,7 +83,7 @@ def test_a_server_without_tls_is_an_error() -> None:
     st.text(st.characters(categories=["L"]), min_size=1, max_size=15),
     st.integers(1, 2**158),
 )
-def test_the_end_of_any_certificate_is_read(end: datetime, name: str, serial: int) -> None:
+def test_the_expiry_of_any_certificate_is_read(end: datetime, name: str, serial: int) -> None:
     end = end.replace(microsecond=0, tzinfo=UTC)
 
     assert not_after(certificate(end, name, serial)) == end.timestamp()
@@ -101,8 +91,17 @@ def test_the_end_of_any_certificate_is_read(end: datetime, name: str, serial: in
 
 @given(st.binary(max_size=200))
 def test_other_bytes_are_refused(data: bytes) -> None:
-    with pytest.raises(ValueError, match=r"not an X.509 certificate|time data"):
+    with pytest.raises(ValueError, match=r"^not an X\.509 certificate$"):
         not_after(data)
+
+
+@pytest.mark.parametrize("text", [b"261301000000Z", b"2601010000000", b"\xff60101000000Z"])
+def test_a_certificate_with_an_invalid_expiry_is_refused(text: bytes) -> None:
+    content = certificate(datetime(2026, 1, 1, tzinfo=UTC))
+    assert b"260101000000Z" in content
+
+    with pytest.raises(ValueError, match=r"^not an X\.509 certificate$"):
+        not_after(content.replace(b"260101000000Z", text))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +138,7 @@ class ReconcilerWithMetrics:
         self.metrics = Metrics()
 
 
-def test_the_controller_exports_the_end_of_a_jobs_etcd_and_forgets_it_with_the_job(
+def test_the_controller_exports_the_expiry_of_a_jobs_etcd_and_forgets_it_with_the_job(
     tmp_path: Path,
 ) -> None:
     reconciler = ReconcilerWithMetrics()

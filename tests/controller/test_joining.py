@@ -10,6 +10,7 @@ from controller.worker_metrics import scrape
 from everstep.catalog.metrics import WORKER_STEPS
 from everstep.elastic.accounting.metrics import Reading, serve
 from tests.controller.builders import NOW, pod
+from tests.http_servers import stopping
 
 FIRST = pod(0, address="10.0.0.1")
 SECOND = pod(1, address="10.0.0.2")
@@ -35,17 +36,16 @@ def test_a_worker_has_joined_once_it_has_completed_a_step_itself(text: str, expe
     assert has_joined(text, FIRST) is expected
 
 
-def test_the_metrics_that_a_worker_serves_show_whether_it_has_joined() -> None:
-    for steps in (0, 1):
-        reading = Reading(
-            job="job", worker=FIRST.name, seconds={"compute": 1.0}, values={WORKER_STEPS: steps}
-        )
-        server = serve(0, lambda reading=reading: reading)  # type: ignore[misc]
-        try:
-            assert has_joined(scrape("127.0.0.1", server.server_port, 30), FIRST) is (steps == 1)
-        finally:
-            server.shutdown()
-            server.server_close()
+@pytest.mark.parametrize(("steps", "expected"), [(0, False), (1, True)])
+def test_the_metrics_that_a_worker_serves_show_whether_it_has_joined(
+    steps: int, expected: bool
+) -> None:
+    reading = Reading(
+        job="job", worker=FIRST.name, seconds={"compute": 1.0}, values={WORKER_STEPS: steps}
+    )
+
+    with stopping(serve(0, lambda: reading)) as port:
+        assert has_joined(scrape("127.0.0.1", port, 30), FIRST) is expected
 
 
 def test_a_worker_is_scraped_until_it_has_joined() -> None:
@@ -87,7 +87,7 @@ def test_a_worker_that_does_not_run_or_has_no_address_is_not_scraped() -> None:
 def test_a_job_whose_move_has_ended_is_forgotten() -> None:
     responses = [metrics(FIRST.name, 3), metrics(FIRST.name, 0)]
     reader = JoinReader(lambda _: responses.pop(0))
-    reader.joined_pods("u", [FIRST])
+    assert reader.joined_pods("u", [FIRST]) == {FIRST.uid}
 
     reader.forget("u")
 

@@ -1,4 +1,4 @@
-"""Observed lifetimes: what is a loss, that nothing is counted twice, and when the status is written."""
+"""Observed lifetimes of machines: which ends are losses, each counted once, and when the status is written."""
 
 import json
 from collections.abc import Sequence
@@ -38,23 +38,28 @@ def restarted(state: LifetimeState | None) -> LifetimeState | None:
     return state and LifetimeState.from_json(json.loads(json.dumps(state.to_json())))
 
 
-def is_counted(state: LifetimeState, seconds: float, losses: float, zone: str = ZONE) -> bool:
-    """Return True if a zone has these machine-seconds and losses, with tolerance for their fading."""
+def totals(state: LifetimeState, zone: str = ZONE) -> list[float]:
+    """Return the machine-seconds and the losses of a zone."""
     record = state.record(zone)
-    return [record.seconds, record.losses] == pytest.approx([seconds, losses], rel=0.05)
+    return [record.seconds, record.losses]
+
+
+def about(seconds: float, losses: float) -> object:
+    """Return the totals to compare with, with tolerance for their fading: 3 % in an hour."""
+    return pytest.approx([seconds, losses], rel=0.03)
 
 
 def test_machine_time_is_counted_by_zone_from_the_start_of_each_pod() -> None:
     state = count(observation([machine(0), machine(1), machine(2, OTHER_ZONE)]), None)
 
-    assert is_counted(state, 7200, 0)
-    assert is_counted(state, 3600, 0, OTHER_ZONE)
+    assert totals(state) == about(7200, 0)
+    assert totals(state, OTHER_ZONE) == about(3600, 0)
 
 
 def test_a_pod_with_a_notice_or_on_a_lost_node_is_a_loss() -> None:
     observed = observation([machine(0, interrupted=True), machine(1)], lost=[machine(2)])
 
-    assert is_counted(count(observed, None), 3 * 3600, 2)
+    assert totals(count(observed, None)) == about(3 * 3600, 2)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +71,7 @@ def test_a_pod_with_a_notice_or_on_a_lost_node_is_a_loss() -> None:
     ],
 )
 def test_a_pod_that_ends_or_is_deleted_does_not_count_as_a_loss(fields: dict[str, Any]) -> None:
-    assert is_counted(count(observation([machine(**fields)]), None), 3600, 0)
+    assert totals(count(observation([machine(**fields)]), None)) == about(3600, 0)
 
 
 def test_a_node_that_is_removed_after_its_pod_was_deleted_does_not_count_as_a_loss() -> None:
@@ -88,7 +93,7 @@ def test_a_loss_is_counted_once_and_its_machine_time_ends_with_it() -> None:
 
     later_state = count(observation(pods, after=300), restarted(state))
 
-    assert is_counted(later_state, 3600, 1)
+    assert totals(later_state) == about(3600, 1)
     assert later_state.lost == {pods[0].uid}
     assert count(observation([], after=600), later_state).lost == frozenset(), (
         "the status stays small"
@@ -96,12 +101,12 @@ def test_a_loss_is_counted_once_and_its_machine_time_ends_with_it() -> None:
 
 
 def test_time_without_a_controller_is_counted_from_the_pods() -> None:
-    pods, ended = [machine(0)], [machine(1, "Failed", finished=NOW + timedelta(seconds=600))]
+    ended = machine(1, phase="Failed", finished=NOW + timedelta(seconds=600))
     first_state = count(observation([machine(0), machine(1)]), None)
 
-    state = count(observation([*pods, *ended], after=1800), restarted(first_state))
+    state = count(observation([machine(0), ended], after=1800), restarted(first_state))
 
-    assert is_counted(state, 7200 + 1800, 0)
+    assert totals(state) == about(7200 + 1800 + 600, 0)
 
 
 def test_old_observations_fade() -> None:
@@ -115,17 +120,22 @@ def test_old_observations_fade() -> None:
 def test_a_status_is_written_for_a_loss_immediately_and_for_machine_time_rarely() -> None:
     running = machine(0, started=NOW)
 
-    def stored(pods: Sequence[Pod], after: float, previous: LifetimeState | None) -> Any:
+    def stored(
+        pods: Sequence[Pod], after: float, previous: LifetimeState | None
+    ) -> LifetimeState | None:
         observed = observation(pods, after=after)
         return to_store(observed, previous, count(observed, previous))
 
     assert stored([running], COUNT_SECONDS - 1, None) is None
     state = stored([running], COUNT_SECONDS, None)
+    assert state is not None
     assert state.counted_at == NOW + timedelta(seconds=COUNT_SECONDS)
     assert stored([running], COUNT_SECONDS + 1, state) is state
     assert stored([], 9 * COUNT_SECONDS, state) is state, "without machines only time passes"
     interrupted = machine(0, started=NOW, interrupted=True)
-    assert stored([interrupted], COUNT_SECONDS + 1, state).record(ZONE).losses == 1
+    state_with_loss = stored([interrupted], COUNT_SECONDS + 1, state)
+    assert state_with_loss is not None
+    assert state_with_loss.record(ZONE).losses == 1
 
 
 @given(
@@ -162,22 +172,25 @@ def test_only_pods_on_spot_nodes_are_observed() -> None:
         "fallback": Node(name="fallback", labels={"everstep.dev/capacity": "on-demand"}),
         "lost": None,
     }
-    notices = [
+    pods = [
         machine(0, node="spot", interrupted=True),
         machine(1, node="fallback", interrupted=True),
         machine(2, node="spot", interrupted=True, on_demand=True),
         machine(3, node="lost"),
     ]
 
-    state = observe(job(zones=(ZONE,)), notices, frozenset(), nodes, NOW).status.placement
+    state = observe(job(zones=(ZONE,)), pods, frozenset(), nodes, NOW).status.placement
 
     assert state is not None
     assert state.lifetimes is not None
-    assert state.lifetimes.lost == {notices[0].uid, notices[3].uid}
+    assert state.lifetimes.lost == {pods[0].uid, pods[3].uid}
 
 
-def test_an_empty_state_has_no_json() -> None:
-    assert LifetimeState.from_json(None) is None
-    assert LifetimeState(counted_at=NOW).to_json() == {"countedAt": "2026-01-01T12:00:00Z"}
-    state = LifetimeState(counted_at=NOW, zones={ZONE: LifetimeRecord(1.5, 2)}, lost=frozenset("u"))
+def test_the_lifetimes_survive_serialization_and_empty_values_are_left_out() -> None:
+    state = LifetimeState(
+        counted_at=NOW, zones={ZONE: LifetimeRecord(1.5, 2)}, lost=frozenset({"u"})
+    )
+
     assert restarted(state) == state
+    assert LifetimeState(counted_at=NOW).to_json() == {"countedAt": "2026-01-01T12:00:00Z"}
+    assert LifetimeState.from_json(None) is None

@@ -1,5 +1,6 @@
-"""Parsing of specs, pods and nodes."""
+"""Specs, pods and nodes that are parsed from JSON, and the causes of exits."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -117,9 +118,20 @@ def test_a_pod_that_finished_before_its_deletion_counts_as_finished() -> None:
     assert read_pod(pod_json("Succeeded", after_deletion, **deletion)).phase == "Failed"
 
 
+DISRUPTION = {"type": "DisruptionTarget", "status": "True"}
+
+
 def test_a_failed_sidecar_does_not_fail_a_finished_worker() -> None:
     assert read_pod(pod_json("Failed", {"exitCode": 0})).phase == "Succeeded"
-    assert read_pod(pod_json("Failed", {"exitCode": 0}, {"reason": "Evicted"})).phase == "Failed"
+
+
+@pytest.mark.parametrize("status", [{"reason": "Evicted"}, {"conditions": [DISRUPTION]}])
+def test_a_disrupted_worker_has_not_finished_although_it_exited_with_0(
+    status: dict[str, Any],
+) -> None:
+    pod = read_pod(pod_json("Failed", {"exitCode": 0}, status))
+
+    assert (pod.phase, pod.disrupted) == ("Failed", True)
 
 
 @pytest.mark.parametrize(
@@ -143,14 +155,21 @@ def test_back_off_delays_double_up_to_five_minutes() -> None:
     assert [delay_seconds(ends) for ends in (0, 1, 2, 3, 8, 9, 99)] == [0, 2, 4, 8, 256, 300, 300]
 
 
-def test_the_health_of_a_node_follows_from_its_condition_and_taints() -> None:
-    condition = {"type": "Ready", "status": "False", "lastTransitionTime": CREATED}
-    taint = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}
-    node = {
+def node_json(ready: str, *taints: str) -> dict[str, Any]:
+    condition = {"type": "Ready", "status": ready, "lastTransitionTime": CREATED}
+    return {
         "metadata": {"name": "n"},
-        "spec": {"taints": [taint]},
+        "spec": {"taints": [{"key": key, "effect": "NoExecute"} for key in taints]},
         "status": {"conditions": [condition]},
     }
 
-    assert read_node(node).unready_since is not None
-    assert read_node(node).out_of_service
+
+@pytest.mark.parametrize("ready", ["False", "Unknown"])
+def test_a_node_has_been_unready_since_its_condition_changed(ready: str) -> None:
+    assert read_node(node_json(ready)).unready_since == datetime(2026, 1, 1, 12, tzinfo=UTC)
+    assert read_node(node_json("True")).unready_since is None
+
+
+def test_a_node_is_out_of_service_by_its_taint() -> None:
+    assert read_node(node_json("True", "node.kubernetes.io/out-of-service")).out_of_service
+    assert not read_node(node_json("False", "node.kubernetes.io/unreachable")).out_of_service

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from controller.actions import Actions
 from controller.api import DEFAULT_GRACE_SECONDS, ElasticJob
 from controller.capacity import count_schedulable
 from controller.objects import Node, Pod
@@ -14,11 +13,8 @@ from controller.pods import PREFERRED, REQUIRED, render_pod
 from controller.status import ConditionType
 from controller.timestamps import format_time
 from everstep.capacity.on_demand import FALLBACK_AFTER_SECONDS
-from everstep.capacity.placement import PlacementPhase
 from everstep.catalog.names import CAPACITY_LABEL, ON_DEMAND
-from tests.controller.builders import NOW, TEMPLATE, decide, job, pod, spec
-from tests.controller.test_placement import decide as decide_placement
-from tests.controller.test_placement import searching_state, worker
+from tests.controller.builders import NOW, TEMPLATE, decide, deleted_indices, job, pod, spec
 
 PRICES = [{"capacity": "spot", "usdPerHour": 1}, {"capacity": "onDemand", "usdPerHour": 3}]
 NOT_ON_DEMAND = {"key": CAPACITY_LABEL, "operator": "NotIn", "values": [ON_DEMAND]}
@@ -43,10 +39,6 @@ def spot_worker(index: int) -> Pod:
 
 def on_demand_worker(index: int, phase: str = "Running") -> Pod:
     return pod(index, phase, on_demand=True, node=f"{ON_DEMAND}-{index}")
-
-
-def deleted_indices(plan: Actions) -> list[int]:
-    return sorted(deletion.pod.index for deletion in plan.delete_pods)
 
 
 def test_spot_workers_exclude_on_demand_nodes_and_on_demand_workers_select_them() -> None:
@@ -97,10 +89,8 @@ def test_an_on_demand_node_has_no_capacity_for_a_spot_worker() -> None:
 
 
 def test_spot_workers_that_train_stay_until_the_on_demand_workers_run() -> None:
-    elastic_job, running_pods = (
-        limited_job("always"),
-        [spot_worker(0), spot_worker(1), spot_worker(2)],
-    )
+    elastic_job = limited_job("always")
+    running_pods = [spot_worker(0), spot_worker(1), spot_worker(2)]
     waiting_pod = pod(3, "Pending", node=None, started=None)
 
     first_plan = decide(elastic_job, *running_pods, waiting_pod)
@@ -145,9 +135,3 @@ def test_a_job_without_spot_machines_is_not_suspended_while_workers_are_on_deman
     plan_without_on_demand = decide(limited_job("never", status, scaling="capacity"))
     assert plan_without_on_demand.create_pods == ()
     assert plan_without_on_demand.status.is_true(ConditionType.SUSPENDED)
-
-
-def test_on_demand_workers_do_not_end_the_search_for_spot_machines() -> None:
-    group = [worker(index, on_demand=True) for index in range(4)]
-
-    assert decide_placement(group, searching_state()).state.state is PlacementPhase.SEARCHING

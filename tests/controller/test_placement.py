@@ -222,12 +222,12 @@ def test_machines_that_are_too_few_are_released_and_requested_again_later() -> N
 
     assert plan.state.state is PlacementPhase.SEARCHING
     assert plan.placeholders == {ZONE_C: 5}, "idle machines are billed"
-    assert f"{ZONE_B} gave 3, too few" in plan.state.reason
+    assert f"{ZONE_B} offered 3, too few" in plan.state.reason
     retry_plan = decide(workers, plan.state, after=SHORT_SECONDS + SETTINGS.retry_seconds, wanted=5)
     assert retry_plan.placeholders == {ZONE_B: 5, ZONE_C: 5}
 
 
-def test_a_zone_that_gave_too_few_is_tried_again_as_soon_as_they_would_suffice() -> None:
+def test_a_zone_that_offered_too_few_is_tried_again_as_soon_as_they_would_suffice() -> None:
     workers = [worker(0), worker(1)]
     offer = [bound_placeholder(ZONE_B, number) for number in range(3)]
     plan = decide(workers, searching_state(workers), offer, after=SHORT_SECONDS, wanted=5)
@@ -284,7 +284,7 @@ def test_workers_that_restart_repeatedly_hold_up_a_move_for_a_bounded_time() -> 
         assert plan.leaving_pods == (tuple(old) if after == bound else ())
 
 
-def test_only_as_many_workers_are_awaited_as_the_group_takes_in() -> None:
+def test_no_more_workers_are_awaited_than_can_join_the_group() -> None:
     old, new = [worker(0), worker(1)], new_workers(4)
 
     early_plan = decide(
@@ -294,7 +294,8 @@ def test_only_as_many_workers_are_awaited_as_the_group_takes_in() -> None:
     plan = decide(
         [*old, *new], moving_state(old), after=SHORT_SECONDS + 5, max_workers=5, joined=new[:3]
     )
-    assert (plan.leaving_pods, plan.state.moves[-1].unjoined) == (tuple(old), 0)
+    assert plan.leaving_pods == tuple(old), "in one pass, so that the group changes once"
+    assert plan.state.moves[-1].unjoined == 0
 
 
 def test_one_worker_leaves_first_if_on_demand_workers_fill_the_group() -> None:
@@ -309,12 +310,10 @@ def test_one_worker_leaves_first_if_on_demand_workers_fill_the_group() -> None:
     assert plan.leaving_pods == tuple(old[:3])
 
 
-def test_all_workers_of_the_old_zone_leave_in_one_pass_so_that_the_group_changes_once() -> None:
-    old, new = [worker(0), worker(1)], new_workers(4)
+def test_on_demand_workers_do_not_end_the_search_for_spot_machines() -> None:
+    group = [worker(index, on_demand=True) for index in range(4)]
 
-    assert decide(
-        [*old, *new], moving_state(old), after=SHORT_SECONDS, joined=new
-    ).leaving_pods == tuple(old)
+    assert decide(group, searching_state()).state.state is PlacementPhase.SEARCHING
 
 
 def test_a_move_ends_when_no_worker_is_left_in_the_old_zone() -> None:
@@ -349,7 +348,7 @@ def test_a_move_whose_workers_do_not_start_is_abandoned_while_more_train_in_the_
     assert "the next move is possible at 2026-01-01T13:10:00Z" in last_state.reason
 
 
-def test_a_move_with_fewer_workers_than_offered_is_ended_in_the_new_zone_if_no_fewer_train_there() -> (
+def test_a_move_with_fewer_workers_than_offered_ends_in_the_new_zone_if_no_fewer_train_there() -> (
     None
 ):
     old, new = [worker(0)], [worker(2, ZONE_B), pending_worker(3, ZONE_B)]

@@ -8,14 +8,20 @@ import pytest
 
 from controller.actions import Actions
 from controller.api import ElasticJob
+from controller.exit_history import STEADY_SECONDS
 from controller.objects import Node, Pod
 from controller.pods import render_pod
 from controller.status import Condition, ConditionType
-from tests.controller.builders import NOW, decide, failed_pod, job, job_after_pass, pod, spec
-
-
-def deleted_indices(result: Actions) -> list[int]:
-    return [deletion.pod.index for deletion in result.delete_pods]
+from tests.controller.builders import (
+    NOW,
+    decide,
+    deleted_indices,
+    failed_pod,
+    job,
+    job_after_pass,
+    pod,
+    spec,
+)
 
 
 def condition(plan: Actions, kind: ConditionType) -> Condition:
@@ -41,6 +47,13 @@ def test_a_job_runs_once_enough_workers_run_and_its_message_counts_them() -> Non
         running_condition.message
         == "1 of 3 workers running, at least 1 needed; job-worker-1: Unschedulable: no GPU"
     )
+
+
+def test_a_job_with_fewer_running_workers_than_its_minimum_does_not_run() -> None:
+    result = decide(job(spec(min_replicas=2)), pod(0), pod(1, "Pending"), pod(2, "Pending"))
+
+    running_condition = condition(result, ConditionType.RUNNING)
+    assert (running_condition.is_true, running_condition.reason) == (False, "TooFewWorkers")
 
 
 def test_a_terminating_pod_is_not_replaced_before_it_is_gone() -> None:
@@ -77,7 +90,7 @@ def test_a_worker_that_was_evicted_is_replaced_immediately() -> None:
     [(failed_pod(0), 0), (pod(0, "Pending", node=None), 0), (pod(0, "Running"), 2)],
 )
 def test_scaling_in_removes_unhealthy_workers_first_and_then_the_highest_index(
-    unhealthy: Any, expected: Any
+    unhealthy: Pod, expected: int
 ) -> None:
     assert deleted_indices(decide(job(spec(2)), unhealthy, pod(1), pod(2))) == [expected]
 
@@ -110,12 +123,30 @@ def test_a_node_that_is_not_ready_gets_a_grace_period() -> None:
     assert later_plan.delete_pods[0].force
 
 
+def test_a_worker_whose_node_returns_before_its_pod_is_deleted_was_not_lost() -> None:
+    """The controller may stop between the status and the deletion."""
+    elastic_job = job(spec(1))
+    lost_plan = decide(elastic_job, pod(0), nodes={"n0": Node(name="n0", out_of_service=True)})
+    assert [end.cause for end in lost_plan.exits] == ["node_lost"]
+
+    returned_plan = decide(job_after_pass(elastic_job, lost_plan), pod(0))
+    failed_plan = decide(job_after_pass(elastic_job, returned_plan), failed_pod(0))
+
+    assert returned_plan.delete_pods == ()
+    assert returned_plan.status.workers[0].restarts == 0
+    assert [end.cause for end in failed_plan.exits] == ["failed"], "its next exit counts"
+
+
+FAILURE_INTERVAL_SECONDS = 4000.0
+"""Longer than any back-off, so that a new pod exists at each failure."""
+
+
 def fail_repeatedly(times: int, *others: Pod) -> Actions:
     """Return the plan after worker 1 has failed `times` times."""
     elastic_job, after = job(), 0.0
     for attempt in range(times):
         result = decide(elastic_job, *others, failed_pod(1, uid=f"attempt-{attempt}"), after=after)
-        elastic_job, after = job_after_pass(elastic_job, result), after + 4000
+        elastic_job, after = job_after_pass(elastic_job, result), after + FAILURE_INTERVAL_SECONDS
     return result
 
 
@@ -134,12 +165,29 @@ def test_a_worker_that_fails_seven_times_is_left_out_while_others_run() -> None:
     assert [event.reason for event in result.events if event.warning].count("WorkerLeftOut") == 1
 
 
-def test_a_worker_that_is_left_out_is_retried_with_growing_delays() -> None:
-    result = fail_repeatedly(20, pod(0), pod(2))
+@pytest.mark.parametrize(
+    ("failures", "delay_seconds"), [(7, 128), (8, 256), (11, 2048), (12, 3600), (20, 3600)]
+)
+def test_a_worker_that_is_left_out_is_retried_with_growing_delays_up_to_an_hour(
+    failures: int, delay_seconds: int
+) -> None:
+    result = fail_repeatedly(failures, pod(0), pod(2))
 
+    last_failed_at = NOW + timedelta(seconds=(failures - 1) * FAILURE_INTERVAL_SECONDS)
     retry_at = result.status.workers[1].not_before
-    assert retry_at is not None
-    assert retry_at - NOW - timedelta(seconds=19 * 4000) == timedelta(hours=1)
+    assert retry_at == last_failed_at + timedelta(seconds=delay_seconds)
+
+
+@pytest.mark.parametrize(
+    ("run_seconds", "failures"), [(STEADY_SECONDS - 1, 7), (STEADY_SECONDS, 1)]
+)
+def test_a_steady_run_resets_the_count_of_failures(run_seconds: float, failures: int) -> None:
+    elastic_job = job_after_pass(job(), fail_repeatedly(6, pod(0), pod(2)))
+    steady_pod = failed_pod(1, uid="steady", run_seconds=run_seconds)
+
+    result = decide(elastic_job, pod(0), steady_pod, pod(2))
+
+    assert result.status.workers[1].failures == failures
 
 
 def test_a_worker_that_is_left_out_prefers_another_node() -> None:
@@ -271,6 +319,14 @@ def test_the_reason_of_a_deletion_after_the_deadline_is_the_rule_that_selects_th
     assert reason in deletion.reason, "the event must name the cause, not a policy that keeps pods"
 
 
+@pytest.mark.parametrize(("policy", "deleted"), [("None", []), ("Running", [1]), ("All", [0, 1])])
+def test_a_failed_job_is_cleaned_up_by_its_policy(policy: str, deleted: list[int]) -> None:
+    elastic_job = job(spec(2, policy="Never", cleanPodPolicy=policy))
+    failed_job = job_after_pass(elastic_job, decide(elastic_job, failed_pod(0), pod(1)))
+
+    assert deleted_indices(decide(failed_job, failed_pod(0), pod(1))) == deleted
+
+
 def test_a_suspended_job_has_no_pods_and_its_deadline_does_not_run() -> None:
     elastic_job = job(spec(2, suspend=True, activeDeadlineSeconds=60))
     result = decide(elastic_job, pod(0), pod(1))
@@ -286,7 +342,9 @@ def test_a_finished_job_is_deleted_after_its_time_to_live() -> None:
     elastic_job = job(spec(1, ttlSecondsAfterFinished=60))
     completed_job = job_after_pass(elastic_job, decide(elastic_job, pod(0, "Succeeded")))
 
-    assert decide(completed_job, pod(0, "Succeeded")).requeue_at == NOW + timedelta(seconds=60)
+    early_plan = decide(completed_job, pod(0, "Succeeded"), after=59)
+    assert not early_plan.delete_job
+    assert early_plan.requeue_at == NOW + timedelta(seconds=60)
     assert decide(completed_job, pod(0, "Succeeded"), after=60).delete_job
 
 
@@ -361,11 +419,12 @@ def test_a_job_grows_into_stable_capacity_without_disturbing_other_workers() -> 
     assert later_plan.delete_pods == ()
 
 
-def plan_without_machines(after: float = 120) -> tuple[ElasticJob, Actions]:
+def plan_without_machines() -> tuple[ElasticJob, Actions]:
+    """Return a job that follows capacity, and its plan once its workers have waited for too long."""
     elastic_job = capacity_job(2)
     waiting_pods = [pod(index, "Pending", node=None) for index in range(2)]
     first_plan = decide(elastic_job, *waiting_pods)
-    return elastic_job, decide(job_after_pass(elastic_job, first_plan), *waiting_pods, after=after)
+    return elastic_job, decide(job_after_pass(elastic_job, first_plan), *waiting_pods, after=120)
 
 
 def test_without_machines_the_job_is_suspended_and_has_not_failed() -> None:

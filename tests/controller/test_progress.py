@@ -17,6 +17,7 @@ from controller.worker_metrics import scrape
 from everstep.catalog.metrics import PLANNED_STEPS, STEP
 from everstep.elastic.accounting.metrics import Reading, serve
 from tests.controller.builders import NOW, pod
+from tests.http_servers import stopping
 
 METRICS = """# HELP everstep_step Completed steps of the run.
 # TYPE everstep_step gauge
@@ -45,7 +46,7 @@ def test_a_group_that_returned_to_its_beginning_has_a_share_of_zero() -> None:
 
 
 def test_a_worker_that_has_not_joined_has_no_share() -> None:
-    """It exports step 0 until it has the state of its group."""
+    """Such a worker exports step 0 until it has the state of its group."""
     new_worker = METRICS.replace(" 250.0", " 0.0").replace(" 7.0", " 0.0")
     reader = ProgressReader(lambda address: METRICS if address == "old" else new_worker)
     new = pod(0, address="new", started=NOW - timedelta(hours=1))
@@ -72,7 +73,7 @@ def test_metrics_without_a_valid_share_yield_none(text: str) -> None:
 def test_the_next_worker_is_scraped_if_one_does_not_respond() -> None:
     addresses = []
 
-    def scrape(address: str) -> str:
+    def respond(address: str) -> str:
         addresses.append(address)
         if address == "10.0.0.1":
             raise OSError
@@ -85,12 +86,12 @@ def test_the_next_worker_is_scraped_if_one_does_not_respond() -> None:
         pod(3, address="10.0.0.3"),
     ]
 
-    assert share(ProgressReader(scrape), pods) == 0.25
+    assert share(ProgressReader(respond), pods) == 0.25
     assert addresses == ["10.0.0.1", "10.0.0.3"]
 
 
-def test_the_workers_that_run_for_longest_are_asked_first() -> None:
-    """Workers that replace others do not train yet, and are as many as are asked in one pass."""
+def test_the_workers_that_have_run_longest_are_scraped_first() -> None:
+    """The new workers do not train yet, and there are as many of them as one pass scrapes."""
     new = [pod(index, address="new", started=NOW) for index in range(MAX_SCRAPED_WORKERS)]
     old = pod(MAX_SCRAPED_WORKERS, address="old", started=NOW - timedelta(hours=1))
     reader = ProgressReader(lambda address: METRICS if address == "old" else "")
@@ -98,16 +99,12 @@ def test_the_workers_that_run_for_longest_are_asked_first() -> None:
     assert share(reader, [*new, old]) == 0.25
 
 
-def test_a_worker_is_scraped_as_it_serves_its_metrics() -> None:
+def test_the_share_is_read_from_the_metrics_that_a_worker_serves() -> None:
     reading = Reading(
         job="job", worker="job-worker-0", seconds={}, values={STEP: 1, PLANNED_STEPS: 4}
     )
-    server = serve(0, lambda: reading)
-    try:
-        assert read_share(scrape("127.0.0.1", server.server_port, 30)) == 0.25
-    finally:
-        server.shutdown()
-        server.server_close()
+    with stopping(serve(0, lambda: reading)) as port:
+        assert read_share(scrape("127.0.0.1", port, 30)) == 0.25
 
 
 def test_workers_are_scraped_at_most_twice_a_minute_and_their_share_holds_in_between() -> None:

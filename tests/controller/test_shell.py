@@ -5,21 +5,28 @@ import socket
 import threading
 import urllib.error
 import urllib.request
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from kubernetes.client import ApiClient
 
 from controller.__main__ import parse
-from controller.client import CONFLICT, INVALID, NOT_FOUND, ApiError, KubernetesClient
-from controller.leader import LEASE_SECONDS, RENEW_SECONDS, Candidate, keep_leading
+from controller.client import CONFLICT, NOT_FOUND, ApiError, KubernetesClient
+from controller.joining import JoinReader
+from controller.leader import (
+    LEASE_SECONDS,
+    RENEW_SECONDS,
+    Candidate,
+    keep_leading,
+    wait_to_lead,
+)
 from controller.metrics import Metrics, serve
+from controller.progress import ProgressReader
 from controller.reconcile import Reconciler
 from controller.status import Status
 from controller.workqueue import WorkQueue
 from tests.controller.builders import decide, job, pod, spec
 from tests.controller.simulator.model import KEY, ModelCluster
+from tests.http_servers import stopping
 from tests.ipv6 import needs_ipv6
 
 
@@ -46,52 +53,51 @@ class FakeLeaseApi(KubernetesClient):
         }
         return self.lease
 
-
-class DryRunApi(KubernetesClient):
-    """An API server that rejects every pod, and counts the dry runs."""
-
-    dry_runs = 0
-
-    def request(
-        self, _method: str, _path: str, _body: Any = None, _query: object = None, _content: str = ""
-    ) -> Any:
-        type(self).dry_runs += 1
-        raise ApiError(INVALID, "spec.containers: Required value")
+    @property
+    def transitions(self) -> int:
+        """Number of times that another candidate has taken the lease."""
+        assert self.lease is not None
+        transitions: int = self.lease["spec"]["leaseTransitions"]
+        return transitions
 
 
-def test_each_spec_of_several_jobs_is_dry_run_once() -> None:
-    client = DryRunApi(ApiClient())
-    jobs = [replace(job(), uid=uid) for uid in ("u", "v")]
+def test_the_metrics_of_a_deleted_jobs_workers_are_forgotten() -> None:
+    cluster, scrapes = ModelCluster(), list[str]()
+    worker = pod(0, address="10.0.0.1")
 
-    rejections = [client.pod_rejection(each_job) for _ in range(3) for each_job in jobs]
-    assert all("Required value" in str(rejection) for rejection in rejections)
-    assert DryRunApi.dry_runs == 2, "the jobs do not evict each other's result"
+    def scrape(address: str) -> str:
+        scrapes.append(address)
+        return f'everstep_worker_steps_total{{worker="{worker.name}"}} 1'
 
-    client.pod_rejection(replace(jobs[0], generation=2))
-    client.forget("v")
-    client.pod_rejection(jobs[1])
-    assert DryRunApi.dry_runs == 4, "a new spec, and a job of which nothing is kept"
-
-
-def test_a_deleted_job_is_forgotten_by_all_parts() -> None:
-    cluster = ModelCluster()
-    reconciler = Reconciler(cluster, Metrics(), now=lambda: cluster.now)
+    reconciler = Reconciler(
+        cluster,
+        Metrics(),
+        now=lambda: cluster.now,
+        progress=ProgressReader(scrape),
+        joining=JoinReader(scrape),
+    )
     reconciler.reconcile(KEY)
-    reconciler.joining._joined_processes["u"] = frozenset()
-    reconciler.progress._reads["u"] = (cluster.now, None)
+    (uid,) = reconciler.uids.values()
 
+    def scrapes_of_both_readers() -> int:
+        scrapes.clear()
+        reconciler.progress.share(uid, [worker], cluster.now)
+        reconciler.joining.joined_pods(uid, [worker])
+        return len(scrapes)
+
+    assert [scrapes_of_both_readers() for _ in range(2)] == [2, 0]
     cluster.deleted = True
     reconciler.reconcile(KEY)
 
     assert not reconciler.uids
-    assert not reconciler.joining._joined_processes
-    assert not reconciler.progress._reads
+    assert scrapes_of_both_readers() == 2
 
 
 def test_the_second_candidate_leads_only_after_the_lease_of_the_first_expired() -> None:
     time, leases = [0.0], FakeLeaseApi()
     first, second = (Candidate(leases, "ns", name, clock=lambda: time[0]) for name in ("a", "b"))
     assert first.try_to_lead()
+    assert leases.transitions == 0
     assert not second.try_to_lead()
 
     time[0] += LEASE_SECONDS - 1
@@ -100,8 +106,7 @@ def test_the_second_candidate_leads_only_after_the_lease_of_the_first_expired() 
 
     time[0] += LEASE_SECONDS + 1
     assert second.try_to_lead()
-    assert leases.lease is not None
-    assert leases.lease["spec"]["leaseTransitions"] == 2
+    assert leases.transitions == 1
     assert not first.try_to_lead(), "a candidate that does not renew loses the lease"
 
 
@@ -150,6 +155,23 @@ def test_a_lost_lease_is_reported_with_its_reason(caplog: pytest.LogCaptureFixtu
     assert caplog.messages[-1] == "the lease is lost: it was not renewed in time"
 
 
+def test_a_candidate_on_standby_is_healthy_and_tries_again_after_an_error() -> None:
+    attempts_before_stop, heartbeats = 3, list[None]()
+
+    class Stop(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout == RENEW_SECONDS
+            if len(heartbeats) == attempts_before_stop:
+                self.set()
+            return self.is_set()
+
+    candidate = Candidate(UnavailableLeaseApi(), "ns", "standby")
+    assert not wait_to_lead(candidate, Stop(), lambda: heartbeats.append(None))
+    assert len(heartbeats) == attempts_before_stop
+
+    assert wait_to_lead(Candidate(FakeLeaseApi(), "ns", "leader"), Stop(), lambda: None)
+
+
 def test_a_key_is_processed_once_at_a_time_and_queued_again_meanwhile() -> None:
     async def scenario() -> None:
         queue = WorkQueue[str]()
@@ -167,49 +189,54 @@ def test_a_key_is_processed_once_at_a_time_and_queued_again_meanwhile() -> None:
 
 
 def test_failures_of_a_key_back_off_and_a_success_resets_the_delay() -> None:
-    async def scenario() -> list[float]:
-        queue = WorkQueue[str](clock=lambda: 0.0)
-        waits = [queue.failed("a") for _ in range(12)]
-        queue.done("a")
-        return [*waits, queue.failed("a")]
+    queue = WorkQueue[str](clock=lambda: 0.0)
 
-    waits = asyncio.run(scenario())
-    assert waits[:3] == [0.2, 0.4, 0.8]
-    assert waits[-2:] == [60.0, 0.2]
+    delays = [queue.failed("a") for _ in range(12)]
+    queue.done("a")
+
+    assert delays[:3] == [0.2, 0.4, 0.8]
+    assert delays[-1] == 60.0
+    assert queue.failed("a") == 0.2
+
+
+def body(url: str) -> str:
+    """Return the body of a successful response."""
+    with urllib.request.urlopen(url, timeout=100) as response:
+        text: str = response.read().decode()
+        return text
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("[::1]", marks=needs_ipv6)])
 def test_the_kubelet_probes_the_controller_at_a_pods_address_of_either_family(host: str) -> None:
-    server = serve(Metrics(), 0, lambda: True)
-    try:
-        assert urllib.request.urlopen(f"http://{host}:{server.server_port}/healthz").status == 200
-    finally:
-        server.shutdown()
-        server.server_close()
+    with stopping(serve(Metrics(), 0, lambda: True)) as port:
+        assert body(f"http://{host}:{port}/healthz") == "ok\n"
 
 
-def test_metrics_count_jobs_by_condition_and_the_health_check_detects_a_hang() -> None:
-    metrics, alive = Metrics(), [True]
-    metrics.observe_job(("ns", "job"), decide(job(), pod(0)).status, job().spec)
-    server = serve(metrics, 0, lambda: alive[0])
-    base = f"http://127.0.0.1:{server.server_port}"
-    try:
-        page = urllib.request.urlopen(f"{base}/metrics").read().decode()
-        assert 'elasticjob_jobs{condition="Running"} 1.0' in page
-        assert 'elasticjob_worker_restarts_total{cause="node_lost"} 0.0' in page
-        assert urllib.request.urlopen(f"{base}/healthz").read() == b"ok\n"
-        alive[0] = False
-        with pytest.raises(urllib.error.HTTPError, match="503") as error:
-            urllib.request.urlopen(f"{base}/healthz")
-        error.value.close()
+def test_the_health_check_fails_while_the_event_loop_hangs() -> None:
+    with (
+        stopping(serve(Metrics(), 0, lambda: False)) as port,
+        pytest.raises(urllib.error.HTTPError, match="503") as error,
+    ):
+        body(f"http://127.0.0.1:{port}/healthz")
+    error.value.close()
+
+
+def test_jobs_are_counted_by_condition_until_they_are_deleted() -> None:
+    metrics = Metrics()
+    with stopping(serve(metrics, 0, lambda: True)) as port:
+        url = f"http://127.0.0.1:{port}/metrics"
+        metrics.observe_job(("ns", "job"), decide(job(), pod(0)).status, job().spec)
+        assert 'elasticjob_jobs{condition="Running"} 1.0' in body(url)
+
         metrics.forget(("ns", "job"))
-        assert (
-            'elasticjob_jobs{condition="Running"} 0.0'
-            in urllib.request.urlopen(f"{base}/metrics").read().decode()
-        )
-    finally:
-        server.shutdown()
-        server.server_close()
+
+        assert 'elasticjob_jobs{condition="Running"} 0.0' in body(url)
+
+
+def test_a_cause_of_restarts_is_exported_before_its_first_restart() -> None:
+    """Otherwise the rate of the first restart would be unknown."""
+    labels = {"cause": "node_lost"}
+    assert Metrics().registry.get_sample_value("elasticjob_worker_restarts_total", labels) == 0
 
 
 def sample(metrics: Metrics, name: str) -> float | None:
@@ -219,7 +246,7 @@ def sample(metrics: Metrics, name: str) -> float | None:
 
 def test_metrics_have_the_workers_of_each_job_until_it_is_deleted() -> None:
     metrics, elastic_job = Metrics(), job(spec(3, min_replicas=2))
-    metrics.forget(("ns", "job"))
+    metrics.forget(("ns", "job"))  # a job that was never observed
 
     metrics.observe_job(("ns", "job"), decide(elastic_job, pod(0)).status, elastic_job.spec)
 
@@ -250,18 +277,15 @@ def test_idle_connections_do_not_delay_the_health_check(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("controller.metrics._SilentHandler.timeout", 600.0)
-    server = serve(Metrics(), 0, lambda: True)
-    address = ("127.0.0.1", server.server_port)
-    try:
+    with stopping(serve(Metrics(), 0, lambda: True)) as port:
+        address = ("127.0.0.1", port)
         with socket.create_connection(address), socket.create_connection(address):
-            response = urllib.request.urlopen(f"http://127.0.0.1:{address[1]}/healthz", timeout=100)
-            assert response.read() == b"ok\n", "the kubelet would restart the controller"
+            assert body(f"http://127.0.0.1:{port}/healthz") == "ok\n", (
+                "the kubelet would restart the controller"
+            )
         monkeypatch.setattr("controller.metrics._SilentHandler.timeout", 0.2)
         with socket.create_connection(address, timeout=100) as connection:
             assert connection.recv(1) == b"", "a client that sends nothing is disconnected"
-    finally:
-        server.shutdown()
-        server.server_close()
     assert "Traceback" not in capfd.readouterr().err
 
 
@@ -275,7 +299,21 @@ def test_the_status_of_the_upstream_controller_can_be_read() -> None:
     assert Status.from_json({"conditions": None, "replicaStatuses": None}) == Status()
 
 
-def test_one_namespace_is_the_default_and_conflicts_with_all_namespaces() -> None:
-    assert parse([]).namespace == "elastic-job"
+@pytest.mark.parametrize(("own_namespace", "expected"), [(None, "elastic-job"), ("own", "own")])
+def test_the_jobs_of_the_pods_namespace_are_run_by_default(
+    monkeypatch: pytest.MonkeyPatch, own_namespace: str | None, expected: str
+) -> None:
+    monkeypatch.delenv("POD_NAMESPACE", raising=False)
+    if own_namespace:
+        monkeypatch.setenv("POD_NAMESPACE", own_namespace)
+
+    options = parse([])
+
+    assert (options.namespace, options.all_namespaces) == (expected, False)
+
+
+def test_one_namespace_conflicts_with_all_namespaces(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse(["--namespace", "a", "--all-namespaces"])
+
+    assert "--all-namespaces: not allowed with argument --namespace" in capsys.readouterr().err

@@ -3,7 +3,7 @@
     python -m tests.e2e.object_server ADDRESS PORT FOLDER
 
 Serves the files of FOLDER/BUCKET/PREFIX. While the file FOLDER/hold exists, a request for all bytes of an object named
-*.jpegs waits, and one for a part of it is answered. Each answer is a line of FOLDER/requests.jsonl.
+*.jpegs waits; a request for a part of it does not. Each response is a line of FOLDER/requests.jsonl.
 """
 
 import json
@@ -32,7 +32,7 @@ class Server(ThreadingHTTPServer):
         self.writing = threading.Lock()
 
     def note(self, client: str, name: str, *, is_whole: bool) -> None:
-        """Record an answer, as one write."""
+        """Record a response, as one write."""
         line = json.dumps({"client": client, "name": name, "is_whole": is_whole}) + "\n"
         with self.writing, (self.folder / REQUESTS).open("a") as file:
             file.write(line)
@@ -45,7 +45,7 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        """Answer with an object or a part of it."""
+        """Send an object or a part of it."""
         path = self.server.folder / self.path.partition("?")[0].lstrip("/")
         if not path.is_file():
             self._send(HTTPStatus.NOT_FOUND, MISSING, {})
@@ -81,7 +81,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
-        """Write nothing: requests.jsonl has each answer."""
+        """Write nothing: requests.jsonl has each response."""
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from everstep.progress import Silent
 from tests.e2e.life_cycle import (
     ALL_TRAIN_SECONDS,
     DOWN_SECONDS,
+    JOB,
     NOTICE_SECONDS,
     QUERY_SECONDS,
     SHORT_TRAINING,
@@ -93,9 +94,8 @@ def cycle(
         yield cycle
     finally:
         cycle.run("down", "--yes", *options, seconds=DOWN_SECONDS)
-        state = cycle.folder / "state" / cycle.stack
-        if state.exists():  # the stack is protected, or `down` failed
-            Twin(Layout(state)).down(Silent())
+        if cycle.twin.exists():  # the stack is protected, or `down` failed
+            Twin(Layout(cycle.twin)).down(Silent())
 
 
 def test_a_preview_lists_the_resources_to_create_and_uses_no_account(cycle: LifeCycle) -> None:
@@ -103,14 +103,11 @@ def test_a_preview_lists_the_resources_to_create_and_uses_no_account(cycle: Life
     assert "to create" in cycle.results["preview"].stdout
 
 
-def test_the_files_of_the_training_are_on_the_clouds_volume(
-    cycle: LifeCycle,
-) -> None:
-    (volume,) = (cycle.folder / "state" / cycle.stack / "cloud").glob("volumes.json")
-    folders = {entry["folder"] for entry in json.loads(volume.read_text()).values()}
+def test_the_files_of_the_training_are_on_the_clouds_volume(cycle: LifeCycle) -> None:
+    volumes = json.loads((cycle.twin / "cloud" / "volumes.json").read_text()).values()
+    runs = [cycle.twin / "shared" / volume["folder"] / "runs" for volume in volumes]
 
-    shared = cycle.folder / "state" / cycle.stack / "shared"
-    assert any((shared / name / "runs" / "fashion" / "result.json").exists() for name in folders)
+    assert any((folder / JOB / "result.json").exists() for folder in runs)
 
 
 def test_the_job_finishes_although_gpu_nodes_were_reclaimed_one_by_one_and_all_at_once(

@@ -8,7 +8,6 @@ node has none of them until it has trained, however fast the machine is.
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -32,7 +31,7 @@ from everstep.cli.images import OPTIONS
 from everstep.cli.twin_settings import gpu_machine, system_machine
 from everstep.elastic.accounting.journal import Reader
 from everstep.progress import Lines, Silent
-from tests.e2e.life_cycle import holds_now
+from tests.e2e.life_cycle import EVERSTEP, REPOSITORY, copy_project, holds_now
 from tests.e2e.object_server import HOLD, REQUESTS, SHARD
 from tests.trainer.data.photographs import write_photographs
 from tests.trainer.verification import run_verify
@@ -40,8 +39,6 @@ from tests.waiting import wait_until
 from trainer.data import convert
 from trainer.data.shard import Resizing
 
-REPOSITORY = Path(__file__).parents[2]
-EVERSTEP = str(Path(sys.executable).parent / "everstep")
 TWIN = f"cache-{os.getpid()}"
 PORT, PREFIX, SECRET = 9000, "photographs/shards", "store"
 LOST = "gpu-1"
@@ -194,18 +191,15 @@ def serve(twin: Twin, store: Path) -> "subprocess.Popen[bytes]":
 
 def project(folder: Path, twin: Twin) -> Path:
     """Return a copy of the project whose stack reads through the cache."""
-    (folder / "stacks").mkdir(parents=True)
-    shutil.copy(REPOSITORY / "Pulumi.yaml", folder)
-    for name in ("components", "__main__.py", "manifests"):
-        (folder / name).symlink_to(REPOSITORY / name)
-    stack = yaml.safe_load((REPOSITORY / "stacks" / "Pulumi.local.yaml").read_text())
+    stack_file = copy_project(folder) / "stacks" / "Pulumi.local.yaml"
+    stack = yaml.safe_load(stack_file.read_text())
     config = stack["config"]
     config["everstep:cluster"]["kubeconfig"] = str(twin.kubeconfig)
     config["everstep:etcd"]["members"] = 1
     cache = {"source": f"s3://{PREFIX}", "size": "1Gi"}
     config["everstep:data"] = {"dataset": "imagefolder", "cache": cache}
     config["everstep:job"] |= JOB
-    (folder / "stacks" / "Pulumi.local.yaml").write_text(yaml.safe_dump(stack, sort_keys=False))
+    stack_file.write_text(yaml.safe_dump(stack, sort_keys=False))
     return folder
 
 
@@ -227,7 +221,7 @@ def test_a_node_that_returns_trains_with_a_cold_cache_and_fills_it(bench: Bench)
 
     (bench.store / HOLD).unlink()
     bench.until("the new node has all shards", lambda: bench.is_filled(LOST))
-    bench.train(world_size=2, steps=COLD_STEPS)  # earlier requests have their answers
+    bench.train(world_size=2, steps=COLD_STEPS)  # meanwhile all earlier requests are answered
     warm = len(bench.requests())
     bench.train(world_size=2, steps=COLD_STEPS)
     assert len(bench.requests()) == warm, "a complete cache needs no store"

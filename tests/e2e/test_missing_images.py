@@ -9,9 +9,7 @@ The machines belong to a twin, but the stack uses them as an existing cluster: o
 import contextlib
 import os
 import re
-import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,10 +24,9 @@ from everstep.catalog.names import JOB_NAMESPACE
 from everstep.cli.images import OPTIONS
 from everstep.cli.twin_settings import gpu_machine, system_machine
 from everstep.progress import Lines
+from tests.e2e.life_cycle import EVERSTEP, copy_project
 from tests.waiting import wait_until
 
-REPOSITORY = Path(__file__).parents[2]
-EVERSTEP = str(Path(sys.executable).parent / "everstep")
 TWIN = f"images-{os.getpid()}"
 STUCK_SECONDS = 6
 UP_SECONDS = 400  # limit for a busy machine; the engine gives up after 600 s
@@ -103,20 +100,14 @@ def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
 
 
 @pytest.fixture(scope="module")
-def project(twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> Project:
-    folder = tmp_path_factory.mktemp("project")
-    (folder / "stacks").mkdir()
-    shutil.copy(REPOSITORY / "Pulumi.yaml", folder)
-    for name in ("components", "__main__.py", "manifests"):
-        (folder / name).symlink_to(REPOSITORY / name)
-    return Project(folder)
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return Project(copy_project(tmp_path_factory.mktemp("project")))
 
 
 def test_a_mistyped_image_is_reported_in_time_and_the_correct_image_continues(
     project: Project, twin: Twin
 ) -> None:
-    repository_file = (REPOSITORY / "stacks" / "Pulumi.local.yaml").read_text()
-    stack_file = repository_file.replace(
+    stack_file = project.stack_file.read_text().replace(
         "kind: existing", f"kind: existing\n    kubeconfig: {twin.kubeconfig}", 1
     )
     stack_file = re.sub(

@@ -1,7 +1,6 @@
 """A new account, whose quota of GPU machines is 0: the stack is created completely, and its job waits."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from cloudtwin.capacity import QuotaStore, daemon
@@ -20,7 +19,7 @@ from tests.e2e.life_cycle import (
     copy_project,
 )
 
-G_AND_VT_SPOT = "L-3819A6DF"
+G_AND_VT_SPOT = "L-3819A6DF"  # AWS's code of the quota "All G and VT Spot Instance Requests"
 STACK, POOL = "eks-dev", pool_key("everstep-dev", "everstep-dev-gpu-spot")
 ENOUGH_VCPUS = 64
 
@@ -35,25 +34,20 @@ def cycle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LifeCycle]:
     """Bring the stack up in an account without a GPU quota; the twin is always taken down."""
     cycle = LifeCycle(STACK, copy_project(tmp_path_factory.mktemp(STACK)))
     cycle.change(**SHORT_TRAINING)
-    QuotaStore(state(cycle)).set(G_AND_VT_SPOT, 0)
+    QuotaStore(cycle.twin).set(G_AND_VT_SPOT, 0)
     try:
         cycle.run_checked("up", "up", "--detach", "--stack", STACK, "--twin", seconds=UP_SECONDS)
         yield cycle
     finally:
         cycle.run("down", "--yes", "--stack", STACK, "--twin", seconds=DOWN_SECONDS)
-        if state(cycle).exists():
-            Twin(Layout(state(cycle))).down(Silent())
-
-
-def state(cycle: LifeCycle) -> Path:
-    """Return the folder of the twin."""
-    return cycle.folder / "state" / STACK
+        if cycle.twin.exists():
+            Twin(Layout(cycle.twin)).down(Silent())
 
 
 def test_the_job_waits_with_the_reason_and_starts_when_there_is_capacity(cycle: LifeCycle) -> None:
     cycle.wait_until(
         "the autoscaler has requested a machine",
-        lambda: "MaxSpotInstanceCountExceeded" in daemon.last_fault(state(cycle), POOL),
+        lambda: "MaxSpotInstanceCountExceeded" in daemon.last_fault(cycle.twin, POOL),
         TRAIN_SECONDS,
     )
     status = cycle.query("status")
@@ -63,6 +57,6 @@ def test_the_job_waits_with_the_reason_and_starts_when_there_is_capacity(cycle: 
     assert all("nodes are available" in reason for reason in reasons)
     assert status["etcd"]["ready"] == status["etcd"]["members"], "everything else is running"
 
-    QuotaStore(state(cycle)).set(G_AND_VT_SPOT, ENOUGH_VCPUS)
+    QuotaStore(cycle.twin).set(G_AND_VT_SPOT, ENOUGH_VCPUS)
 
     cycle.wait_until("the job trains", lambda: cycle.query("report").get("steps"), TRAIN_SECONDS)

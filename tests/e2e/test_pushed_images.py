@@ -5,9 +5,7 @@ The stack is eks-dev with its own registry and a trainer image that no release p
 
 import json
 import os
-import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +18,10 @@ from cloudtwin.nodes.bring_up import admin_client
 from cloudtwin.nodes.control_plane import registry as registry_process
 from cloudtwin.nodes.layout import Layout
 
+from everstep.catalog.names import RELEASED_IMAGE
 from everstep.progress import Lines
+from tests.e2e.life_cycle import EVERSTEP, copy_project
 
-REPOSITORY = Path(__file__).parents[2]
-EVERSTEP = str(Path(sys.executable).parent / "everstep")
 STACK = "eks-dev"
 HOST = "123456789012.dkr.ecr.us-east-1.amazonaws.com"
 COMMAND_SECONDS, UP_SECONDS = 300, 600
@@ -59,15 +57,10 @@ class Project:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
-    folder = tmp_path_factory.mktemp("project")
-    (folder / "stacks").mkdir()
-    shutil.copy(REPOSITORY / "Pulumi.yaml", folder)
-    for name in ("components", "__main__.py", "manifests"):
-        (folder / name).symlink_to(REPOSITORY / name)
-    project = Project(folder)
-    text = (REPOSITORY / "stacks" / project.stack_file.name).read_text()
+    project = Project(copy_project(tmp_path_factory.mktemp("project")))
+    text = project.stack_file.read_text()
     text = text.replace("    kind: none", "    kind: ecr", 1)
-    text = text.replace("ghcr.io/everstep/trainer:0.1.0", f"{HOST}/everstep/trainer:mine", 1)
+    text = text.replace(RELEASED_IMAGE.format("trainer"), f"{HOST}/everstep/trainer:mine", 1)
     project.stack_file.write_text(text)
     yield project
     project.run("down", seconds=UP_SECONDS)

@@ -30,7 +30,7 @@ ADDRESS = "https://github.com/everstep/everstep"
 BLOCK = re.compile(r"(?:^    .+\n)+", re.MULTILINE)
 COMMAND_SECONDS, TRAIN_SECONDS = 1800, 900
 WORKERS = 3
-MOVES = ("drain gpu-0", "return gpu-0", "vanish gpu-2", "return gpu-2")
+EVENTS = ("drain gpu-0", "return gpu-0", "vanish gpu-2", "return gpu-2")
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(7200)]
 
@@ -42,8 +42,8 @@ def commands() -> list[str]:
 
 
 @dataclass
-class Walk:
-    """A reader who follows the page.
+class TutorialRun:
+    """The run of the page's commands by a reader.
 
     Attributes:
         shell: the reader's shell.
@@ -103,8 +103,8 @@ class Walk:
 
 
 @pytest.fixture(scope="module")
-def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
-    """Follow the page once; the twin is always taken down."""
+def tutorial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TutorialRun]:
+    """Run the commands of the page once; the twin is always taken down."""
     folder = tmp_path_factory.mktemp("tutorial")
     state = folder / "state"
     environment = {
@@ -115,10 +115,10 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
         "GIT_CONFIG_VALUE_0": ADDRESS,
     }
     environment.pop("VIRTUAL_ENV", None)
-    walk = Walk(Shell(folder, environment, folder / "log"), state)
+    tutorial = TutorialRun(Shell(folder, environment, folder / "log"), state)
     try:
-        walk.run_all()
-        yield walk
+        tutorial.run_all()
+        yield tutorial
     finally:
         if (state / DEFAULT_TWIN).exists():
             Twin(Layout(state / DEFAULT_TWIN)).down(Silent())
@@ -133,35 +133,35 @@ def test_the_page_drains_and_loses_a_machine_and_takes_everything_down() -> None
     assert list(dict.fromkeys(filter(None, order))) == beginnings
 
 
-def test_the_report_has_both_machines_and_the_end_of_the_training(walk: Walk) -> None:
-    report = walk.output_of("everstep report")
+def test_the_report_has_both_machines_and_the_end_of_the_training(tutorial: TutorialRun) -> None:
+    report = tutorial.output_of("everstep report")
 
-    for text in ("fashion", "finished", "accuracy", *MOVES):
+    for text in ("fashion", "finished", "accuracy", *EVENTS):
         assert text in report
-    assert (walk.clone / "report.html").read_text().startswith("<!doctype html>")
+    assert (tutorial.clone / "report.html").read_text().startswith("<!doctype html>")
 
 
-def test_the_recovery_costs_no_step(walk: Walk) -> None:
-    events = build(FolderReader(walk.clone / "my-run", walk.clone / "no-events").read())
+def test_the_recovery_costs_no_step(tutorial: TutorialRun) -> None:
+    report = build(FolderReader(tutorial.clone / "my-run", tutorial.clone / "no-events").read())
 
-    assert events.finished
-    assert walk.steps_lost == {"drain": 0, "vanish": 0}
-
-
-def test_following_ends_with_the_training(walk: Walk) -> None:
-    assert "finished" in walk.output_of("everstep follow")
+    assert report.finished
+    assert tutorial.steps_lost == {"drain": 0, "vanish": 0}
 
 
-def test_the_preview_shows_the_changed_key_and_changes_the_job_only(walk: Walk) -> None:
-    preview = walk.output_of("everstep pulumi preview")
+def test_following_ends_with_the_training(tutorial: TutorialRun) -> None:
+    assert "finished" in tutorial.output_of("everstep follow")
+
+
+def test_the_preview_shows_the_changed_key_and_changes_the_job_only(tutorial: TutorialRun) -> None:
+    preview = tutorial.output_of("everstep pulumi preview")
 
     assert "training-job-fashion" in preview
     assert "1 to update" in preview
 
 
-def test_the_run_is_kept_and_nothing_else(walk: Walk) -> None:
-    assert not (walk.state / DEFAULT_TWIN).exists()
-    doctor = walk.shell.run("everstep doctor --json", COMMAND_SECONDS)
+def test_the_run_is_kept_and_nothing_else(tutorial: TutorialRun) -> None:
+    assert not (tutorial.state / DEFAULT_TWIN).exists()
+    doctor = tutorial.shell.run("everstep doctor --json", COMMAND_SECONDS)
     leftovers = json.loads(doctor[doctor.index("{") :])["leftovers"]
-    assert [entry for entry in leftovers if str(walk.state) in entry["what"]] == []
-    assert "finished" in walk.shell.run("everstep report --run my-run", COMMAND_SECONDS)
+    assert [entry for entry in leftovers if str(tutorial.state) in entry["what"]] == []
+    assert "finished" in tutorial.shell.run("everstep report --run my-run", COMMAND_SECONDS)

@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from etcd.credentials import AGENT_SECRET, MEMBERS_SECRET, ClusterSecrets, contents, ensure
+from tests.http_servers import serving
 from tests.processes import free_port
 
 NAMES = ["DNS:*.etcd.jobs.svc", "IP:127.0.0.1"]
@@ -161,14 +161,9 @@ def api() -> Iterator[Api]:
         def log_message(self, *_: object) -> None:
             """Print nothing."""
 
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    state.url = f"http://127.0.0.1:{server.server_port}"
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    yield state
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(HTTPServer(("127.0.0.1", 0), Handler)) as port:
+        state.url = f"http://127.0.0.1:{port}"
+        yield state
 
 
 def cluster(api: Api) -> ClusterSecrets:

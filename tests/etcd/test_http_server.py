@@ -19,16 +19,19 @@ BOTH_FAMILIES = ["127.0.0.1", pytest.param("[::1]", marks=needs_ipv6)]
 
 @pytest.mark.parametrize("host", BOTH_FAMILIES)
 def test_the_kubelet_probes_the_users_at_a_pods_address_of_either_family(host: str) -> None:
-    with serving(Readiness(ready=True).server(0)) as port:
-        assert urllib.request.urlopen(f"http://{host}:{port}/").status == 200
+    with (
+        serving(Readiness(ready=True).server(0)) as port,
+        urllib.request.urlopen(f"http://{host}:{port}/") as response,
+    ):
+        assert response.status == 200
 
 
 @pytest.mark.parametrize("host", BOTH_FAMILIES)
 @pytest.mark.parametrize("listen", ["0.0.0.0", "::", ""])
 def test_a_peer_reaches_a_member_without_data_at_either_family(listen: str, host: str) -> None:
     server = NoDataServer("etcd-0", listen, 0)
-    with server.serve():
-        response = urllib.request.urlopen(f"http://{host}:{server.port}{NO_DATA_PATH}", data=b"{}")
+    url = f"http://{host}:{server.port}{NO_DATA_PATH}"
+    with server.serve(), urllib.request.urlopen(url, data=b"{}") as response:
         assert json.load(response) == {"no_data": "etcd-0"}
 
 

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from etcd.gateway import EtcdError, EtcdMember, Peers, call
 from etcd.no_data_server import NoDataServer
 from etcd.rejoin import (
+    QUORUM_SECONDS,
+    RETRY_SECONDS,
     AddMember,
     RemoveMember,
     StartEtcd,
@@ -63,8 +65,12 @@ def test_a_cluster_without_started_members_is_new() -> None:
     assert action == StartEtcd(state="new", members=INITIAL)
 
 
-def test_a_member_with_data_starts_unchanged() -> None:
-    assert isinstance(next_action("etcd-0", INITIAL, ALL_MEMBERS, has_data=True), StartEtcd)
+def test_a_member_with_data_starts_immediately() -> None:
+    action = next_action("etcd-0", INITIAL, ALL_MEMBERS, has_data=True)
+
+    assert action == StartEtcd(state="new", members=INITIAL), (
+        "etcd ignores both and continues with its data"
+    )
 
 
 def test_a_member_without_data_is_removed_added_and_started_in_that_order() -> None:
@@ -180,13 +186,17 @@ def test_a_single_silent_poll_does_not_start_a_new_cluster() -> None:
 
 
 def test_a_change_of_the_membership_waits_for_a_leader_for_a_limited_time() -> None:
+    attempts = int(QUORUM_SECONDS / RETRY_SECONDS)
     members_after_add = [member(0, started=False), *ALL_MEMBERS[1:]]
-    peers = ScriptedPeers(ALL_MEMBERS, ALL_MEMBERS, ALL_MEMBERS[1:], members_after_add, refusals=1)
-    assert join("etcd-0", INITIAL, peers, has_data=False, sleep=lambda _: None)
+    script = [*[ALL_MEMBERS] * (attempts + 1), ALL_MEMBERS[1:], members_after_add]
+    peers = ScriptedPeers(*script, refusals=attempts)
+    join("etcd-0", INITIAL, peers, has_data=False, sleep=lambda _: None)
+    assert peers.changes == ["remove id-0", "add http://etcd-0:2380"]
 
-    without_quorum = ScriptedPeers(ALL_MEMBERS, refusals=10_000)
+    without_quorum, pauses = ScriptedPeers(ALL_MEMBERS, refusals=10_000), list[float]()
     with pytest.raises(EtcdError, match="no leader"):
-        join("etcd-0", INITIAL, without_quorum, has_data=False, sleep=lambda _: None)
+        join("etcd-0", INITIAL, without_quorum, has_data=False, sleep=pauses.append)
+    assert sum(pauses) == QUORUM_SECONDS
 
 
 def test_each_peer_needs_to_report_only_once_that_it_has_no_data() -> None:

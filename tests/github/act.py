@@ -26,6 +26,9 @@ from tests.github import stand_ins
 ROOT = Path(__file__).resolve().parents[2]
 RUNNER = "ubuntu-24.04"
 REPOSITORY = "example/everstep"
+BACKEND = {"PULUMI_BACKEND_URL": "s3://state", "PULUMI_SECRETS_PROVIDER": "awskms://key"}
+"""Variables of a repository with a backend, without which no workflow deploys."""
+
 RUN_SECONDS = 300
 GITHUB_SHELL = "defaults:\n  run:\n    shell: bash -e {0}\n"
 STRATEGY, ONE_AT_A_TIME = "    strategy:\n", "    strategy:\n      max-parallel: 1\n"
@@ -56,6 +59,7 @@ class WorkflowRun:
         programs: calls of the cloud's programs in their order, such as `aws logs delete-log-group`.
         summary: text of the run's summary.
         log: all output.
+        exit_code: exit code of `act`: 0 unless a job failed or the workflow cannot be run.
     """
 
     jobs: Mapping[str, str]
@@ -63,6 +67,7 @@ class WorkflowRun:
     programs: Sequence[str]
     summary: str
     log: str
+    exit_code: int
 
     @property
     def is_green(self) -> bool:
@@ -151,7 +156,7 @@ class Repository:
             *(f"--matrix={key}:{value}" for key, value in (matrix or {}).items()),
             *([f"--job={job}"] if job else []),
         ]
-        return _results(self._output_of(command), record)
+        return _results(self._run(command), record)
 
     def _fixed_flags(self, record: Path) -> list[str]:
         return [
@@ -179,13 +184,13 @@ class Repository:
             (folder / "action.yml").write_text(json.dumps(stand_ins.action(name)))  # JSON is YAML
             yield f"https://github.com/{name}@{ref}={folder}"
 
-    def _output_of(self, command: Sequence[str]) -> str:
+    def _run(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         programs = self.home / "bin"
         programs.mkdir(exist_ok=True)
         for name, script in stand_ins.PROGRAMS.items():
             (programs / name).write_text(script)
             (programs / name).chmod(0o755)
-        result = subprocess.run(
+        return subprocess.run(
             command,
             cwd=self.folder,
             env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"},
@@ -195,7 +200,6 @@ class Repository:
             timeout=RUN_SECONDS,
             check=False,
         )
-        return result.stdout
 
 
 @dataclass
@@ -210,10 +214,10 @@ def program_record(record: Path) -> Path:
     return record.with_name(f"{record.name}.programs")
 
 
-def _results(output: str, record: Path) -> WorkflowRun:
+def _results(process: subprocess.CompletedProcess[str], record: Path) -> WorkflowRun:
     """Read the results from the output of `act` and the record of the stand-ins."""
     results = _Results()
-    for line in output.splitlines():
+    for line in process.stdout.splitlines():
         try:
             entry = json.loads(line)
         except ValueError:
@@ -233,6 +237,7 @@ def _results(output: str, record: Path) -> WorkflowRun:
         programs.read_text().splitlines() if programs.exists() else [],
         "\n".join(results.summary),
         "\n".join(results.log),
+        process.returncode,
     )
 
 

@@ -22,7 +22,7 @@ if [ "$COMMAND $STACK" = "$STAND_IN_REFUSED" ]; then
 fi
 """
 """Two variables simulate the cloud: STAND_IN_DRIFT, set if it differs from the state; STAND_IN_REFUSED, the command and
-stack that fail. STAND_IN_VULNERABLE is an image, without its digest, in which the scanner finds a vulnerability."""
+stack that fail."""
 
 DIGEST = "sha256:" + "0" * 64
 
@@ -84,7 +84,8 @@ SCRIPTS = {
     "docker/build-push-action": 'test -f "$INPUT_FILE"; echo "digest=$STAND_IN_DIGEST" >> "$GITHUB_OUTPUT"',
     "pulumi/actions": PULUMI,
 }
-"""Script that a stand-in runs after it has recorded its inputs."""
+"""Script that a stand-in runs after it has recorded its inputs: STAND_IN_VULNERABLE is an image, without its digest, in
+which the scanner finds a vulnerability; STAND_IN_DIGEST is the digest that a push returns."""
 
 PULUMI_PROGRAM = r"""#!/bin/sh
 echo "pulumi $2 $4" >> "$STAND_IN_RECORD.programs"
@@ -127,7 +128,7 @@ PROGRAMS = {
     "kubectl": KUBECTL_PROGRAM,
     "pulumi": PULUMI_PROGRAM,
     "sudo": '#!/bin/sh\nwhile case "$1" in --*) ;; *) false ;; esac; do shift; done\nexec "$@"\n',
-    "gh": '#!/bin/sh\necho "gh $*" >> "$STAND_IN_RECORD.gh"\n',
+    "gh": '#!/bin/sh\necho "gh $*" >> "$STAND_IN_RECORD.programs"\n',
 }
 """Programs of a hosted runner that may be missing here, by name."""
 

@@ -4,11 +4,10 @@ import json
 
 import pytest
 
-from tests.github.act import Repository, WorkflowRun
+from tests.github.act import BACKEND, Repository, WorkflowRun
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
 
-BACKEND = {"PULUMI_BACKEND_URL": "s3://state", "PULUMI_SECRETS_PROVIDER": "awskms://key"}
 STACKS = ["aks-dev", "aks-prod", "eks-dev", "eks-prod"]
 
 
@@ -125,6 +124,7 @@ def test_the_evening_run_deletes_nothing_unless_the_repository_opted_in(
 ) -> None:
     run = repository.run("teardown", "schedule", variables=BACKEND)
 
+    assert run.exit_code == 0, run.log
     assert not run.calls("pulumi/actions"), run.log
 
 
@@ -160,4 +160,5 @@ def test_a_teardown_that_leaves_resources_is_red(repository: Repository) -> None
 def test_nothing_runs_without_a_backend(repository: Repository, workflow: str) -> None:
     run = repository.run(workflow, "workflow_dispatch")
 
+    assert run.exit_code == 0, run.log
     assert not run.calls("pulumi/actions"), run.log

@@ -1,8 +1,5 @@
 """The workflow `release`, run by `act`."""
 
-import re
-from pathlib import Path
-
 import pytest
 
 from everstep.catalog.names import RELEASED_IMAGE
@@ -11,8 +8,9 @@ from tests.github.stand_ins import DIGEST
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
 
+DISTRIBUTIONS = {"everstep", "cloudfacts", "cloudtwin"}
 IMAGES = {"trainer", "controller", "spot", "etcd-rejoin"}
-VERSION = "0.1.0"
+VERSION = RELEASED_IMAGE.rpartition(":")[2]
 PUSH_ENVIRONMENT = {"STAND_IN_DIGEST": DIGEST}
 
 
@@ -34,8 +32,9 @@ def test_a_tag_publishes_wheels_and_all_images_with_provenance(repository: Repos
     digests = [call.get("subject-digest") for call in run.calls("actions/attest-build-provenance")]
     assert digests.count(DIGEST) == len(IMAGES), "each image's provenance names its digest"
     assert f"trainer@{DIGEST}" in run.summary, "stack files name images by these digests"
-    file_names = sorted(path.name for path in published_files(repository))
-    assert any(re.match(r"everstep-.*\.whl", name) for name in file_names), file_names
+    wheels = (repository.folder / "build" / "dist").glob("*.whl")
+    assert {wheel.name.partition("-")[0] for wheel in wheels} == DISTRIBUTIONS
+    assert any(call.startswith(f"gh release create v{VERSION} ") for call in run.programs), run.log
     assert len(run.calls("pypa/gh-action-pypi-publish")) == 1
 
 
@@ -56,8 +55,9 @@ def test_a_version_without_an_entry_in_the_changelog_publishes_nothing(
 
 
 def check_nothing_is_published(run: WorkflowRun) -> None:
-    """Check that a run failed before it pushed an image or published a wheel."""
+    """Check that a run failed before it pushed an image, created a release or published a wheel."""
     assert "failure" in run.jobs.values(), run.log
+    assert not run.programs, run.log
     for action in ("docker/build-push-action", "pypa/gh-action-pypi-publish"):
         assert not run.calls(action), run.log
 
@@ -80,9 +80,5 @@ def test_a_vulnerable_image_is_neither_attested_nor_released(repository: Reposit
     assert scans[0]["image"] == f"{image}@{DIGEST}", "the digest that stack files name is scanned"
     attested = {call.get("subject-name") for call in run.calls("actions/attest-build-provenance")}
     assert image not in attested
+    assert not run.programs, "no release is created"
     assert not run.calls("pypa/gh-action-pypi-publish"), run.log
-
-
-def published_files(repository: Repository) -> list[Path]:
-    """Return the files in the stand-in of the artifact store."""
-    return list((repository.folder / "build" / "dist").iterdir())

@@ -2,11 +2,10 @@
 
 import pytest
 
-from tests.github.act import Repository, WorkflowRun
+from tests.github.act import BACKEND, Repository, WorkflowRun
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
 
-BACKEND = {"PULUMI_BACKEND_URL": "s3://state", "PULUMI_SECRETS_PROVIDER": "awskms://key"}
 STOP = "kubectl delete elasticjob imagenet"
 EXPORT = "aws fsx create-data-repository-task"
 DELETE_LOGS = "aws logs delete-log-group"

@@ -99,9 +99,8 @@ def controller(states: Iterator[Sequence[Pod]], replicas: int) -> Iterator[int]:
     """
     metrics, stop = Metrics(), threading.Event()
     metrics.leader.set(1)
-    metrics.certificate_expiry.labels("ns", JOB).set(
-        time.time() + 10 * YEAR_SECONDS
-    )  # this etcd has no TLS
+    # The etcd of this job has no TLS.
+    metrics.certificate_expiry.labels("ns", JOB).set(time.time() + 10 * YEAR_SECONDS)
     server = serve(metrics, 0, lambda: True)
     passes = threading.Thread(target=_reconcile, args=(metrics, states, replicas, stop))
     passes.start()

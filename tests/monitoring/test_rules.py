@@ -8,8 +8,6 @@ import yaml
 
 from tests.monitoring.prometheus import RULES, promtool
 
-pytestmark = pytest.mark.twin
-
 HERE = Path(__file__).parent
 CASES = ("rules_test.yaml", "budget_test.yaml")
 OPERATIONS = HERE.parents[1] / "docs" / "operations.md"
@@ -98,12 +96,14 @@ def failures(folder: Path, rules: str, alert: str = "") -> str:
     return result.stdout + result.stderr if result.returncode else ""
 
 
+@pytest.mark.twin
 def test_promtool_accepts_the_rules() -> None:
     result = promtool("check", "rules", "--lint-fatal", RULES, folder=HERE)
 
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+@pytest.mark.twin
 def test_every_alert_fires_when_it_must_and_only_then(tmp_path: Path) -> None:
     assert not failures(tmp_path, RULES.read_text())
 
@@ -112,6 +112,7 @@ def test_every_alert_has_a_deliberate_mistake() -> None:
     assert set(MISTAKES) == set(alerts())
 
 
+@pytest.mark.twin
 @pytest.mark.parametrize(
     ("alert", "old", "new"), [(name, *pair) for name, pairs in MISTAKES.items() for pair in pairs]
 )

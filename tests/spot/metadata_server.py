@@ -1,13 +1,15 @@
 """An HTTP server that responds like the metadata services of both clouds."""
 
+import contextlib
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests import http_servers
 
 ACTION = "/latest/meta-data/spot/instance-action"
 REBALANCE = "/latest/meta-data/events/recommendations/rebalance"
@@ -26,6 +28,7 @@ class MetadataServer:
         started_events: events that were started early.
         issued_tokens: number of session tokens issued.
         stalling: while set, requests are accepted but get no response.
+        stalled_requests: number of requests that got no response.
         silent_paths: paths at which the connection is closed without a response.
     """
 
@@ -35,16 +38,18 @@ class MetadataServer:
     started_events: list[str] = field(default_factory=list)
     issued_tokens: int = 0
     stalling: threading.Event = field(default_factory=threading.Event)
+    stalled_requests: int = 0
     silent_paths: set[str] = field(default_factory=set)
     base_url: str = ""
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def respond(self, method: str, path: str, headers: Message, body: bytes) -> tuple[int, bytes]:
         if self.stalling.is_set():
+            self.stalled_requests += 1
             self._stopped.wait()
-        return self._aws(method, path, headers) if self.cloud == "aws" else self._azure(
-            method, path, headers, body
-        )  # fmt: skip
+        if self.cloud == "aws":
+            return self._aws(method, path, headers)
+        return self._azure(method, path, headers, body)
 
     def _aws(self, method: str, path: str, headers: Message) -> tuple[int, bytes]:
         if method == "PUT" and path == "/latest/api/token":
@@ -75,7 +80,7 @@ class MetadataServer:
         self._stopped.set()
 
 
-@contextmanager
+@contextlib.contextmanager
 def serving(cloud: str, **documents: Any) -> Iterator[MetadataServer]:
     """Serve on a free port until the block ends."""
     service = MetadataServer(cloud, documents)
@@ -87,13 +92,11 @@ def serving(cloud: str, **documents: Any) -> Iterator[MetadataServer]:
             if self.path in service.silent_paths:
                 return
             status, content = service.respond(self.command, self.path, self.headers, body)
-            try:
+            with contextlib.suppress(OSError):  # the client has timed out
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)
-            except OSError:
-                pass  # the client has timed out
 
         do_GET = do_PUT = do_POST = handle_any  # noqa: N815 - names of the base class
 
@@ -101,13 +104,9 @@ def serving(cloud: str, **documents: Any) -> Iterator[MetadataServer]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    service.base_url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield service
-    finally:
-        service.stop()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with http_servers.serving(server) as port:
+        service.base_url = f"http://127.0.0.1:{port}"
+        try:
+            yield service
+        finally:
+            service.stop()

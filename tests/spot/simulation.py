@@ -10,7 +10,7 @@ from spot.http import RefusedError, UnavailableError
 from spot.notice import Notice
 from spot.watcher import Watcher
 
-START = 1_795_249_200.0
+START = 1_795_249_200.0  # 2026-11-21T08:20:00Z
 
 
 @dataclass

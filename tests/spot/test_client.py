@@ -91,7 +91,7 @@ def test_a_worker_is_recognized_by_its_label_with_its_deadline() -> None:
 
 @pytest.fixture
 def overloaded_api_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
-    """Yield an API server that has too many requests, about which it responds with plain text."""
+    """Yield an API server that responds to each request with 429 and plain text."""
 
     class Handler(BaseHTTPRequestHandler):
         def refuse(self) -> None:

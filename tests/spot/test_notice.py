@@ -11,6 +11,7 @@ from spot import aws, azure
 from spot.http import HttpResponse
 from spot.notice import Effect, Notice, most_urgent
 
+NOTICE_TIME = 1_795_249_320.0  # 2026-11-21T08:22:00Z
 NOT_FOUND = HttpResponse(404, b"<html>Not Found</html>")
 
 
@@ -26,7 +27,7 @@ def test_an_interruption_has_the_time_of_the_stop() -> None:
     (notice,) = aws.read(TERMINATE, NOT_FOUND) or ()
 
     assert (notice.reason, notice.effect) == ("terminate", Effect.STOP)
-    assert notice.deadline == 1795249320.0
+    assert notice.deadline == NOTICE_TIME
     assert notice.cloud_drains, "managed node groups drain; two drains would race"
     assert not notice.may_start, "EC2 does not start events early"
 
@@ -114,7 +115,7 @@ def test_each_kind_of_event_has_its_effect(kind: str) -> None:
     notice = read_one(EventType=kind)
 
     assert (notice.effect, notice.cloud_drains, notice.may_start) == KINDS[kind]
-    assert notice.deadline == 1795249320.0
+    assert notice.deadline == NOTICE_TIME
 
 
 def test_a_started_event_has_no_deadline_and_cannot_be_started() -> None:
@@ -186,8 +187,8 @@ def test_no_response_crashes_the_watcher(response: HttpResponse, advice: HttpRes
 
 def test_the_earliest_of_the_most_severe_notices_is_most_urgent() -> None:
     freeze = Notice(cloud="azure", reason="Freeze", effect=Effect.PAUSE, deadline=1.0)
-    later_reboot = Notice(cloud="azure", reason="Reboot", effect=Effect.STOP, deadline=9.0)
-    earlier_reboot = Notice(cloud="azure", reason="Preempt", effect=Effect.STOP, deadline=5.0)
+    reboot = Notice(cloud="azure", reason="Reboot", effect=Effect.STOP, deadline=9.0)
+    preemption = Notice(cloud="azure", reason="Preempt", effect=Effect.STOP, deadline=5.0)
 
-    assert most_urgent([freeze, later_reboot, earlier_reboot]) is earlier_reboot
+    assert most_urgent([freeze, reboot, preemption]) is preemption
     assert most_urgent([]) is None

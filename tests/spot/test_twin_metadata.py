@@ -1,6 +1,5 @@
 """The spot watcher against the metadata services of the twin."""
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from cloudtwin.nodes.model import MachineSpec, Role
 
 from spot import metadata
 from spot.notice import Effect
+from tests.http_servers import serving
 
 SPOT = MachineSpec(
     "gpu-3", Role.GPU, 2, instance_type="g5.xlarge", zone="us-east-1b", region="us-east-1",
@@ -28,13 +28,8 @@ def service_url(tmp_path: Path, notice_file: Path, request: pytest.FixtureReques
     """Yield the URL of a machine's metadata service in the given cloud."""
     facts = instance.facts(SPOT, "10.0.0.1") | {"cloud": request.param}
     service = server.MetadataService(facts, notice_file, tmp_path / "acknowledged.json")
-    http_server = server.server_of(service, "127.0.0.1", 0)
-    thread = threading.Thread(target=http_server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"http://127.0.0.1:{http_server.server_address[1]}"
-    http_server.shutdown()
-    thread.join()
-    http_server.server_close()
+    with serving(server.server_of(service, "127.0.0.1", 0)) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.mark.parametrize(

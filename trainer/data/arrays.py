@@ -3,8 +3,10 @@
 The arrays are memory-mapped, so that a restarted worker reads only the samples that it trains on.
 """
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,14 +18,28 @@ from trainer.data.manifest import MANIFEST_FILE, damage_error, read_manifest
 
 
 class ArrayDataset:
-    """Arrays written by `trainer.prepare`."""
+    """Arrays written by `trainer.prepare`.
+
+    Args:
+        name: name of the data set.
+        folder: folder with the arrays and their manifest.
+        split: `train` or `test`.
+        crop_padding: pixels that are added on each side before a training image is cropped.
+
+    Raises:
+        EverstepError: the data are missing or damaged.
+    """
 
     def __init__(self, name: str, folder: Path, split: str, crop_padding: int = 0) -> None:
         self._padding = crop_padding
         manifest = _manifest(name, folder)
-        self.class_count = int(manifest["classes"])
-        self.mean, self.deviation = tuple(manifest["mean"]), tuple(manifest["deviation"])
-        self.identity = str(manifest["files"][f"{split}-images.npy"]["sha256"])[:16]
+        try:
+            self.class_count = int(manifest["classes"])
+            self.mean, self.deviation = tuple(manifest["mean"]), tuple(manifest["deviation"])
+            self.identity = _identity(manifest["files"], split)
+        except (KeyError, TypeError, ValueError) as error:
+            reason = f"{MANIFEST_FILE} is incomplete: {type(error).__name__}: {error}"
+            raise damage_error(folder, reason) from error
         self._images = _map_array(folder / f"{split}-images.npy")
         self._labels = _map_array(folder / f"{split}-labels.npy")
         if len(self._images) != len(self._labels):
@@ -35,7 +51,7 @@ class ArrayDataset:
         return len(self._images)
 
     def train_batch(self, ids: Ids, seed: int, epoch: int) -> tuple[Images, Labels]:
-        """Return augmented images and their labels."""
+        """Return augmented images, uint8 (N, H, W, C), and their labels, int64 (N,)."""
         return crop_and_flip(self._images[ids], seed, epoch, ids, self._padding), self._labels[
             ids
         ].astype(np.int64)
@@ -48,7 +64,13 @@ class ArrayDataset:
         """Do nothing: a batch of such images takes a millisecond."""
 
 
-def _manifest(name: str, folder: Path) -> dict:  # type: ignore[type-arg] # JSON
+def _identity(files: Mapping[str, Any], split: str) -> str:
+    """Return a digest of the images and labels of a split."""
+    digests = [str(files[f"{split}-{kind}.npy"]["sha256"]) for kind in ("images", "labels")]
+    return hashlib.sha256("".join(digests).encode()).hexdigest()[:16]
+
+
+def _manifest(name: str, folder: Path) -> dict[str, Any]:
     manifest = read_manifest(folder)
     if manifest is None:
         raise EverstepError(

@@ -6,7 +6,7 @@ the order in which `pulumi up` would fail: identity, permissions, names, version
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -15,6 +15,7 @@ from cloudfacts.aws_actions import PUSH, STATE_KEY, all_actions
 from cloudfacts.quotas import ELASTIC_IPS, LUSTRE_STORAGE, VPCS, Quota, quota
 
 from everstep.cli.account.aws_account import REGION_KEY, AwsAccount
+from everstep.cli.account.aws_resources import undeclared_types
 from everstep.cli.account.checks import AccountCheck, RequestError, fault, run, success
 from everstep.cli.account.images import check_published, images_of
 
@@ -29,16 +30,13 @@ ECR = re.compile(
     r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com/"
     r"(?P<repository>[^:@]+)(:(?P<tag>[^@]+))?(@(?P<digest>.+))?"
 )
-METRICS = ("aws:amp/workspace:Workspace", "aws:amp/ruleGroupNamespace:RuleGroupNamespace")
-BUDGET = ("aws:budgets/budget:Budget",)
 SYMMETRIC = "SYMMETRIC_DEFAULT"
-KEY_TYPES = ("aws:kms/key:Key", "aws:kms/alias:Alias")
 KEY_USE = frozenset({"kms:CreateGrant", "kms:Decrypt", "kms:DescribeKey", "kms:GenerateDataKey"})
 """Actions with which a stack uses an existing key: grants for the services, and objects of the bucket."""
 SET_BOUNDARY = "iam:PutRolePermissionsBoundary"
 LINK = "iam:CreateServiceLinkedRole"  # acts on roles of AWS, whose path AWS prescribes
 KEY_PROVIDER = "awskms://"
-QUOTA_PAGE = "aws service-quotas request-service-quota-increase --service-code"
+REQUEST_QUOTA = "aws service-quotas request-service-quota-increase --service-code"
 
 
 @dataclass(frozen=True)
@@ -52,6 +50,7 @@ class InstancePool:
         zones: zones in which its machines start.
         spot: whether they are spot instances.
         nodes: maximum number of machines.
+        is_fallback: whether it replaces the machines of another pool, in whose zones it starts the same types.
     """
 
     name: str
@@ -60,6 +59,7 @@ class InstancePool:
     zones: Sequence[str]
     spot: bool
     nodes: int
+    is_fallback: bool = False
 
 
 def checks(config: "StackConfig", stack: str, secrets_provider: str = "") -> Iterator[AccountCheck]:
@@ -161,7 +161,7 @@ def permissions(
 
 def _actions(config: "StackConfig", cluster: "EksConfig", secrets_provider: str) -> set[str]:
     """Return the actions of a stack: its resources, its images, its options and the key of its secrets."""
-    actions = {*all_actions(without=_unused_types(config, cluster))}
+    actions = {*all_actions(without=undeclared_types(config, cluster))}
     if config.registry.kind == "ecr":
         actions.update(PUSH)
     if secrets_provider.startswith(KEY_PROVIDER):
@@ -171,14 +171,6 @@ def _actions(config: "StackConfig", cluster: "EksConfig", secrets_provider: str)
     if cluster.kms_key_arn:
         actions |= KEY_USE
     return actions
-
-
-def _unused_types(config: "StackConfig", cluster: "EksConfig") -> frozenset[str]:
-    """Return the types of resources that are declared only with an option that the stack does not set."""
-    metrics = () if cluster.monitoring.managed_prometheus else METRICS
-    budget = () if config.cost.budget else BUDGET
-    keys = KEY_TYPES if cluster.kms_key_arn else ()
-    return frozenset((*metrics, *budget, *keys))
 
 
 def check_key(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
@@ -271,8 +263,8 @@ def _other_zones(ids: dict[str, str], used_zones: Sequence[str]) -> str:
 def pools(cluster: "EksConfig") -> list[InstancePool]:
     """Return the pools from which a stack may start machines."""
     system = cluster.system_pool
-    needs = [
-        *(pool_need for pool in cluster.pools for pool_need in _gpu_needs(pool)),
+    all_pools = [
+        *(gpu_pool for pool in cluster.pools for gpu_pool in _gpu_pools(pool)),
         InstancePool(
             "system pool",
             "cluster.systemPool.instanceTypes",
@@ -282,10 +274,10 @@ def pools(cluster: "EksConfig") -> list[InstancePool]:
             nodes=system.max_nodes,
         ),
     ]
-    return [pool_need for pool_need in needs if pool_need.nodes]
+    return [pool for pool in all_pools if pool.nodes]
 
 
-def _gpu_needs(pool: "EksPool") -> list[InstancePool]:
+def _gpu_pools(pool: "EksPool") -> list[InstancePool]:
     """Return a GPU pool and its fallback."""
     gpu, key = pool.settings, f"{pool.key}.instanceTypes"
     suffix, zones, types = f" {pool.name}" if pool.name else "", [pool.zone], gpu.instance_types
@@ -293,59 +285,60 @@ def _gpu_needs(pool: "EksPool") -> list[InstancePool]:
     return [
         InstancePool(f"GPU pool{suffix}", key, types, zones, spot=spot, nodes=gpu.max_nodes),
         InstancePool(
-            f"GPU fallback{suffix}", key, types, zones, spot=False, nodes=gpu.fallback_nodes
+            f"GPU fallback{suffix}",
+            key,
+            types,
+            zones,
+            spot=False,
+            nodes=gpu.fallback_nodes,
+            is_fallback=True,
         ),
     ]
 
 
 def offerings(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
     """Check that each zone of a pool offers all of its instance types."""
-    needs = [
-        pool_need for pool_need in pools(cluster) if not pool_need.name.startswith("GPU fallback")
-    ]
+    checked = [pool for pool in pools(cluster) if not pool.is_fallback]
     zones_by_type = account.offering_zones(
-        sorted({name for pool_need in needs for name in pool_need.types})
+        sorted({name for pool in checked for name in pool.types})
     )
-    for pool_need in needs:
-        for zone in pool_need.zones:
-            missing = [name for name in pool_need.types if zone not in zones_by_type[name]]
+    for pool in checked:
+        for zone in pool.zones:
+            missing = [name for name in pool.types if zone not in zones_by_type[name]]
             if not missing:
-                yield AccountCheck(
-                    pool_need.name,
-                    passed=True,
-                    observed=f"all types are offered in {zone}",
-                    field=pool_need.field,
-                )
+                observed = f"all types are offered in {zone}"
+                yield AccountCheck(pool.name, passed=True, observed=observed, field=pool.field)
                 continue
             observed = f"{', '.join(missing)} not offered in {zone}"
             elsewhere = sorted(set().union(*(zones_by_type[name] for name in missing)))
             fix = f"Use another type, or a zone that has it: {', '.join(elsewhere) or 'none in this region'}."
-            fatal = len(missing) == len(pool_need.types)
-            yield fault(pool_need.name, observed, pool_need.field, fix, fatal=fatal)
+            fatal = len(missing) == len(pool.types)
+            yield fault(pool.name, observed, pool.field, fix, fatal=fatal)
 
 
 def quotas(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
     """Check that the account's quotas allow all machines of the pools.
 
-    Pools that share a quota share its vCPUs, so they are checked together.
+    Pools that share a quota share its vCPUs, so they are checked together. A pool with types of several quotas may
+    get all of its machines from any of them.
     """
-    for vcpu_quota, needs in _needs_by_quota(pools(cluster)).items():
-        machines = [_vcpus(pool_need) for pool_need in needs]
-        nodes = sum(pool_need.nodes for pool_need in needs)
+    all_pools = pools(cluster)
+    for vcpu_quota, limited in _pools_by_quota(all_pools).items():
+        nodes = sum(pool.nodes for pool in limited)
         allowed = account.quota(vcpu_quota)
-        required = sum(
-            max(sizes) * pool_need.nodes for sizes, pool_need in zip(machines, needs, strict=True)
-        )
+        required = sum(max(_vcpus(pool)) * pool.nodes for pool in limited)
         observed = f"{allowed:g} vCPUs of {required} for {nodes} nodes: {vcpu_quota.name}"
         fix = _increase(vcpu_quota, required)
-        name = "quota, " + " + ".join(pool_need.name for pool_need in needs)
-        fatal = allowed < min(map(min, machines))
-        yield AccountCheck(name, allowed >= required, observed, needs[0].field, fix, fatal=fatal)
+        name = "quota, " + " + ".join(pool.name for pool in limited)
+        without_other_types = [pool for pool in limited if pool in all_pools]
+        smallest = [min(_vcpus(pool)) for pool in without_other_types]
+        fatal = bool(smallest) and allowed < min(smallest)
+        yield AccountCheck(name, allowed >= required, observed, limited[0].field, fix, fatal=fatal)
 
 
 def _increase(limit: Quota, value: int) -> str:
     """Return the command that requests a higher quota."""
-    return f"{QUOTA_PAGE} {limit.service} --quota-code {limit.code} --desired-value {value}"
+    return f"{REQUEST_QUOTA} {limit.service} --quota-code {limit.code} --desired-value {value}"
 
 
 def resource_quotas(
@@ -391,19 +384,23 @@ def _storage_needs(account: AwsAccount, config: "StackConfig") -> Iterator[Need]
     yield LUSTRE_STORAGE[deployment], "GiB of FSx", storage.size_gib, used, "storage.sizeGib"
 
 
-def _needs_by_quota(needs: Iterable[InstancePool]) -> dict[Quota, list[InstancePool]]:
-    """Return the pools with known machines that each quota limits."""
-    needs_by_quota: dict[Quota, list[InstancePool]] = {}
-    for pool_need in needs:
-        vcpu_quota = quota(pool_need.types[0], spot=pool_need.spot)
-        if vcpu_quota is not None and _vcpus(pool_need):
-            needs_by_quota.setdefault(vcpu_quota, []).append(pool_need)
-    return needs_by_quota
+def _pools_by_quota(all_pools: Iterable[InstancePool]) -> dict[Quota, list[InstancePool]]:
+    """Return the pools that each quota limits, with the instance types that it limits and whose size is known."""
+    limited: dict[Quota, list[InstancePool]] = {}
+    for pool in all_pools:
+        types: dict[Quota, list[str]] = {}
+        for name in pool.types:
+            vcpu_quota = quota(name, spot=pool.spot)
+            if vcpu_quota is not None and name in INSTANCE_TYPES:
+                types.setdefault(vcpu_quota, []).append(name)
+        for vcpu_quota, names in types.items():
+            limited.setdefault(vcpu_quota, []).append(replace(pool, types=tuple(names)))
+    return limited
 
 
-def _vcpus(pool_need: InstancePool) -> list[int]:
-    """Return the vCPUs of a pool's known instance types."""
-    return [INSTANCE_TYPES[name].vcpus for name in pool_need.types if name in INSTANCE_TYPES]
+def _vcpus(pool: InstancePool) -> list[int]:
+    """Return the vCPUs of a pool's instance types."""
+    return [INSTANCE_TYPES[name].vcpus for name in pool.types]
 
 
 def images(account: AwsAccount, config: "StackConfig") -> Iterator[AccountCheck]:

@@ -1,5 +1,6 @@
 """The workspace of a command: the project's folder, the stack in it, the twin and its state."""
 
+import contextlib
 import os
 import secrets
 from dataclasses import dataclass
@@ -116,6 +117,11 @@ def _is_project(path: Path) -> bool:
 def passphrase_file(workspace: Workspace) -> Path:
     """Return the file with the passphrase for secrets in the state; create a random one if there is none."""
     path = workspace.engine / "passphrase"
-    if not path.exists():
-        write_atomically(path, secrets.token_urlsafe(32))
+    if path.exists():
+        return path
+    own_file = path.with_name(f"passphrase.{os.getpid()}")
+    write_atomically(own_file, secrets.token_urlsafe(32))
+    with contextlib.suppress(FileExistsError):  # another command was faster: use its passphrase
+        path.hardlink_to(own_file)
+    own_file.unlink()
     return path

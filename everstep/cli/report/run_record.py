@@ -401,9 +401,11 @@ def parse_moves(text: str) -> tuple[Move, ...]:
     """Return the recorded moves, in order; none if the record is missing or damaged."""
     try:
         moves = [Move(**move) for move in json.loads(text)]
-        return tuple(sorted(moves, key=lambda move: move.began))
     except (ValueError, TypeError):
         return ()
+    if not all(is_number(move.began) and is_number(move.ended or 0) for move in moves):
+        return ()
+    return tuple(sorted(moves, key=lambda move: move.began))
 
 
 def parse_result(text: str) -> Mapping[str, Any]:

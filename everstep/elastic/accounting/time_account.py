@@ -107,7 +107,7 @@ class TimeAccount:
             self._report()
 
     def break_step(self, *, gradients_valid: bool) -> None:
-        """Reattribute the time of an unfinished step whose group was lost.
+        """Reassign the time of an unfinished step whose group was lost.
 
         Args:
             gradients_valid: whether the gradients of the step stay valid.

@@ -37,7 +37,7 @@ def start(preload: Sequence[str]) -> None:
 
 
 def _fork(path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> int:
-    """Fork this process, and run the code there that a new interpreter would get with `-c`; return the process id.
+    """Fork this process, and run the code there that a new interpreter would get with `-c`; return the process ID.
 
     Args:
         path: the interpreter, which is not started.

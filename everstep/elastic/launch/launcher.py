@@ -217,7 +217,7 @@ class Launcher:
             parsed.max_restarts = 1_000_000  # each change of the group counts as one
         parsed.local_addr = parsed.local_addr or os.environ.get(POD_IP_VARIABLE)
         register(self._create_handler)
-        quieten_torch()
+        quiet_torch()
         config, _, _ = torchrun.config_from_args(parsed)
         config.start_method = "forkserver"
         entry = run_supervised if options.supervised else run_program
@@ -232,7 +232,7 @@ class Launcher:
         return self._handler
 
 
-def quieten_torch() -> None:
+def quiet_torch() -> None:
     """Keep torchrun's agent from reporting an ordinary change of the group as a failure.
 
     This also saves time: torch's formatter imports torch._dynamo to print a traceback, and an

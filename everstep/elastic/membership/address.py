@@ -21,7 +21,11 @@ def local_address_to(endpoint: str) -> str | None:
         return None
     target = etcd_address(endpoints[0])
     for family in (socket.AF_INET, socket.AF_INET6):
-        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+        # A UnicodeError: no DNS name can have a label that is so long.
+        with (
+            contextlib.suppress(OSError, UnicodeError),
+            socket.socket(family, socket.SOCK_DGRAM) as probe,
+        ):
             probe.connect(target)  # sends nothing
             return str(probe.getsockname()[0])
     return None

@@ -67,9 +67,8 @@ class Heartbeats:
         self._etcd, self._keys = etcd, keys
         self._core = Suspicion()
         self._socket: socket.socket | None = None
-        self._observation: PeerObservation | None = (
-            None  # the deciding thread replaces it as a whole
-        )
+        # The deciding thread replaces it as a whole.
+        self._observation: PeerObservation | None = None
         self._addresses: PeerAddresses | None = None
         self._closed, self._fencing = threading.Event(), threading.Event()
 

@@ -79,9 +79,8 @@ class ProbeServer:
             with socket.create_connection(
                 split_address(endpoint), PROBE_SECONDS, self._source
             ) as connection:
-                connection.settimeout(
-                    2 * PROBE_SECONDS
-                )  # the peer's own attempt takes up to PROBE_SECONDS
+                # The peer's own attempt takes up to PROBE_SECONDS.
+                connection.settimeout(2 * PROBE_SECONDS)
                 connection.sendall(_line({"port": self._port}))
                 return bool(_read(connection).get("reached"))
         except (OSError, ValueError):

@@ -27,7 +27,6 @@ def register(creator: Creator = EtcdV3Handler) -> None:
 
     The caller's creator takes precedence: without its handler a launcher could not make the node leave.
     """
-    rendezvous_handler_registry._registry.pop(
-        BACKEND, None
-    )  # the registry refuses a second registration
+    # The registry refuses a second registration.
+    rendezvous_handler_registry._registry.pop(BACKEND, None)
     rendezvous_handler_registry.register(BACKEND, creator)

@@ -1430,7 +1430,7 @@ CASES = [
     # --- folders of the operating system
     *(
         wrong_key(LOCAL, "storage.path", path, "of the operating system", "/mnt/everstep")
-        for path in ("/", "/etc", "/proc/1", "/var/lib/kubelet/pods", "/var")
+        for path in ("/", "/etc", "//etc", "/proc/1", "/var/lib/kubelet/pods", "/var")
     ),
     wrong_key(LOCAL, "storage.path", "/srv/../etc", "contains .."),
     # --- environment variables

@@ -137,6 +137,14 @@ class Controller(Protocol):
     def start(self) -> None: ...
 
 
+def start_controller(kubeconfig: Path, log: Path, *flags: str) -> "subprocess.Popen[bytes]":
+    """Start the maintained controller as a process that appends to a log."""
+    command = [sys.executable, "-m", "controller", f"--namespace={NAMESPACE}"]
+    command += [f"--kubeconfig={kubeconfig}", "--metrics-port=0", *flags]
+    with log.open("a") as stream:
+        return subprocess.Popen(command, cwd=ROOT, stdout=stream, stderr=stream)
+
+
 class ControllerProcess:
     """The maintained controller, as a process with the permissions of its service account."""
 
@@ -145,19 +153,7 @@ class ControllerProcess:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        flags = [
-            "--namespace",
-            NAMESPACE,
-            "--kubeconfig",
-            str(self.kubeconfig),
-            "--metrics-port",
-            "0",
-            *SHORT_DELAYS,
-        ]
-        with self.log.open("a") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "controller", *flags], cwd=ROOT, stdout=log, stderr=log
-            )
+        self.process = start_controller(self.kubeconfig, self.log, *SHORT_DELAYS)
 
     def stop(self) -> None:
         """Kill the process, since an orderly end would be a weaker test."""
@@ -299,11 +295,11 @@ def _as_service_account(api: client.ApiClient, kubeconfig: Path, folder: Path) -
     core: Any = client.CoreV1Api(api)
     body = {"spec": {"expirationSeconds": 3600}}
     token = core.create_namespaced_service_account_token("elasticjob-controller", NAMESPACE, body)
-    config = yaml.safe_load(kubeconfig.read_text())
-    config["users"] = [
-        {"name": user["name"], "user": {"token": token.status.token}} for user in config["users"]
+    content = yaml.safe_load(kubeconfig.read_text())
+    content["users"] = [
+        {"name": user["name"], "user": {"token": token.status.token}} for user in content["users"]
     ]
     path = folder / "kubeconfig"
     path.touch(mode=0o600)
-    path.write_text(json.dumps(config))
+    path.write_text(json.dumps(content))
     return path

@@ -77,7 +77,7 @@ def test_missing_bounds_default_to_the_number_of_replicas(bench: Bench, name: st
     assert "--nnodes=2:2" in job.pods()[0].spec.containers[0].args
 
 
-def test_under_exit_code_the_controller_restarts_workers(bench: Bench, name: str) -> None:
+def test_under_exit_code_the_kubelet_does_not_restart_workers(bench: Bench, name: str) -> None:
     job = bench.job(name, replicas=1, restart_policy="ExitCode")
     job.wait_until_running({0})
 

@@ -2,13 +2,16 @@
 
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.controller.conformance.conftest import NAMESPACE, ROOT, Controller, ControllerProcess
+from tests.controller.conformance.conftest import (
+    Controller,
+    ControllerProcess,
+    start_controller,
+)
 from tests.waiting import wait_until
 
 Start = Callable[[str], tuple["subprocess.Popen[bytes]", Path]]
@@ -22,27 +25,13 @@ def start(controller: Controller, tmp_path: Path) -> Iterator[Start]:
         pytest.skip("these tests start the maintained controller, and another one is under test")
     processes: list[subprocess.Popen[bytes]] = []
 
-    def start_controller(name: str) -> tuple[subprocess.Popen[bytes], Path]:
+    def start_candidate(name: str) -> tuple[subprocess.Popen[bytes], Path]:
         log = tmp_path / name
-        flags = [
-            "--namespace",
-            NAMESPACE,
-            "--kubeconfig",
-            str(controller.kubeconfig),
-            "--metrics-port",
-            "0",
-        ]
-        with log.open("w") as stream:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "controller", *flags, "--leader-elect"],
-                cwd=ROOT,
-                stdout=stream,
-                stderr=stream,
-            )
+        process = start_controller(controller.kubeconfig, log, "--leader-elect")
         processes.append(process)
         return process, log
 
-    yield start_controller
+    yield start_candidate
     for process in processes:
         process.kill()
         process.wait(100)

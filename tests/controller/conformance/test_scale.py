@@ -59,11 +59,15 @@ def test_scale_out_fills_the_lowest_free_index(bench: Bench, kubelet: Kubelet, n
     job = bench.job(name, replicas=2)
     job.wait_until_running({0, 1})
     kubelet.cordon(on=True)
-    kubelet.end(f"{name}-worker-0", 143)
-    job.wait_until("worker 0 is pending", lambda: job.running_workers() == {1} and 0 in job.pods())
-    job.scale(1)
-    job.wait_until_running({1})
-    kubelet.cordon(on=False)
+    try:
+        kubelet.end(f"{name}-worker-0", 143)
+        job.wait_until(
+            "worker 0 is pending", lambda: job.running_workers() == {1} and 0 in job.pods()
+        )
+        job.scale(1)
+        job.wait_until_running({1})
+    finally:
+        kubelet.cordon(on=False)
 
     job.scale(2)
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from controller.objects import Node
-from controller.timestamps import format_time
+from controller.timestamps import format_time, parse_time
 from everstep.catalog.names import CAPACITY_LABEL, ON_DEMAND
 from tests.controller.simulator.model import ModelCluster
 
@@ -112,11 +112,12 @@ class LimitedCluster(ModelCluster):
             now = format_time(self.now)
             condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}
             pod["status"]["conditions"] = [condition]
-            pod["bound_at"] = self.now
-        elif pod["status"]["phase"] == "Pending" and self.now - pod["bound_at"] >= timedelta(
-            seconds=BOOT_SECONDS
-        ):
+        elif pod["status"]["phase"] == "Pending":
             conditions = pod["status"]["conditions"]
+            bound_at = parse_time(conditions[0]["lastTransitionTime"])
+            assert bound_at is not None
+            if self.now - bound_at < timedelta(seconds=BOOT_SECONDS):
+                return
             self._report(pod, "Running", {"running": {"startedAt": format_time(self.now)}})
             pod["status"] |= {"podIP": ADDRESS, "conditions": conditions}
 

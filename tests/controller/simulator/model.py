@@ -1,4 +1,4 @@
-"""An in-memory cluster: API server, kubelets and clock, for thousands of schedules per second.
+"""An in-memory cluster: API server, kubelets and clock, so that a test can run thousands of passes.
 
 It replaces `controller.client.KubernetesClient` with the guarantees of the API server that the
 controller relies on: unique names, optimistic concurrency for statuses, and uid preconditions for
@@ -30,6 +30,8 @@ class ModelCluster(KubernetesClient):
     """One job's cluster.
 
     Attributes:
+        nodes_up: whether each existing node responds, by name.
+        unready: times since which nodes have not responded, by name.
         crash_in: number of writes until the controller crashes in one; None for no crash.
         created_uids: uids of all pods ever created, in order.
         writes: number of writes.
@@ -148,6 +150,11 @@ class ModelCluster(KubernetesClient):
     def replicas(self) -> int:
         replicas: int = self.source["spec"]["replicaSpecs"]["Worker"]["replicas"]
         return replicas
+
+    @property
+    def conditions(self) -> dict[str, dict[str, Any]]:
+        """Conditions of the job by type, in the order of its status."""
+        return {condition["type"]: condition for condition in self.source["status"]["conditions"]}
 
     @property
     def desired_replicas(self) -> int:

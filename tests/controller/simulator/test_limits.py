@@ -28,7 +28,7 @@ FEW_EXAMPLES = settings(
     deadline=None,
     derandomize=True,  # the same markets every time; raise max_examples to look for new ones
     database=None,
-    suppress_health_check=list(HealthCheck),
+    suppress_health_check=[HealthCheck.too_slow],
 )
 
 
@@ -87,7 +87,7 @@ def test_a_deadline_that_on_demand_machines_can_meet_is_met(market: list[int]) -
     budget=st.floats(0.5, 12),
     policy=st.sampled_from(["never", "fallback", "always"]),
 )
-def test_a_budget_is_exceeded_by_one_interval_of_the_group_at_most(
+def test_a_budget_is_exceeded_by_at_most_the_price_of_one_interval(
     market: list[int], budget: float, policy: str
 ) -> None:
     cluster = LimitedCluster(
@@ -113,10 +113,10 @@ def test_a_job_with_enough_spot_machines_buys_no_on_demand_machine() -> None:
     assert "onDemandSeconds" not in spending(cluster)
 
 
-def test_bought_machines_are_released_one_by_one_when_spot_machines_return() -> None:
-    cluster, metrics = (
-        LimitedCluster(WORKERS, WORKERS * 3 * HOUR, deadlineSeconds=4 * HOUR, onDemand="fallback"),
-        Metrics(),
+def test_bought_machines_are_released_when_spot_machines_return() -> None:
+    metrics = Metrics()
+    cluster = LimitedCluster(
+        WORKERS, WORKERS * 3 * HOUR, deadlineSeconds=4 * HOUR, onDemand="fallback"
     )
     follow(cluster, [WORKERS], 0.5, metrics=metrics)
     follow(cluster, [0], 1.5, metrics=metrics)
@@ -126,7 +126,8 @@ def test_bought_machines_are_released_one_by_one_when_spot_machines_return() -> 
 
     follow(cluster, [WORKERS], 0.5, metrics=metrics)
 
-    assert len(cluster.on_demand_pods()) < WORKERS
+    assert cluster.on_demand_pods() == []
+    assert len(cluster.training()) == WORKERS
     purchase_index = reasons(cluster).index("OnDemandBought")
     assert "OnDemandReleased" in reasons(cluster)[purchase_index:]
 
@@ -135,12 +136,9 @@ def test_a_budget_that_is_used_up_suspends_the_job_and_a_higher_one_resumes_it()
     cluster, metrics = LimitedCluster(WORKERS, 100 * HOUR, budgetUsd=1.0), Metrics()
     follow(cluster, [WORKERS], 1, metrics=metrics)
 
-    conditions = {
-        condition["type"]: condition for condition in cluster.source["status"]["conditions"]
-    }
-    assert conditions["Suspended"]["status"] == "True"
-    assert conditions["Suspended"]["reason"] == "BudgetUsedUp"
-    assert "raise job.budgetUsd" in conditions["Suspended"]["message"]
+    condition = cluster.conditions["Suspended"]
+    assert (condition["status"], condition["reason"]) == ("True", "BudgetUsedUp")
+    assert "raise job.budgetUsd" in condition["message"]
     assert cluster.pods == {}
     (event,) = (event for event in cluster.events if event.reason == "BudgetUsedUp")
     assert event.warning

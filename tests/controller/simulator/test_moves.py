@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -38,9 +39,9 @@ class StaleCluster(ZonedCluster):
 
     stale_placeholders: list[Placeholder] | None = None
 
-    def placeholders(self, job: object) -> list[Placeholder]:
+    def placeholders(self, job: object = None) -> list[Placeholder]:
         stale, self.stale_placeholders = self.stale_placeholders, None
-        return super().placeholders(job) if stale is None else stale  # type: ignore[arg-type]
+        return super().placeholders(job) if stale is None else stale
 
 
 class Moves(RuleBasedStateMachine):
@@ -101,11 +102,8 @@ class Moves(RuleBasedStateMachine):
         """Check that the workers that stop are not needed."""
         if move.abandoned:
             return
-        old, new, seconds = (
-            running[move.leaving_zone],
-            running[move.destination],
-            self.cluster.now - move.began,
-        )
+        old, new = running[move.leaving_zone], running[move.destination]
+        seconds = self.cluster.now - move.began
         is_overdue = seconds >= timedelta(seconds=MOVE)
         assert new >= min(move.target, WORKERS) or (is_overdue and new >= old), (
             "workers that train leave only when the others run"
@@ -162,7 +160,7 @@ class Moves(RuleBasedStateMachine):
 
     @rule()
     def observe_stale_placeholders(self) -> None:
-        stale = self.cluster.placeholders(None)
+        stale = self.cluster.placeholders()
         self.calm_period()
         self.cluster.stale_placeholders = stale
         self.reconcile()
@@ -179,22 +177,25 @@ class Moves(RuleBasedStateMachine):
 
     @invariant()
     def moves_are_rare(self) -> None:
-        if not hasattr(self, "cluster"):
-            return
-        gaps = [later - earlier for earlier, later in zip(self.moves, self.moves[1:], strict=False)]
+        gaps = [later - earlier for earlier, later in pairwise(self.moves)]
         assert all(gap >= INTERVAL for gap in gaps), "the bound holds across restarts"
 
     @invariant()
     def every_state_has_a_reason(self) -> None:
-        if hasattr(self, "cluster") and (placement := self.placement()):
+        if placement := self.placement():
             assert placement.reason
-            assert {zone_of(pod) for pod in self.cluster.pods.values()} <= {
-                placement.zone, *([placement.move.leaving_zone] if placement.move else [])
-            }, "workers are in the zone of the group, or in the zone that it leaves"  # fmt: skip
+
+    @invariant()
+    def workers_are_in_the_zone_of_the_group_or_in_the_zone_that_it_leaves(self) -> None:
+        if placement := self.placement():
+            zones = {placement.zone}
+            if placement.move:
+                zones.add(placement.move.leaving_zone)
+            assert {zone_of(pod) for pod in self.cluster.pods.values()} <= zones
 
     @invariant()
     def no_loss_is_counted_twice(self) -> None:
-        if hasattr(self, "cluster") and (placement := self.placement()) and placement.lifetimes:
+        if (placement := self.placement()) and placement.lifetimes:
             losses = sum(record.losses for record in placement.lifetimes.zones.values())
             assert losses <= len(self.cluster.lost_uids)
 
@@ -222,7 +223,7 @@ class Moves(RuleBasedStateMachine):
         assert placement is not None
         assert (placement.zone, placement.state) == ("c", PlacementPhase.SETTLED), placement.reason
         assert cluster.workers() == {"c": WORKERS}
-        assert cluster.waiting_pods == {}
+        assert cluster.placeholder_pods == {}
         assert placement.move is None
 
 
@@ -233,7 +234,7 @@ TestMoves.settings = settings(
     deadline=None,
     derandomize=True,  # the same schedules every time; raise max_examples to look for new ones
     database=None,
-    suppress_health_check=list(HealthCheck),
+    suppress_health_check=[HealthCheck.too_slow],
 )
 
 
@@ -276,21 +277,13 @@ def test_a_move_is_reported_in_events_metrics_and_the_condition_placed() -> None
     assert placement_reasons[-4:] == ["ZonesSearched", "MoveBegan", "Moved", "ZoneSettled"]
     (message,) = (event.message for event in cluster.events if event.reason == "Moved")
     assert message.startswith("moved from a to b in ")
-    assert (
-        metrics.registry.get_sample_value(
-            "everstep_moves_total", {"namespace": "ns", "elasticjob": "job"}
-        )
-        == 1
-    )
     labels = {"namespace": "ns", "elasticjob": "job"}
+    assert metrics.registry.get_sample_value("everstep_moves_total", labels) == 1
     assert metrics.registry.get_sample_value("elasticjob_zone", {**labels, "zone": "b"}) == 1
     assert metrics.registry.get_sample_value("elasticjob_zone", {**labels, "zone": "a"}) is None
-    conditions = {
-        condition["type"]: condition for condition in cluster.source["status"]["conditions"]
-    }
-    assert conditions["Placed"]["status"] == "True"
-    assert conditions["Placed"]["message"] == "b: all 4 machines run here"
-    assert next(iter(conditions)) == "Placed", "readers take the last one for the phase"
+    condition = cluster.conditions["Placed"]
+    assert (condition["status"], condition["message"]) == ("True", "b: all 4 machines run here")
+    assert next(iter(cluster.conditions)) == "Placed", "readers take the last one for the phase"
 
 
 def test_workers_that_run_and_do_not_join_delay_a_move_until_the_bound_and_are_reported() -> None:
@@ -313,7 +306,11 @@ def test_workers_that_run_and_do_not_join_delay_a_move_until_the_bound_and_are_r
     assert cluster.source["status"]["placement"]["moves"][0]["unjoined"] == 3
 
 
-@pytest.mark.parametrize("writes", range(9))
+LOSS_WRITES = 2
+"""Writes of a pass that observes a loss: the status and the deletion of the worker."""
+
+
+@pytest.mark.parametrize("writes", range(LOSS_WRITES + 1))
 def test_a_crash_at_any_write_neither_loses_nor_repeats_a_loss(writes: int) -> None:
     cluster = ZonedCluster(WORKERS, TIMES)
     cluster.set_machines("a", WORKERS)
@@ -322,7 +319,7 @@ def test_a_crash_at_any_write_neither_loses_nor_repeats_a_loss(writes: int) -> N
     cluster.set_machines("a", WORKERS - 1)
 
     cluster.crash_in = writes
-    with suppress(Crash):
+    with pytest.raises(Crash) if writes < LOSS_WRITES else nullcontext():
         controller(cluster).reconcile(KEY)
     cluster.crash_in = None
     follow(cluster, 30)
@@ -356,18 +353,18 @@ def test_a_job_moves_to_the_zone_in_which_it_has_lost_fewer_machines() -> None:
 def test_a_suspended_or_finished_job_requests_no_machines() -> None:
     cluster = ZonedCluster(WORKERS, TIMES)
     follow(cluster, 100)
-    assert {zone_of(pod) for pod in cluster.waiting_pods.values()} == {"b", "c"}
+    assert {zone_of(pod) for pod in cluster.placeholder_pods.values()} == {"b", "c"}
 
     cluster.source["spec"]["RunPolicy"]["suspend"] = True
     follow(cluster, 10)
-    assert cluster.waiting_pods == {}
+    assert cluster.placeholder_pods == {}
     cluster.source["spec"]["RunPolicy"]["suspend"] = False
     cluster.set_machines("a", 1)
     follow(cluster, 200)
-    assert cluster.waiting_pods
+    assert cluster.placeholder_pods
     cluster.end(next(iter(cluster.pods)), 0)
     follow(cluster, 60)
-    assert cluster.waiting_pods == {}
+    assert cluster.placeholder_pods == {}
     assert cluster.source["status"]["placement"]["zone"] == "a"
 
 
@@ -378,19 +375,15 @@ def test_a_job_that_follows_capacity_moves_with_as_many_workers_as_the_zone_offe
     follow(cluster, 60)
     cluster.set_machines("a", 0)
     follow(cluster, 300)
-    conditions = {
-        condition["type"]: condition["status"]
-        for condition in cluster.source["status"]["conditions"]
-    }
-    assert conditions["Suspended"] == "True", "no zone has a machine"
-    assert {zone_of(pod) for pod in cluster.waiting_pods.values()} == {"b", "c"}
+    assert cluster.conditions["Suspended"]["status"] == "True", "no zone has a machine"
+    assert {zone_of(pod) for pod in cluster.placeholder_pods.values()} == {"b", "c"}
 
     cluster.set_machines("c", 2)
     follow(cluster, 100)
 
     assert cluster.workers() == {"c": 2}
     assert cluster.source["status"]["scaling"]["desired"] == 2
-    assert cluster.waiting_pods == {}
+    assert cluster.placeholder_pods == {}
 
 
 def test_workers_that_find_no_node_in_the_new_zone_do_not_suspend_workers_of_the_old_zone() -> None:
@@ -419,28 +412,26 @@ def test_a_failed_job_requests_no_machines() -> None:
     cluster = ZonedCluster(WORKERS, TIMES)
     cluster.source["spec"]["RunPolicy"]["activeDeadlineSeconds"] = 60
     follow(cluster, 50)
-    assert cluster.waiting_pods
+    assert cluster.placeholder_pods
 
     follow(cluster, 60)
 
-    conditions = {
-        condition["type"]: condition["status"]
-        for condition in cluster.source["status"]["conditions"]
-    }
-    assert conditions["Failed"] == "True"
-    assert cluster.waiting_pods == {}
+    assert cluster.conditions["Failed"]["status"] == "True"
+    assert cluster.placeholder_pods == {}
 
 
-def test_with_the_default_times_a_job_leaves_a_zone_that_never_gives_a_machine() -> None:
-    for follows_capacity in (False, True):
-        cluster = ZonedCluster(WORKERS)
-        if follows_capacity:
-            cluster.follow_capacity()
-        cluster.set_machines("b", WORKERS)
+@pytest.mark.parametrize("follows_capacity", [False, True])
+def test_with_the_default_times_a_job_leaves_a_zone_that_never_has_a_machine(
+    follows_capacity: bool,
+) -> None:
+    cluster = ZonedCluster(WORKERS)
+    if follows_capacity:
+        cluster.follow_capacity()
+    cluster.set_machines("b", WORKERS)
 
-        follow(cluster, 600)
+    follow(cluster, 600)
 
-        assert cluster.workers() == {"b": WORKERS}
+    assert cluster.workers() == {"b": WORKERS}
 
 
 def test_with_the_default_times_a_job_that_loses_its_zone_soon_moves_immediately() -> None:

@@ -113,8 +113,6 @@ class Schedule(RuleBasedStateMachine):
 
     @invariant()
     def conditions_of_a_finished_job_are_final(self) -> None:
-        if not hasattr(self, "cluster"):
-            return
         status = self.status()
         ends = [
             kind for kind in (ConditionType.SUCCEEDED, ConditionType.FAILED) if status.is_true(kind)
@@ -132,15 +130,11 @@ class Schedule(RuleBasedStateMachine):
 
     @invariant()
     def counters_match_events(self) -> None:
-        if not hasattr(self, "cluster"):
-            return
         condition = self.status().condition(ConditionType.FAILED)
         if condition and condition.is_true and condition.reason == "BackoffLimitExceeded":
             assert self.cluster.failures > self.limit, "a job fails only above its back-off limit"
-            workers_over_limit = [
-                r for r in self.status().workers.values() if r.failures > self.limit
-            ]
-            assert workers_over_limit, "a worker must have exceeded it"
+            failures = [record.failures for record in self.status().workers.values()]
+            assert max(failures) > self.limit, "a worker must have exceeded it"
         restarts = sum(record.restarts for record in self.status().workers.values())
         healthy_pods = [pod for pod in self.cluster.pods.values() if self._is_healthy(pod)]
         assert restarts <= len(self.cluster.created_uids) - len(healthy_pods), (
@@ -202,7 +196,7 @@ TestSchedules.settings = settings(
     deadline=None,
     derandomize=True,  # the same schedules every time; raise max_examples to look for new ones
     database=None,
-    suppress_health_check=list(HealthCheck),
+    suppress_health_check=[HealthCheck.too_slow],
 )
 
 
@@ -220,7 +214,7 @@ def test_workers_that_crash_repeatedly_are_replaced_with_growing_delays() -> Non
             cluster.end(name, 137)
         cluster.now += timedelta(seconds=max(wake or 0, 1))
 
-    assert len(cluster.created_uids) < 25, (
+    assert 15 < len(cluster.created_uids) < 25, (
         "a machine that kills every worker must not overload the API server"
     )
     assert passes < 120

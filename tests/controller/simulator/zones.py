@@ -39,7 +39,7 @@ class ZonedCluster(ModelCluster):
 
     Attributes:
         machines: machines that each zone would give.
-        waiting_pods: placeholders, by name.
+        placeholder_pods: JSON of the placeholders, by name.
         joined_uids: uids of the pods that have joined the group.
         lost_uids: uids of the workers whose machine was lost or got an interruption notice.
         fault: fault of the workers' metrics that the controller observes.
@@ -48,7 +48,7 @@ class ZonedCluster(ModelCluster):
     def __init__(self, replicas: int, times: Mapping[str, float] | None = None) -> None:
         super().__init__(replicas)
         self.machines = dict.fromkeys(ZONES, 0)
-        self.waiting_pods: dict[str, dict[str, Any]] = {}
+        self.placeholder_pods: dict[str, dict[str, Any]] = {}
         self.joined_uids: set[str] = set()
         self.lost_uids: set[str] = set()
         self.fault = Fault.NONE
@@ -59,8 +59,10 @@ class ZonedCluster(ModelCluster):
 
     # Calls of the controller.
 
-    def placeholders(self, _job: ElasticJob) -> list[Placeholder]:
-        return [read_placeholder(copy.deepcopy(source)) for source in self.waiting_pods.values()]
+    def placeholders(self, _job: object = None) -> list[Placeholder]:
+        return [
+            read_placeholder(copy.deepcopy(source)) for source in self.placeholder_pods.values()
+        ]
 
     def scrape(self, address: str) -> str:
         """Return the metrics of the worker whose pod has an address."""
@@ -77,9 +79,9 @@ class ZonedCluster(ModelCluster):
 
     def delete_placeholder(self, _namespace: str, placeholder: Placeholder) -> None:
         self._write()
-        existing = self.waiting_pods.get(placeholder.name)
+        existing = self.placeholder_pods.get(placeholder.name)
         if existing is not None and existing["metadata"]["uid"] == placeholder.uid:
-            del self.waiting_pods[placeholder.name]
+            del self.placeholder_pods[placeholder.name]
 
     def create(self, kind: str, namespace: str, body: Mapping[str, Any]) -> None:
         if PLACEHOLDER_LABEL not in body["metadata"].get("labels", {}):
@@ -87,7 +89,7 @@ class ZonedCluster(ModelCluster):
             return
         self._write()
         name = body["metadata"]["name"]
-        if name in self.waiting_pods:
+        if name in self.placeholder_pods:
             raise ApiError(CONFLICT, f"{name} already exists")
         placeholder = copy.deepcopy(dict(body))
         placeholder["metadata"] |= {
@@ -95,7 +97,7 @@ class ZonedCluster(ModelCluster):
             "creationTimestamp": format_time(self.now),
         }
         placeholder["status"] = {"phase": "Pending"}
-        self.waiting_pods[name] = placeholder
+        self.placeholder_pods[name] = placeholder
 
     # Changes from outside.
 
@@ -109,7 +111,7 @@ class ZonedCluster(ModelCluster):
 
     def used_machines(self, zone: str) -> int:
         """Return the machines of a zone that have a pod."""
-        pods = [*self.pods.values(), *self.waiting_pods.values()]
+        pods = [*self.pods.values(), *self.placeholder_pods.values()]
         return sum("nodeName" in pod["spec"] and zone_of(pod) == zone for pod in pods)
 
     def schedule(self, name: str) -> None:
@@ -130,7 +132,7 @@ class ZonedCluster(ModelCluster):
         )
 
     def schedule_placeholders(self) -> None:
-        for pod in self.waiting_pods.values():
+        for pod in self.placeholder_pods.values():
             if "nodeName" not in pod["spec"] and self._bind(pod):
                 condition = {
                     "type": "PodScheduled",
@@ -142,10 +144,10 @@ class ZonedCluster(ModelCluster):
     def set_machines(self, zone: str, machines: int) -> None:
         """Change the machines of a zone; pods of lost machines are lost, too."""
         self.machines[zone] = machines
-        pods = [*self.waiting_pods.values(), *self.pods.values()]
+        pods = [*self.placeholder_pods.values(), *self.pods.values()]
         bound_pods = [pod for pod in pods if "nodeName" in pod["spec"] and zone_of(pod) == zone]
         for pod in bound_pods[: max(len(bound_pods) - machines, 0)]:
-            self.waiting_pods.pop(pod["metadata"]["name"], None)
+            self.placeholder_pods.pop(pod["metadata"]["name"], None)
             # The pod of a worker stays until it is deleted.
             self.nodes_up.pop(pod["spec"]["nodeName"], None)
             self.lost_uids.add(pod["metadata"]["uid"])

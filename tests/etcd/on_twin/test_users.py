@@ -288,9 +288,9 @@ def test_no_client_is_admitted_without_a_certificate_of_this_etcd(pod: Pod, tmp_
 
 
 def test_a_certificate_of_a_worker_opens_no_connection_between_members(pod: Pod) -> None:
-    agent_options, members = pod.folder / AGENT_SECRET, pod.folder / MEMBERS_SECRET
+    agent, members = pod.folder / AGENT_SECRET, pod.folder / MEMBERS_SECRET
     statuses = []
-    for name, folder in (("peer", members), ("agent", agent_options)):
+    for name, folder in (("peer", members), ("agent", agent)):
         context = ssl.create_default_context(cafile=str(members / "peer-ca.crt"))
         context.load_cert_chain(folder / f"{name}.crt", folder / f"{name}.key")
         try:

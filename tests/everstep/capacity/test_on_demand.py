@@ -1,5 +1,7 @@
 """The on-demand policies: when each buys, and what a deadline and a budget allow."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +46,19 @@ def test_from_the_latest_start_missing_machines_are_bought_and_spot_machines_kep
     assert (purchase.on_demand, purchase.use_spot) == (6, True)
 
 
+def test_the_reserve_for_losses_covers_the_time_that_the_work_takes_at_the_goodput() -> None:
+    slow = replace(TERMS, goodput=0.5)
+    seconds_left = 2 * 12 * HOUR
+    reserve = slow.pass_seconds + slow.start_seconds * (1 + 2 + 0.5 * 24)
+
+    def bought(seconds_before: float) -> int:
+        terms = replace(slow, deadline_seconds=seconds_left + reserve + seconds_before)
+        return latest_start(terms, progress_at(0, 0)).on_demand
+
+    assert bought(1) == 0
+    assert bought(-1) == 10
+
+
 def test_bought_machines_are_kept_until_the_spot_machines_that_replace_them_train() -> None:
     during_replacement = JobProgress(11.6 * HOUR, 0, spot=4, on_demand=6, starting=6)
     at_start = JobProgress(11.6 * HOUR, 0, spot=0, on_demand=0, starting=7)
@@ -81,7 +96,7 @@ def test_bought_machines_are_kept_until_the_reserve_has_grown() -> None:
 
 def test_without_a_deadline_the_smallest_group_is_bought_after_a_while_without_spot() -> None:
     def bought_after(seconds: float, spot: int = 0, on_demand: int = 0) -> int:
-        progress = JobProgress(HOUR, 0, spot, on_demand, none_for_seconds=seconds)
+        progress = JobProgress(HOUR, 0, spot, on_demand, below_min_seconds=seconds)
         return latest_start(NO_DEADLINE, progress).on_demand
 
     assert bought_after(FALLBACK_AFTER_SECONDS - 1) == 0

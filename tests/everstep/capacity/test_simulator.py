@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from everstep.capacity.generator import fit, generate
 from everstep.capacity.history import CapacityHistory
 from everstep.capacity.job import LIVE, JobModel, Prices
-from everstep.capacity.on_demand import POLICIES, OnDemand, always, latest_start, never
+from everstep.capacity.on_demand import (
+    FALLBACK_AFTER_SECONDS,
+    POLICIES,
+    OnDemand,
+    always,
+    latest_start,
+    never,
+)
 from everstep.capacity.placement import PlacementConfig
 from everstep.capacity.simulator import Outcome, simulate, terms_of
 from everstep.catalog.units import HOUR_SECONDS
@@ -344,3 +351,14 @@ def test_no_policy_beats_what_the_market_and_the_prices_allow(seed: int) -> None
         "the market never offers more machines than can be bought"
     )
     assert spot_outcome.moves <= 60, "at most one move per hour"
+
+
+def test_without_a_deadline_the_smallest_group_is_completed_as_the_controller_completes_it() -> (
+    None
+):
+    job = replace(JOB, min_machines=3)
+    outcome = run(history(*[(2,)] * 8), job, OnDemand.FALLBACK)
+
+    bought = [tick.on_demand for tick in outcome.ticks]
+    first = int(FALLBACK_AFTER_SECONDS / GAP_SECONDS)
+    assert bought == [0] * first + [1] * (8 - first), "two spot machines are not enough"

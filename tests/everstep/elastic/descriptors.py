@@ -5,12 +5,14 @@ import os
 import resource
 from collections.abc import Iterator
 
+LIMIT = 300  # more than a process of the tests has open, and few to take
+
 
 @contextlib.contextmanager
 def no_descriptors_left() -> Iterator[None]:
     """Take all descriptors that this process may open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (300, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, hard))
     descriptors = []
     try:
         with contextlib.suppress(OSError):

@@ -152,6 +152,33 @@ def test_the_smallest_array_is_measured_even_without_free_memory(
     assert benchmark.agree_on_size(2**30, torch.device("cpu")) == expected
 
 
+@pytest.mark.parametrize("option", ["--min-bytes", "--max-bytes", "--iterations"])
+def test_a_size_or_number_less_than_one_is_refused(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        benchmark.parse([option, "0"])
+
+    assert f"argument {option}: invalid positive value: '0'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [("", "RuntimeError"), ("CUDA out of memory\nmore", "CUDA out of memory")],
+)
+def test_a_rank_that_fails_reports_the_reason_in_one_line(
+    error: str, reason: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError(error)
+
+    monkeypatch.setattr(benchmark, "run", fail)
+    monkeypatch.setenv("RANK", "3")
+
+    assert benchmark.main([]) == 1
+    assert capsys.readouterr().err == f"error: rank 3 failed: {reason}\n"
+
+
 @pytest.mark.twin
 @pytest.mark.timeout(600)
 def test_a_rank_reports_the_loss_of_its_peer_during_a_measurement(machines: list[str]) -> None:
@@ -166,5 +193,5 @@ def test_a_rank_reports_the_loss_of_its_peer_during_a_measurement(machines: list
     _, errors = rank_0.communicate(timeout=240)
     rank_1.communicate()
     assert rank_0.returncode == 1
-    assert "error: rank 0 lost its group: " in errors
+    assert "error: rank 0 failed: " in errors
     assert "Traceback" not in errors

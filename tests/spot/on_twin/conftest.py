@@ -15,14 +15,13 @@ import yaml
 from cloudtwin.nodes import Twin
 from kubernetes import client, config
 
-from everstep.catalog.names import ELASTICJOB_GROUP, JOB_NAMESPACE
+from everstep.catalog.names import ELASTICJOB_GROUP, JOB_NAMESPACE, SYSTEM_NAMESPACE
 from everstep.progress import Silent
 from tests import waiting
 from tests.spot.metadata_server import MetadataServer, serving
 
 ROOT = Path(__file__).resolve().parents[3]
 NODE, OTHER_NODE = "gpu-0", "gpu-1"
-SYSTEM_NAMESPACE = "everstep-system"
 WAIT_SECONDS = 100.0
 
 

@@ -16,6 +16,7 @@ from everstep.catalog.names import (
     DEADLINE_ANNOTATION,
     JOB_NAMESPACE,
     NOTICE_ANNOTATION,
+    SYSTEM_NAMESPACE,
 )
 from everstep.catalog.timing import CLOUD_DRAIN_SHARE, NODE_MARGIN_SECONDS
 from tests.spot.metadata_server import ACTION, EVENTS, INSTANCE, REBALANCE, MetadataServer
@@ -157,7 +158,7 @@ def test_a_notice_survives_a_stalled_service_and_a_restart_of_the_watcher(
 
     azure.stalling.set()
     with watching(bench, azure, "--cloud=azure"):
-        time.sleep(3)
+        wait_until(lambda: azure.stalled_requests >= 2, "the watcher has polled twice in vain")
         assert is_cordoned(bench)
         assert notice(bench)["since"] == since
         azure.stalling.clear()
@@ -198,13 +199,13 @@ FORBIDDEN_ACTIONS: dict[str, Callable[[client.CoreV1Api], Any]] = {
         "foreign", JOB_NAMESPACE, {"metadata": {"annotations": {DEADLINE_ANNOTATION: "now"}}}
     ),
     "annotate a pod of another namespace": lambda core: core.patch_namespaced_pod(
-        "watcher", "everstep-system", {"metadata": {"annotations": {DEADLINE_ANNOTATION: "now"}}}
+        "watcher", SYSTEM_NAMESPACE, {"metadata": {"annotations": {DEADLINE_ANNOTATION: "now"}}}
     ),
-    "delete pods": lambda core: core.delete_namespaced_pod("watcher", "everstep-system"),
+    "delete pods": lambda core: core.delete_namespaced_pod("watcher", SYSTEM_NAMESPACE),
     "list the pods of all namespaces": lambda core: core.list_pod_for_all_namespaces(),
     "evict a pod of another namespace": lambda core: core.create_namespaced_pod_eviction(
         "watcher",
-        "everstep-system",
+        SYSTEM_NAMESPACE,
         client.V1Eviction(metadata=client.V1ObjectMeta(name="watcher")),
     ),
     "read secrets": lambda core: core.list_secret_for_all_namespaces(),

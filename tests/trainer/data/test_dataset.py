@@ -1,5 +1,6 @@
 """Data sets in folders."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 from PIL import Image
 
 from everstep.errors import EverstepError
+from tests.trainer.data.fashion_mnist import idx, write_source
 from trainer import data, prepare
 from trainer.data.device import InputConversion
 
@@ -89,6 +91,31 @@ def test_the_error_for_unprepared_data_names_the_command(tmp_path: Path) -> None
         data.load("fashion-mnist", tmp_path, "train", 28)
 
     assert "trainer.prepare" in error.value.fix
+
+
+def test_other_labels_are_other_data(tmp_path: Path) -> None:
+    def identity(name: str) -> str:
+        prepare.prepare_fashion_mnist(tmp_path / "source", tmp_path / name)
+        return data.load("fashion-mnist", tmp_path / name, "train", 28).identity
+
+    source = write_source(tmp_path / "source", train=20, test=4)
+    first_identity, same_identity = identity("first"), identity("same")
+    (source / "train-labels-idx1-ubyte.gz").write_bytes(idx(np.zeros(20, np.uint8)))
+
+    assert first_identity == same_identity
+    assert identity("corrected") != first_identity, "a run must not continue with other labels"
+
+
+@pytest.mark.parametrize("key", ["classes", "mean", "files"])
+def test_an_incomplete_manifest_is_reported(tmp_path: Path, key: str) -> None:
+    source = write_source(tmp_path / "source", train=4, test=4)
+    prepare.prepare_fashion_mnist(source, tmp_path / "data")
+    manifest = json.loads((tmp_path / "data" / "manifest.json").read_text())
+    del manifest[key]
+    (tmp_path / "data" / "manifest.json").write_text(json.dumps(manifest))
+
+    with pytest.raises(EverstepError, match=f"manifest.json is incomplete: KeyError: '{key}'"):
+        data.load("fashion-mnist", tmp_path / "data", "train", 28)
 
 
 def test_gray_images_become_valid_model_input(folder: Path) -> None:

@@ -39,7 +39,7 @@ BOUNDARY = f"arn:aws:iam::{ACCOUNT}:policy/boundary"
 KEY = f"arn:aws:kms:us-east-1:{ACCOUNT}:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 METADATA = {"Arn": KEY, "KeyId": KEY[-36:], "KeyState": "Enabled", "KeySpec": "SYMMETRIC_DEFAULT"}
 BUDGET = {"monthlyUsd": 900, "email": "vision@example.com"}
-SPOT_QUOTA, STANDARD_QUOTA = "L-3819A6DF", "L-1216C47A"
+SPOT_QUOTA, SPOT_P_QUOTA, STANDARD_QUOTA = "L-3819A6DF", "L-7212CCBC", "L-1216C47A"
 CLUSTER_CONFIG: dict[str, Any] = {
     "kind": "eks",
     "account": ACCOUNT,
@@ -128,6 +128,15 @@ def test_actions_of_options_that_a_stack_does_not_set_are_not_checked(doctor: Do
     checks = doctor(denied=frozenset({"aps:CreateWorkspace", "budgets:ModifyBudget"}))
 
     assert failed_checks(checks) == []
+
+
+def test_a_stack_in_an_existing_network_needs_no_permission_to_create_one(doctor: Doctor) -> None:
+    zones = {"us-east-1a": "subnet-0aaaaaaa", "us-east-1b": "subnet-0bbbbbbb"}
+    network = {"vpcId": "vpc-0123456789abcdef0", "privateSubnetIds": zones}
+    denied = frozenset({"ec2:CreateVpc", "ec2:CreateNatGateway"})
+
+    assert failed_checks(doctor(cluster={"network": network}, denied=denied)) == []
+    assert only_failed_check(doctor(denied=denied)).fatal
 
 
 def test_a_denied_and_an_undecided_action_are_two_results(doctor: Doctor) -> None:
@@ -374,6 +383,21 @@ def test_pools_that_share_a_quota_are_checked_together(doctor: Doctor, state: Pa
     assert not check.passed
     assert "79 vCPUs of 80 for 6 nodes" in check.observed
     assert check.field == "cluster.gpuPools[0].instanceTypes"
+
+
+def test_a_pool_with_types_of_two_quotas_is_checked_against_both(
+    doctor: Doctor, state: Path
+) -> None:
+    gpu_pool = {"instanceTypes": ["g5.48xlarge", "p4d.24xlarge"], "maxNodes": 2}
+    QuotaStore(state).set(SPOT_QUOTA, 2 * 192)
+    QuotaStore(state).set(SPOT_P_QUOTA, 0)
+    job = {"name": "large", "gpusPerWorker": 8, "replicas": 2, "maxReplicas": 2}
+
+    check = only_failed_check(doctor(cluster={"gpuPool": gpu_pool}, sections={"job": job}))
+
+    assert check.name == "quota, GPU pool"
+    assert "0 vCPUs of 192 for 2 nodes: All P4, P3 and P2 Spot" in check.observed
+    assert not check.fatal, "EC2 starts the other type"
 
 
 def test_each_pools_types_are_checked_in_its_own_zone(doctor: Doctor) -> None:

@@ -12,6 +12,7 @@ from everstep.cli.engine.workspace import (
     find_project,
 )
 from everstep.errors import EverstepError
+from everstep.files import write_atomically
 
 VALID_STACK = "config:\n  everstep:job:\n    name: fashion # kept\n"
 
@@ -117,6 +118,21 @@ def test_the_passphrase_is_created_once_and_readable_only_by_its_owner(
     assert workspaces.passphrase_file(local_stack).read_text() == passphrase
     assert len(passphrase) >= 32
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_two_commands_that_create_the_passphrase_together_use_the_same(
+    local_stack: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = local_stack.engine / "passphrase"
+
+    def write_later(own_file: Path, content: str) -> None:
+        write_atomically(own_file, content)
+        path.write_text("of the other command")
+
+    monkeypatch.setattr(workspaces, "write_atomically", write_later)
+
+    assert workspaces.passphrase_file(local_stack).read_text() == "of the other command"
+    assert [file.name for file in path.parent.glob("passphrase*")] == ["passphrase"]
 
 
 def test_to_destroy_a_stack_with_an_invalid_file_the_engine_gets_an_empty_one(

@@ -97,12 +97,12 @@ def test_ctrl_c_removes_all_objects() -> None:
 
 def test_a_pod_that_is_lost_during_the_test_ends_it_with_its_log() -> None:
     cluster = FakeCluster(phase="Failed", end_condition="Failed")
-    cluster.logs = "error: rank 0 lost its group: Connection closed by peer"
+    cluster.logs = "error: rank 0 failed: Connection closed by peer"
 
     with pytest.raises(EverstepError, match=f"{NAME}-0 on gpu-0 was lost") as failure:
         run(cluster)
 
-    assert "rank 0 lost its group" in failure.value.fix
+    assert "rank 0 failed" in failure.value.fix
     assert not cluster.objects
 
 

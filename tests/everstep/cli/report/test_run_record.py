@@ -1,11 +1,13 @@
 """What a run's journals record."""
 
+import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep.cli.report.run_record import JournalEntry, assemble, without_copies
+from everstep.cli.report.run_record import JournalEntry, assemble, parse_moves, without_copies
 
 
 def step(generation: int, number: int, *, is_copy: bool = False) -> JournalEntry:
@@ -46,3 +48,18 @@ def test_a_worker_that_records_no_node_is_on_no_named_node() -> None:
     assert run.nodes == ()
     assert run.starts_on("None") == ()
     assert run.starts_on("") == (1.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    "change", [{}, {"began": "noon"}, {"began": None}, {"ended": "x"}, {"x": 1}]
+)
+def test_a_damaged_record_has_no_moves(change: dict[str, object]) -> None:
+    move = {
+        "began": 2.0,
+        "ended": 3.0,
+        "origin": "us-east-1a",
+        "to": "us-east-1b",
+        "reason": "price",
+    }
+
+    assert len(parse_moves(json.dumps([move, move | change]))) == (0 if change else 2)

@@ -1,5 +1,7 @@
 """Journals: their lines, torn lines, and a disk that hangs."""
 
+import contextlib
+import errno
 import json
 import os
 import subprocess
@@ -12,12 +14,14 @@ import pytest
 from everstep.elastic.accounting import journal as journals
 from everstep.elastic.accounting.journal import Journal, Reader
 
+WAIT_SECONDS = 100.0  # limit on a busy machine
+
 
 def test_lines_are_read_in_order_with_their_times(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal" / "a.jsonl")
-    journal.note("step", step=1)
-    journal.note("step", step=2)
-    assert journal.flush()
+    with contextlib.closing(Journal(tmp_path / "journal" / "a.jsonl")) as journal:
+        journal.note("step", step=1)
+        journal.note("step", step=2)
+        assert journal.flush(WAIT_SECONDS)
 
     entries = Reader(tmp_path / "journal").read()
 
@@ -31,9 +35,9 @@ def test_an_incomplete_last_line_is_ignored_and_does_not_affect_later_lines(tmp_
     reader = Reader(tmp_path)
     assert [entry["step"] for entry in reader.read()] == [1]
 
-    journal = Journal(path)
-    journal.note("step", step=3)
-    assert journal.flush()
+    with contextlib.closing(Journal(path)) as journal:
+        journal.note("step", step=3)
+        assert journal.flush(WAIT_SECONDS)
 
     assert [entry["step"] for entry in reader.read()] == [1, 3]
 
@@ -66,7 +70,7 @@ def test_a_disk_that_hangs_does_not_stop_the_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journals, "STUCK_SECONDS", 0.1)
-    os.mkfifo(tmp_path / "hung.jsonl")  # without a reader, opening it blocks
+    os.mkfifo(tmp_path / "hung.jsonl")  # to open one end waits until the other end is open
     journal = Journal(tmp_path / "hung.jsonl")
 
     journal.note("step", step=1)
@@ -74,27 +78,30 @@ def test_a_disk_that_hangs_does_not_stop_the_training(
     journal.note("step", step=2)
 
     assert "does not respond" in caplog.text
+    both_ends = os.open(tmp_path / "hung.jsonl", os.O_RDWR)  # the disk responds again
+    journal.close()
+    os.close(both_ends)
 
 
 def test_lines_that_a_full_disk_refused_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal, write = Journal(tmp_path / "a.jsonl"), os.write
-    free_space = {"bytes": 0}
+    free_bytes = 0
 
     def limited_write(descriptor: int, data: bytes) -> int:
-        if not free_space["bytes"]:
-            raise OSError(28, "No space left on device")
-        return write(descriptor, data[: free_space["bytes"]])
+        if not free_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, data[:free_bytes])
 
     monkeypatch.setattr(os, "write", limited_write)
     for step in (1, 2):
         journal.note("step", step=step)
-        assert journal.flush()
-    free_space["bytes"] = 20  # a torn line
+        assert journal.flush(WAIT_SECONDS)
+    free_bytes = 20  # a torn line
     journal.note("step", step=3)
-    assert journal.flush()
-    free_space["bytes"] = 10**6
+    assert journal.flush(WAIT_SECONDS)
+    free_bytes = 10**6
     journal.note("step", step=4)
     journal.close()
 
@@ -117,13 +124,13 @@ def test_the_file_is_closed_within_seconds_so_that_other_machines_see_its_lines(
     journal = Journal(tmp_path / "a.jsonl")
     journal.note("step", step=1)
 
-    assert closed.wait(100), "blobfuse uploads a file only when it is closed"
+    assert closed.wait(WAIT_SECONDS), "blobfuse uploads a file only when it is closed"
     journal.note("step", step=2)
     journal.close()
     assert [e["step"] for e in Reader(tmp_path).read()] == [1, 2]
 
 
-def test_lines_are_written_before_the_process_ends_itself(tmp_path: Path) -> None:
+def test_flush_all_writes_the_lines_of_a_process_that_exits_immediately(tmp_path: Path) -> None:
     program = (
         "import os, sys; from pathlib import Path; from everstep.elastic.accounting import journal\n"
         "journal.Journal(Path(sys.argv[1])).note('finish', step=9); journal.flush_all(); os._exit(0)"

@@ -2,6 +2,7 @@
 
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -60,29 +61,28 @@ def test_a_value_without_a_measurement_is_absent_and_not_zero() -> None:
     assert ("everstep_last_recovery_seconds", None) not in samples(render())
 
 
-def test_a_worker_responds_to_scrapes_and_nothing_else() -> None:
+@pytest.fixture(scope="module")
+def metrics_port() -> Iterator[int]:
+    """Serve the metrics of a worker; yield the port."""
     server = serve(0, lambda: READING)
-    url = f"http://127.0.0.1:{server.server_port}"
-    try:
-        with urllib.request.urlopen(f"{url}/metrics") as response:
-            assert response.headers["Content-Type"].startswith("text/plain")
-            assert samples(response.read().decode())["everstep_step", None].value == 7
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(f"{url}/secrets")
-    finally:
-        server.shutdown()
-        server.server_close()
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_worker_responds_to_scrapes_and_nothing_else(metrics_port: int) -> None:
+    url = f"http://127.0.0.1:{metrics_port}"
+    with urllib.request.urlopen(f"{url}/metrics") as response:
+        assert response.headers["Content-Type"].startswith("text/plain")
+        assert samples(response.read().decode())["everstep_step", None].value == 7
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"{url}/secrets")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("[::1]", marks=needs_ipv6)])
-def test_a_worker_is_scraped_by_ipv4_and_ipv6(host: str) -> None:
-    server = serve(0, lambda: READING)
-    try:
-        with urllib.request.urlopen(f"http://{host}:{server.server_port}/metrics") as response:
-            assert response.status == 200
-    finally:
-        server.shutdown()
-        server.server_close()
+def test_a_worker_is_scraped_by_ipv4_and_ipv6(metrics_port: int, host: str) -> None:
+    with urllib.request.urlopen(f"http://{host}:{metrics_port}/metrics") as response:
+        assert response.status == 200
 
 
 def test_no_server_listens_unless_a_port_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ class LedgerWorld(LiveWorld):
     def __init__(self, seed: int, nodes: int, min_members: int) -> None:
         self.order = SampleOrder(SAMPLES, BATCH, epochs=10_000, seed=SEED)
         self.events = 0
+        # By generation and number of the step in it, then by rank: number of samples and their digest.
         self.samples_read: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
         super().__init__(seed, nodes, min_members)
 
@@ -87,7 +88,7 @@ def play(seed: int, events: int) -> LedgerWorld:
         world.spawn()
     world.calm()
     reached_step = max(len(agent.worker.state or ()) for agent in world.alive())
-    for _ in range(MAX_MOVES):  # until that step is committed too: the disk may be slow
+    for _ in range(MAX_MOVES):  # until that step is committed, too: the disk may be slow
         if world.etcd.committed and len(world.etcd.committed[-1][1]) >= reached_step:
             return world
         world.train()
@@ -95,7 +96,7 @@ def play(seed: int, events: int) -> LedgerWorld:
 
 
 def ledger_of(state: tuple[Any, ...]) -> SampleLedger:
-    """Return the number and digest of a state's samples, by step."""
+    """Return the ledger of a state."""
     ledger = SampleLedger()
     for _, (_, samples, samples_digest) in state:
         ledger = ledger.with_step(samples, samples_digest)

@@ -1,5 +1,6 @@
 """The options that torchrun's agent gets from the launcher's command line, and launchers as processes."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -7,12 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from torch.distributed.elastic.rendezvous.api import rendezvous_handler_registry
 
 from everstep.elastic.launch.launcher import (
     DONE,
     NOTICE,
     PERMANENT,
     RETRY,
+    TORCH_LOGGER,
     USAGE,
     Launcher,
     set_variables,
@@ -20,6 +23,13 @@ from everstep.elastic.launch.launcher import (
 from everstep.elastic.launch.options import parse
 from everstep.elastic.launch.programs import run_program, run_supervised
 from tests.everstep.elastic.launch.launched import REPOSITORY, WAIT_SECONDS, run_launcher
+
+
+@pytest.fixture(autouse=True)
+def torch_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Discard what a launcher changes in torch: the rendezvous handler and the filters of a logger."""
+    monkeypatch.setattr(rendezvous_handler_registry, "_registry", {})
+    monkeypatch.setattr(logging.getLogger(TORCH_LOGGER), "filters", [])
 
 
 def test_torchrun_gets_the_options_of_the_command_line() -> None:

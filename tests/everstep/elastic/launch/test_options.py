@@ -98,10 +98,10 @@ def test_the_names_of_torchrun_are_aliases(script: str, spelling: str) -> None:
         (["--no-python", "train.py"], EXECUTABLE, "train.py", ()),
     ],
 )
+@pytest.mark.usefixtures("script")
 def test_a_program_is_a_script_a_module_or_an_executable(
-    script: str, command: list[str], kind: str, program: str, arguments: tuple[str, ...]
+    command: list[str], kind: str, program: str, arguments: tuple[str, ...]
 ) -> None:
-    del script
     options = parse(command)
 
     assert (options.kind, options.program, options.arguments) == (kind, program, arguments)
@@ -120,10 +120,8 @@ def test_a_program_is_a_script_a_module_or_an_executable(
         (["--rdzv-backend", "etcd", "train.py"], "without --rendezvous-endpoint", "leave"),
     ],
 )
-def test_a_mistake_is_reported_with_its_fix(
-    script: str, arguments: list[str], problem: str, fix: str
-) -> None:
-    del script
+@pytest.mark.usefixtures("script")
+def test_a_mistake_is_reported_with_its_fix(arguments: list[str], problem: str, fix: str) -> None:
     with pytest.raises(EverstepError) as error:
         parse(arguments)
 
@@ -132,10 +130,13 @@ def test_a_mistake_is_reported_with_its_fix(
 
 
 def test_an_unknown_option_ends_with_usage(script: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit) as end:
         parse(["--rdzv_bakend=etcd", script])
 
-    assert "--rdzv_bakend" in capsys.readouterr().err
+    assert end.value.code == 2
+    errors = capsys.readouterr().err
+    assert errors.startswith("usage: everstep launch")
+    assert "unrecognized arguments: --rdzv_bakend=etcd" in errors
 
 
 def test_every_option_of_torchrun_is_accepted_with_its_number_of_values(script: str) -> None:

@@ -190,11 +190,9 @@ class Agent:
     gave_up: str = ""
     cut_off: bool = False  # from etcd
     crash_in: int | None = None  # actions until this agent's machine is gone
-    disorder: random.Random | None = (
-        None  # if set, messages are duplicated, and local ones overtake
-    )
+    # If set, messages are duplicated, and local ones overtake others.
+    disorder: random.Random | None = None
     stuck: bool = False  # its lease is renewed, but it acts on nothing
-
     watches_all: bool = True
 
     def handle(self, event: Event, now: float) -> None:
@@ -572,7 +570,12 @@ class World:
         for agent in self.alive():
             agent.frozen, agent.crash_in = False, None
             self.reconnect(agent)
-        for _ in range(60):
+        self.run(30)
+
+    def run(self, seconds: float) -> None:
+        """Continue without further faults: each agent receives all messages every half second."""
+        end_at = self.now + seconds
+        while self.now < end_at:
             self.advance(0.5)
             self.stop_workers()
             for agent in self.awake():

@@ -34,17 +34,24 @@ from everstep.elastic.recovery.state_machine import StepProgress
 
 
 class FakeEtcd(Etcd):
-    """A fake etcd that grants leases and stores keys; the first puts fail as with an expired lease.
+    """A fake etcd that grants leases and stores keys; the first puts fail as with a lapsed lease.
 
     Args:
         lapsed_puts: number of puts that are refused.
         code: gRPC code of the refusal.
+
+    Attributes:
+        responds: whether it responds to a request to revoke a lease.
+        leases: number of leases granted.
+        renewals: number of leases renewed.
+        keys: lease by key.
     """
 
     def __init__(self, *, lapsed_puts: int = 0, code: int = NOT_FOUND) -> None:
         super().__init__(EtcdOptions(endpoints=("127.0.0.1:1",)))
         self.lapsed_puts, self.code = lapsed_puts, code
-        self.leases = 0
+        self.responds = True
+        self.leases = self.renewals = 0
         self.keys: dict[str, int] = {}
 
     def grant(self, ttl_seconds: int) -> int:
@@ -71,7 +78,14 @@ class FakeEtcd(Etcd):
         ]
         return entries, 1
 
+    def keep_alive(self, lease: int, **_: Any) -> bool:
+        del lease
+        self.renewals += 1
+        return True
+
     def revoke(self, lease: int, **_: Any) -> None:
+        if not self.responds:
+            raise EtcdUnreachableError("etcd has not responded for 2 s")
         self.keys = {
             key: lease_of_key for key, lease_of_key in self.keys.items() if lease_of_key != lease
         }
@@ -140,28 +154,15 @@ def test_an_exception_in_a_thread_ends_the_whole_agent() -> None:
         agent.next_assignment()
 
 
-class AbsentEtcd(FakeEtcd):
-    """A fake etcd that can stop to respond."""
-
-    def __init__(self, *, is_absent: bool = False) -> None:
-        super().__init__()
-        self.is_absent = is_absent
-
-    def revoke(self, lease: int, **_: Any) -> None:
-        if self.is_absent:
-            raise EtcdUnreachableError("etcd has not responded for 2 s")
-        super().revoke(lease)
-
-
 @pytest.mark.parametrize("action", [Withdraw(), Depart()])
 def test_a_node_withdraws_and_departs_although_etcd_does_not_respond(
     action: Withdraw | Depart,
 ) -> None:
     """A worker that crashed in an outage ended the agent, and with it the node's other workers."""
-    etcd = AbsentEtcd()
+    etcd = FakeEtcd()
     agent = new_agent(etcd)
     agent._carry_out(Register(0))
-    etcd.is_absent = True
+    etcd.responds = False
 
     agent._carry_out(action)
 
@@ -175,10 +176,10 @@ def test_a_node_withdraws_and_departs_although_etcd_does_not_respond(
 def test_the_lease_of_a_node_that_withdrew_in_an_outage_is_not_renewed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    etcd = CountingEtcd()
+    etcd = FakeEtcd()
     agent = new_agent(etcd)
     agent._carry_out(Register(0))
-    monkeypatch.setattr(etcd, "revoke", AbsentEtcd(is_absent=True).revoke)
+    etcd.responds = False
     agent._carry_out(Withdraw())
     waits = iter([False, True])
     monkeypatch.setattr(agent._own_key._closed, "wait", lambda _: next(waits))
@@ -188,7 +189,7 @@ def test_the_lease_of_a_node_that_withdrew_in_an_outage_is_not_renewed(
     assert etcd.renewals == 0
 
 
-class PoisonedEtcd(FakeEtcd):
+class UnreadableEtcd(FakeEtcd):
     """A fake etcd whose keys cannot be read, and whose watch reports another such key, and then breaks."""
 
     def read(self, prefix: str, **_: Any) -> Reading:
@@ -200,9 +201,9 @@ class PoisonedEtcd(FakeEtcd):
         raise ConnectionError("the connection broke")
 
 
-def test_keys_that_cannot_be_read_end_no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_keys_end_no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     stops: list[str] = []
-    agent = new_agent(PoisonedEtcd(), stops)
+    agent = new_agent(UnreadableEtcd(), stops)
     turns = iter([False, True])
     monkeypatch.setattr(agent._closed, "is_set", lambda: next(turns))
 
@@ -215,27 +216,14 @@ def test_keys_that_cannot_be_read_end_no_agent(monkeypatch: pytest.MonkeyPatch) 
     assert actions == [], "without a known generation and commit it registers for no group"
 
 
-class CountingEtcd(FakeEtcd):
-    """A fake etcd that counts the renewals of leases."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.renewals = 0
-
-    def keep_alive(self, lease: int, **_: Any) -> bool:
-        del lease
-        self.renewals += 1
-        return True
-
-
-@pytest.mark.parametrize(("stuck_seconds", "renewed"), [(0.0, True), (60.0, False)])
+@pytest.mark.parametrize(("stuck_seconds", "renewals"), [(0.0, 2), (60.0, 0)])
 def test_a_lease_is_renewed_only_while_its_agent_decides(
     stuck_seconds: float,
-    renewed: bool,
+    renewals: int,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    etcd = CountingEtcd()
+    etcd = FakeEtcd()
     agent = new_agent(etcd)
     agent._own_key.lease = 7
     agent._own_key.decided_at = time.monotonic() - stuck_seconds
@@ -244,13 +232,12 @@ def test_a_lease_is_renewed_only_while_its_agent_decides(
 
     agent._own_key.keep_lease()
 
-    assert (etcd.renewals == 2) == renewed, "the others would wait for an agent that does not act"
-    assert bool(etcd.renewals) == renewed
-    assert caplog.text.count("no decision for 60 s") == (not renewed), "it is logged once"
+    assert etcd.renewals == renewals, "the others would wait for an agent that does not act"
+    assert caplog.text.count("no decision for 60 s") == (renewals == 0), "it is logged once"
 
 
 def test_an_outage_of_etcd_that_delays_a_decision_ends_no_lease() -> None:
-    agent = new_agent(CountingEtcd())
+    agent = new_agent(FakeEtcd())
     agent._own_key.decided_at = time.monotonic() - 60
 
     assert agent._own_key._is_deciding(unreachable_at=time.monotonic() - 1)

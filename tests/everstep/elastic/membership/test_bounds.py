@@ -23,5 +23,5 @@ def test_invalid_bounds_are_ignored(tmp_path: Path, content: str) -> None:
     assert read_bounds(str(tmp_path / "nnodes")) is None
 
 
-def test_without_a_file_the_bounds_do_not_change(tmp_path: Path) -> None:
+def test_a_missing_file_is_ignored(tmp_path: Path) -> None:
     assert read_bounds(str(tmp_path / "nowhere")) is None

@@ -27,7 +27,6 @@ from everstep.elastic.membership.events import (
     Tick,
 )
 from everstep.elastic.membership.generations import Generation, GroupLimits, Member
-from everstep.elastic.membership.joining import Joining, settling_seconds
 from everstep.elastic.membership.state_machine import Membership
 from tests.everstep.elastic.membership.simulation import World
 
@@ -154,7 +153,7 @@ def test_a_follower_proposes_nothing_and_probes_no_lease() -> None:
     assert core.suspects(stalled=True) == core.suspects(stalled=False) == []
 
 
-def test_the_first_coordinator_proposes_itself_as_rank_0_with_all_contacts() -> None:
+def test_the_first_coordinator_proposes_itself_as_rank_0_with_all_endpoints() -> None:
     core = coordinator()
     core.handle_all([MemberRemoved("c"), Instruction("stop", 5, "lost c", 9)], 1)
     core.handle_all([MemberPut(member("b", 5, 1)), MemberPut(member("d", 5, 3))], 1)
@@ -179,13 +178,11 @@ def test_the_coordinators_rank_first_so_that_one_of_them_can_propose() -> None:
     assert [proposal.members for proposal in proposals] == [("a", "x", "y")]
 
 
-def test_the_followers_learn_of_the_end_of_a_coordinator_and_the_next_by_rank_claims_first() -> (
-    None
-):
+def test_after_the_loss_of_a_coordinator_the_followers_claim_its_role_in_turn_by_rank() -> None:
     core = follower("a", "b")
     assert core.handle(Tick(), 1) == []
 
-    assert core.handle(CoordinatorRemoved("a"), 2) == [], "coordinators of a lower rank claim first"
+    assert core.handle(CoordinatorRemoved("a"), 2) == [], "followers of a lower rank claim first"
     assert core.wake_at(2) == pytest.approx(3.5)
     assert core.handle(Tick(), 3.6) == [Coordinate()]
     assert core.handle(Tick(), 4) == [], "it claims once"
@@ -247,27 +244,3 @@ def test_a_run_that_loses_all_coordinators_together_trains_again(seed: int) -> N
 
     assert world.step > step, f"seed {seed}: the others claim the role"
     assert len(world.etcd.coordinators) == 2
-
-
-def arrivals(members: int, times: tuple[float, ...]) -> list[float]:
-    """Return the times at which a group that has trained for long admits nodes that arrive at given times."""
-    joining, group = Joining(), Generation(5, tuple(map(str, range(members))))
-    joining.begin(group, GroupLimits(max_members=2000), -1000.0)
-    arrived_at: list[float] = []
-    waiting_count = 0
-    for tick in range(400):
-        now = tick / 100
-        waiting_count += times.count(now)
-        if waiting_count and joining.is_due(group, now):
-            arrived_at, waiting_count = [*arrived_at, now], 0
-            joining.begin(replace(group, number=5 + len(arrived_at)), GroupLimits(), now)
-    return arrived_at
-
-
-def test_nodes_that_arrive_within_the_settling_time_cost_one_regroup() -> None:
-    assert len(arrivals(1000, (0.5, 0.7, 1.0, 2.0))) == 1
-    assert settling_seconds(Generation(1, tuple(map(str, range(1000))))) == 2.0
-
-
-def test_a_small_group_admits_a_joiner_immediately() -> None:
-    assert arrivals(3, (0.5,)) == [0.5]

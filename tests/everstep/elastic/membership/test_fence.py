@@ -111,7 +111,7 @@ class Run:
         return {key.removeprefix(prefix) for key in self.etcd.entries if key.startswith(prefix)}
 
 
-def test_a_fence_removes_the_key_revokes_the_lease_and_is_noted_in_the_generation() -> None:
+def test_a_fence_removes_the_key_revokes_the_lease_and_is_recorded_in_the_generation() -> None:
     run = Run()
 
     assert run.fence("a", "b", "c")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep.elastic.membership import peer_addresses
+from everstep.elastic.membership import arrivals, peer_addresses
 from everstep.elastic.membership.etcd_client import Etcd
 from everstep.elastic.membership.etcd_connection import EtcdOptions
 from everstep.elastic.membership.generations import Generation, Member
@@ -19,10 +19,17 @@ from everstep.elastic.membership.heartbeats import Heartbeats, decode, encode
 from everstep.elastic.membership.run_keys import RunKeys
 from everstep.elastic.membership.run_view import RunView
 from everstep.elastic.membership.suspicion import HeartbeatMessage
+from tests.ipv6 import needs_ipv6
 from tests.waiting import wait_until
 
 GENERATION = Generation(7, ("a", "b"), "127.0.0.1:1")
 TIMEOUT_SECONDS = 100.0  # limit on a loaded machine; 0.6 s otherwise
+
+
+@pytest.fixture(autouse=True)
+def few_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let two heartbeats suffice to judge a silence; `test_suspicion` tests the real number."""
+    monkeypatch.setattr(arrivals, "MIN_BEATS", 2)
 
 
 class FenceRecorder(RunKeys):
@@ -85,8 +92,8 @@ def wait_for_heartbeats(node: Node, peer: str) -> None:
     """Wait until a node receives steady heartbeats from a peer."""
 
     def are_steady() -> bool:
-        arrivals = node.heartbeats._core._arrivals.get(peer)
-        return arrivals is not None and arrivals.is_steady
+        heartbeats = node.heartbeats._core._arrivals.get(peer)
+        return heartbeats is not None and heartbeats.is_steady
 
     wait_until(
         are_steady,
@@ -104,6 +111,7 @@ def test_a_member_that_falls_silent_is_fenced_with_the_generation_and_its_revisi
         assert node_a.keys.fences.get(timeout=TIMEOUT_SECONDS) == (7, 9, "a", ["b"])
 
 
+@needs_ipv6
 def test_a_node_that_listens_on_all_addresses_exchanges_heartbeats_by_ipv4() -> None:
     listener = socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
     with (
@@ -122,11 +130,11 @@ def test_a_node_whose_name_resolves_later_receives_heartbeats(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     real: Callable[..., Any] = socket.getaddrinfo
-    failures = iter(range(1))
+    failures = iter(["the first lookup"])
 
     def getaddrinfo(host: str, port: int, *args: Any, flags: int = 0) -> Any:
         if host == "node-b" and not flags & socket.AI_NUMERICHOST:
-            if next(failures, None) is not None:
+            if next(failures, None):
                 raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
             host = "127.0.0.1"
         return real(host, port, *args, flags=flags)

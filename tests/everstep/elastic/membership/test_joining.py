@@ -102,9 +102,16 @@ def test_leases_that_lapse_in_the_regroup_of_arrivals_cost_one_more(seed: int) -
     group.pass_time(TTL)
     group.advance_until_all_train()
 
-    assert group.number <= initial_number + 2, (
+    assert group.number == initial_number + 2, (
         "each agent that was late must not cost a regroup of all"
     )
+
+
+def test_the_settling_time_grows_with_the_group_up_to_two_seconds() -> None:
+    sizes = [3, 10, 110, 1000]
+    groups = [Generation(1, tuple(map(str, range(size)))) for size in sizes]
+
+    assert [settling_seconds(group) for group in groups] == [0.0, 0.0, 1.0, 2.0]
 
 
 def test_a_machine_that_is_lost_later_is_not_waited_for() -> None:

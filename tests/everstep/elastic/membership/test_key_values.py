@@ -1,8 +1,24 @@
 """The values of a run's keys: what is written can be read, and anything else is a named error."""
 
+import json
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 from hypothesis import given
-from hypothesis.strategies import text
+from hypothesis.strategies import (
+    DataObject,
+    booleans,
+    data,
+    dictionaries,
+    floats,
+    integers,
+    lists,
+    none,
+    recursive,
+    sampled_from,
+    text,
+)
 
 from everstep.elastic.membership.etcd_client import KeyValue
 from everstep.elastic.membership.events import Instruction, RunEnded
@@ -23,6 +39,9 @@ from everstep.elastic.membership.key_values import (
 )
 from everstep.elastic.recovery.state_machine import StepProgress
 
+MEMBER = Member("a-1", "a", "::1", 4, leaving=True, order=3, endpoint="::1:9", avoids=("b",))
+LARGE_GENERATION = Generation(7, ("a", "b"), "host:1", ("b",), ("10.0.0.1:5", ""), (3, 4))
+UNUSED_FIELD = "generation"  # of a commit, for administrators
 UNREADABLE_ANYWHERE = ["", "hello", "[]", "{}", "null", "7", '"x"', "[" * 100_000, "\\xff"]
 
 
@@ -31,12 +50,10 @@ def entry(value: str, key: str = "/everstep/run/members/a-1") -> KeyValue:
 
 
 def test_each_value_is_read_as_it_was_written() -> None:
-    member = Member("a-1", "a", "::1", 4, leaving=True, order=3, endpoint="::1:9", avoids=("b",))
-    large = Generation(7, ("a", "b"), "host:1", ("b",), ("10.0.0.1:5", ""), (3, 4))
-
-    assert read_member("a-1", entry(member_value(member))) == member
-    assert read_generation(entry(generation_value(large))) == large
-    assert read_commit(entry(commit_value(StepProgress(2, 8), 3))) == StepProgress(2, 8)
+    assert read_member("a-1", entry(member_value(MEMBER))) == MEMBER
+    assert read_generation(entry(generation_value(LARGE_GENERATION))) == LARGE_GENERATION
+    commit = read_commit(entry(commit_value(StepProgress(2, 8, "run-1"), 3)))
+    assert (commit, commit.run) == (StepProgress(2, 8), "run-1"), "StepProgress ignores the run"
     outcome = RunEnded(finished=True, reason="done")
     assert read_outcome(entry(outcome_value(outcome))) == outcome
     instruction = read_instruction(entry(instruction_value(7, "lost b"), "x/instructions/stop"))
@@ -108,3 +125,32 @@ def test_no_text_raises_another_error(value: str) -> None:
     for read in (read_generation, read_commit, read_instruction, read_outcome):
         with pytest.raises(UnreadableKeyError):
             read(entry(value))
+
+
+WRITTEN_VALUES: list[tuple[Callable[[KeyValue], object], str]] = [
+    (partial(read_member, "a-1"), member_value(MEMBER)),
+    (read_generation, generation_value(LARGE_GENERATION)),
+    (read_commit, commit_value(StepProgress(2, 8, "run-1"), 3)),
+    (read_instruction, instruction_value(7, "lost b")),
+    (read_outcome, outcome_value(RunEnded(finished=True, reason="done"))),
+]
+json_values = recursive(
+    none() | booleans() | integers() | floats() | text(),
+    lambda values: lists(values, max_size=3) | dictionaries(text(), values, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(sampled_from(WRITTEN_VALUES), data(), json_values)
+def test_a_field_of_another_type_is_a_named_error(
+    written: tuple[Callable[[KeyValue], object], str], data: DataObject, content: object
+) -> None:
+    read, value = written
+    fields = json.loads(value)
+    name = data.draw(sampled_from(sorted(fields)))
+
+    try:
+        read(entry(json.dumps(fields | {name: content})))
+    except UnreadableKeyError:
+        return
+    assert type(content) is type(fields[name]) or name == UNUSED_FIELD

@@ -1,13 +1,16 @@
-"""The rates at which an agent probes leases and reads all keys."""
+"""The rate at which an agent probes leases, and the end of a lapsed one."""
 
+import itertools
 import time
+from typing import Any
 
 import pytest
 
-from everstep.elastic.membership.etcd_client import Etcd
+from everstep.elastic.membership.etcd_client import Etcd, KeyValue
 from everstep.elastic.membership.etcd_connection import EtcdOptions
+from everstep.elastic.membership.lease_probe import LeaseProbe
 from everstep.elastic.membership.lease_prober import BURST_SECONDS, LeaseProber
-from everstep.elastic.membership.run_keys import RunKeys, watch_idle_seconds
+from everstep.elastic.membership.run_keys import RunKeys
 
 
 def prober(members: int) -> LeaseProber:
@@ -33,6 +36,35 @@ def test_a_straggler_costs_etcd_at_most_20_requests_a_second() -> None:
     assert 1000 / probes._interval_seconds() <= 20
 
 
-def test_at_1000_members_etcd_serves_about_ten_full_reads_a_second() -> None:
-    assert 1000 / watch_idle_seconds(1000) <= 12.5
-    assert watch_idle_seconds(10) <= 6.0, "in small groups a silent watch is replaced soon"
+class ExpiringEtcd(Etcd):
+    """A fake etcd with one lease, of which less than a second is left."""
+
+    def __init__(self) -> None:
+        super().__init__(EtcdOptions(endpoints=("127.0.0.1:1",)))
+        self.revoked_leases: list[int] = []
+
+    def get(self, prefix: str, **_: Any) -> tuple[list[KeyValue], int]:
+        return [KeyValue(prefix, "", 1, 1, 7)], 1
+
+    def seconds_left(self, lease: int, **_: Any) -> int:
+        assert lease == 7
+        return 0
+
+    def revoke(self, lease: int, **_: Any) -> None:
+        self.revoked_leases.append(lease)
+
+
+def test_a_lease_with_less_than_a_second_left_is_revoked_after_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    etcd, probe = ExpiringEtcd(), LeaseProbe()
+    probes = LeaseProber(etcd, RunKeys(etcd, "run"))
+    clock = itertools.count(0.0, 0.125)
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+
+    for _ in range(5):  # the response to the first probe comes at 0.125 s, the fifth probe at 1 s
+        probes._probe("lost", probe)
+    assert etcd.revoked_leases == []
+    probes._probe("lost", probe)
+
+    assert etcd.revoked_leases == [7]

@@ -1,6 +1,7 @@
 """The messages of an agent to its workers, without an etcd."""
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,18 +10,16 @@ from everstep.elastic.membership import node_workers
 from everstep.elastic.membership.agent import Agent
 from everstep.elastic.membership.etcd_client import Etcd
 from everstep.elastic.membership.etcd_connection import EtcdOptions
-from everstep.elastic.membership.events import Action, Begin, Regroup, Stop
+from everstep.elastic.membership.events import Action, Begin, Regroup, Stop, Withdrawn
 from everstep.elastic.membership.generations import Generation, GroupLimits
 from everstep.elastic.membership.node_workers import NodeWorkers
 from everstep.elastic.membership.own_key import AgentIdentity
 from everstep.elastic.transport import channel
 
 
-@pytest.mark.parametrize("end", [Regroup("n1 joins"), Stop("lost n1")])
-def test_the_end_of_a_generation_that_has_just_begun_names_that_generation(
-    end: Action, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise a joiner would wait for a group that never leaves its generation."""
+@pytest.fixture
+def workers(tmp_path: Path) -> Iterator[NodeWorkers]:
+    """Yield the workers of a node without processes; no thread of them or of their agent runs."""
     workers = NodeWorkers(tmp_path / "agent.sock", "n0")
     agent = Agent(
         Etcd(EtcdOptions(endpoints=("127.0.0.1:1",))),
@@ -33,55 +32,47 @@ def test_the_end_of_a_generation_that_has_just_begun_names_that_generation(
         on_ended=workers.end,
     )
     workers._agent = agent
+    with contextlib.closing(workers), contextlib.closing(agent):
+        yield workers
+
+
+@pytest.mark.parametrize("end", [Regroup("n1 joins"), Stop("lost n1")])
+def test_the_end_of_a_generation_that_has_just_begun_names_that_generation(
+    end: Action, workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a joiner would wait for a group that never leaves its generation."""
     messages: list[channel.Message] = []
     monkeypatch.setattr(workers._server, "broadcast", messages.append)
-
     monkeypatch.setattr(node_workers, "_run_later", lambda *_: None)
-    with contextlib.closing(workers), contextlib.closing(agent):
-        agent._carry_out(Begin(Generation(10, ("n0-1",), "127.0.0.1:1"), 0))
-        agent._carry_out(end)  # before the thread that passes generations on has taken the 10th
+    agent = workers._running_agent()
+
+    agent._carry_out(Begin(Generation(10, ("n0-1",), "127.0.0.1:1"), 0))
+    agent._carry_out(end)  # before the thread that passes generations on has taken the 10th
 
     assert [message["generation"] for message in messages] == [10], "workers ignore an older number"
 
 
 def test_a_node_whose_worker_waits_for_hung_storage_leaves_the_group(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    workers: NodeWorkers, caplog: pytest.LogCaptureFixture
 ) -> None:
-    workers = NodeWorkers(tmp_path / "agent.sock", "n0")
-    agent = Agent(
-        Etcd(EtcdOptions(endpoints=("127.0.0.1:1",))),
-        "run",
-        AgentIdentity("n0", "127.0.0.1"),
-        GroupLimits(),
-        open_store=lambda: "127.0.0.1:1",
-        on_stop=workers.stop,
-        on_regroup=workers.regroup,
-        on_ended=workers.end,
-    )
-    workers._agent = agent
-    withdrawals = list[bool]()
-    monkeypatch.setattr(agent, "withdraw", lambda: withdrawals.append(True))
+    workers._on_message(7, {"hung": "the storage has not responded for 300 s"})
 
-    with contextlib.closing(workers), contextlib.closing(agent):
-        workers._on_message(7, {"hung": "the storage has not responded for 300 s"})
-
-    assert withdrawals, "its process may stay in the kernel, with its connections open"
+    events = list(workers._running_agent()._more_events())
+    assert events == [Withdrawn()], "the process may stay in the kernel, with its connections open"
     assert "has not responded for 300 s" in caplog.text
 
 
 def test_the_log_says_why_a_worker_that_does_not_respond_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    workers = NodeWorkers(tmp_path / "agent.sock", "n0")
     killed_pids = list[int]()
     monkeypatch.setattr(workers._server, "workers", lambda: [7])
     monkeypatch.setattr("os.kill", lambda pid, _: killed_pids.append(pid))
     workers._last_pong[7] = 100.0
 
-    with contextlib.closing(workers):
-        workers._kill_frozen(107.0)
-        assert killed_pids == []
-        workers._kill_frozen(109.0)
+    workers._kill_frozen(107.0)
+    assert killed_pids == []
+    workers._kill_frozen(109.0)
 
     assert killed_pids == [7]
     assert "worker 7 did not respond for 8 s: killed" in caplog.text

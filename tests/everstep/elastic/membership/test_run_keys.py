@@ -37,8 +37,14 @@ from everstep.elastic.membership.key_values import (
     member_value,
     outcome_value,
 )
-from everstep.elastic.membership.run_keys import RunKeys, Update
+from everstep.elastic.membership.run_keys import (
+    OUTCOME_SECONDS,
+    RunKeys,
+    Update,
+    watch_idle_seconds,
+)
 from everstep.elastic.recovery.state_machine import StepProgress
+from everstep.elastic.transport.channel import RESPONSE_SECONDS
 
 COMMITTED_KEY = "/everstep/run/committed"
 LEASE = 7
@@ -47,7 +53,7 @@ MEMBER = Member("a", "node-a", "127.0.0.1")
 
 
 class MemoryEtcd(Etcd):
-    """One member in memory, without leases.
+    """One member in memory; the ID of a lease is its duration.
 
     Attributes:
         before_put: called once, before the next conditional put.
@@ -65,11 +71,11 @@ class MemoryEtcd(Etcd):
         entries = [entry for key, entry in self.entries.items() if key.startswith(prefix)]
         return Reading(entries, self.revision, self.cluster)
 
-    def write(self, key: str, value: str) -> KeyValue:
+    def write(self, key: str, value: str, lease: int = LEASE) -> KeyValue:
         """Set a key of the run to any value, under a lease."""
         self.revision += 1
         name = f"/everstep/run/{key}"
-        self.entries[name] = KeyValue(name, value, self.revision, self.revision, LEASE)
+        self.entries[name] = KeyValue(name, value, self.revision, self.revision, lease)
         self.changes.append(WatchEvent("put", self.entries[name]))
         return self.entries[name]
 
@@ -97,6 +103,7 @@ class MemoryEtcd(Etcd):
         witness: str,
         mod_revision: int,
         own_mod_revision: int | None = None,
+        lease: int = 0,
         **_: Any,
     ) -> bool:
         if self.before_put:
@@ -105,7 +112,7 @@ class MemoryEtcd(Etcd):
         own_revision = self._modified(key)
         if self._modified(witness) != mod_revision or own_mod_revision not in (None, own_revision):
             return False
-        self.write(key.removeprefix("/everstep/run/"), value)
+        self.write(key.removeprefix("/everstep/run/"), value, lease)
         return True
 
     def _modified(self, key: str) -> int:
@@ -118,7 +125,7 @@ class MemoryEtcd(Etcd):
 def run_of_generation_1() -> tuple[MemoryEtcd, RunKeys]:
     etcd = MemoryEtcd()
     keys = RunKeys(etcd, "run")
-    assert keys.propose(Generation(1, ("a",), "127.0.0.1:1"), 0)
+    assert keys.propose(GENERATION, 0)
     return etcd, keys
 
 
@@ -168,7 +175,11 @@ def test_a_commit_whose_generation_ended_between_its_two_requests_is_refused() -
 
 
 class SlowEtcd(MemoryEtcd):
-    """An etcd whose responses take long; `ends` has the latest time of each request's end."""
+    """An etcd with slow responses, on a simulated clock.
+
+    Attributes:
+        ends: the latest time at which each request may end.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
         super().__init__()
@@ -197,7 +208,7 @@ def test_a_commit_ends_before_its_worker_stops_waiting(monkeypatch: pytest.Monke
 
     assert RunKeys(etcd, "run").commit(1, StepProgress(1, 108))
 
-    assert etcd.ends == [30.0, 30.0, 30.0], (
+    assert etcd.ends == [RESPONSE_SECONDS] * 3, (
         "the worker would discard a checkpoint that is committed"
     )
 
@@ -352,7 +363,7 @@ def test_no_step_is_committed_over_a_key_that_cannot_be_read(key: str) -> None:
     assert etcd.entries[f"/everstep/run/{key}"].value == "x"
 
 
-def test_an_outcome_is_announced_once_the_generation_can_be_read(
+def test_an_outcome_is_announced_as_soon_as_the_generation_can_be_read(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     etcd, keys = run_of_generation_1()
@@ -363,7 +374,8 @@ def test_an_outcome_is_announced_once_the_generation_can_be_read(
 
     assert keys.put_outcome(outcome, 1)
 
-    assert etcd.entries["/everstep/run/ended"].value == outcome_value(outcome)
+    entry = etcd.entries["/everstep/run/ended"]
+    assert (entry.value, entry.lease) == (outcome_value(outcome), OUTCOME_SECONDS)
     assert len(errors(caplog)) == 1
 
 
@@ -389,7 +401,7 @@ def test_a_store_with_another_cluster_or_an_earlier_revision_replaces_the_former
 ) -> None:
     etcd, keys = run_of_generation_1()
     etcd.cluster = "1"
-    assert not snapshot(keys).is_replaced, "there is no former one"
+    assert not snapshot(keys).is_replaced, "it is the first store"
     etcd.cluster, etcd.revision = cluster, etcd.revision + revision_change
 
     assert snapshot(keys).is_replaced == is_replaced
@@ -408,7 +420,7 @@ def test_the_end_of_a_run_is_received_although_etcd_was_wiped_since(cluster: str
 
     etcd.write("ended", outcome_value(outcome))
 
-    assert outcome in [*keys.read()]
+    assert outcome in list(keys.read())
 
 
 def test_a_new_cluster_with_higher_revisions_does_not_repeat_the_end_of_an_earlier_run() -> None:
@@ -471,3 +483,8 @@ def test_a_watch_of_all_members_is_stale_until_all_members_were_read(
     watch = InterruptedWatch()
     keys._open(watch)
     assert watch.interruptions == 0
+
+
+def test_at_1000_members_etcd_serves_about_ten_full_reads_a_second() -> None:
+    assert 1000 / watch_idle_seconds(1000) <= 12.5
+    assert watch_idle_seconds(10) <= 6.0, "in small groups a silent watch is replaced soon"

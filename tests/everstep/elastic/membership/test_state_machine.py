@@ -31,6 +31,7 @@ from everstep.elastic.membership.events import (
     Withdrawn,
 )
 from everstep.elastic.membership.generations import (
+    MAX_STALL_PROBERS,
     Generation,
     GroupLimits,
     Member,
@@ -82,6 +83,20 @@ def training_agent(*names: str, number: int = 5) -> Membership:
     core.handle(Ready(), 0)
     assert core.handle(GenerationPut(group, number), 0) == [Begin(group, names.index("a"))]
     return core
+
+
+def check_invariants(world: World, seed: int) -> None:
+    numbers = [generation.number for generation in world.etcd.agreed_generations]
+    assert numbers == sorted(set(numbers)), (
+        f"seed {seed}: generation numbers must only grow: {numbers}"
+    )
+    for generation in world.etcd.agreed_generations:
+        assert len(set(generation.members)) == len(generation.members)
+        assert world.limits.min_members <= len(generation.members) <= world.limits.max_members
+    committing_generations = [world.committed[step] for step in sorted(world.committed)]
+    assert committing_generations == sorted(committing_generations), (
+        f"seed {seed}: a fenced generation committed a later step"
+    )
 
 
 def test_an_agent_registers_when_it_is_first_ready_to_train() -> None:
@@ -143,7 +158,7 @@ def test_a_lost_peer_stops_the_workers_immediately_and_once() -> None:
 
 def test_no_regroup_follows_a_stop() -> None:
     core = training_agent("a", "b")
-    assert any(isinstance(action, Stop) for action in core.handle(MemberRemoved("b"), 1))
+    assert core.handle(MemberRemoved("b"), 1) == [Stop("lost b")]
 
     later_actions = core.handle_all([Unreachable(), MemberPut(member("c", after=5))], 1.1)
 
@@ -232,7 +247,7 @@ def test_a_first_joiner_of_a_small_group_hardly_waits() -> None:
 def test_in_a_large_group_few_agents_probe_leases_when_it_stalls() -> None:
     group = Generation(5, tuple(f"n{number}" for number in range(1000)))
 
-    assert sum(probes_stalls(name, group) for name in group.members) <= 64
+    assert 0 < sum(probes_stalls(name, group) for name in group.members) <= MAX_STALL_PROBERS
     small_group = Generation(5, ("a", "b", "c"))
     assert all(probes_stalls(name, small_group) for name in small_group.members), (
         "a loss is noticed immediately"
@@ -308,13 +323,9 @@ def test_an_unresponsive_member_stops_the_others_for_at_most_a_minute(
     world.calm()
     world.agents[seed % 4].stuck = True
     world.agents[(seed + 1) % 4].worker_ended(world.now)
-    step, end_at = world.step, world.now + 60
-    while world.now < end_at:
-        world.advance(0.5)
-        world.stop_workers()
-        for live_agent in world.awake():
-            world.deliver(live_agent, len(live_agent.inbox))
-        world.train()
+    step = world.step
+
+    world.run(60)
 
     assert world.step > step, f"seed {seed}: a live lease that does not act blocks all"
 
@@ -507,7 +518,7 @@ def test_a_fenced_agent_stops_and_returns_under_a_new_name_although_its_generati
     assert core.handle(Ready(), 3) == [Register(5)]
 
 
-def test_a_fenced_peer_is_lost_although_etcd_was_just_away() -> None:
+def test_a_fenced_peer_is_lost_although_etcd_was_just_unreachable() -> None:
     core = training_agent("a", "b")
     core.handle_all([Unreachable(), Reachable()], 1)
     fenced_generation = Generation(5, ("a", "b"), "10.0.0.1:1", fenced=("b",))
@@ -877,20 +888,6 @@ def test_an_outage_of_etcd_alone_changes_no_group(coordinators: int, seed: int) 
 
     assert len(world.etcd.agreed_generations) == generation_count, (
         f"seed {seed}: no member was lost, so none regroups"
-    )
-
-
-def check_invariants(world: World, seed: int) -> None:
-    numbers = [generation.number for generation in world.etcd.agreed_generations]
-    assert numbers == sorted(set(numbers)), (
-        f"seed {seed}: generation numbers must only grow: {numbers}"
-    )
-    for generation in world.etcd.agreed_generations:
-        assert len(set(generation.members)) == len(generation.members)
-        assert world.limits.min_members <= len(generation.members) <= world.limits.max_members
-    committing_generations = [world.committed[step] for step in sorted(world.committed)]
-    assert committing_generations == sorted(committing_generations), (
-        f"seed {seed}: a fenced generation committed a later step"
     )
 
 

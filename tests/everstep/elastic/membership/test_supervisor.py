@@ -32,7 +32,7 @@ print("done", os.getpid(), flush=True)
 
 @pytest.fixture
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Run an agent that allows two restarts; yield the process ids of the crashed workers."""
+    """Run an agent that allows two restarts; yield the process IDs of the crashed workers."""
     crashed_pids: list[int] = []
 
     def receive(pid: int, message: channel.Message) -> channel.Message | None:
@@ -70,14 +70,14 @@ def test_the_work_runs_once_in_a_separate_process(tmp_path: Path, agent: list[in
     assert (process.returncode, output) == (0, f"done {process.pid}\n"), errors
     assert len(started_pids(tmp_path)) == 1
     assert started_pids(tmp_path) != [process.pid]
-    assert agent == [], "no agent is contacted"
+    assert agent == [], "the agent is not contacted"
 
 
 @pytest.mark.parametrize("end", ["sys.exit()", "sys.exit(0)"])
 def test_work_that_exits_without_an_error_is_done(
     tmp_path: Path, agent: list[int], end: str
 ) -> None:
-    """Programs end with `sys.exit(main())`, which counted as a crash if `main` returns None."""
+    """Programs end with `sys.exit(main())`, whose exit code is None if `main` returns nothing."""
     process = run(tmp_path, end)
     output, errors = process.communicate(timeout=WAIT_SECONDS)
 

@@ -177,10 +177,8 @@ def test_where_heartbeats_never_pass_only_leases_decide() -> None:
 @given(pause=st.floats(0.3, 600.0))
 def test_an_observer_that_was_frozen_suspects_no_peer(pause: float) -> None:
     members = fleet(2)
-    members.silent_names.add("m0")
-    members.inboxes["m0"].clear()  # nothing was stored for the unknown member
     members.now += pause
-    members.silent_names.clear()
+    members.inboxes["m0"].clear()  # the heartbeats of m1 were lost meanwhile
 
     members.run(0.2)
 
@@ -269,8 +267,8 @@ def test_a_fence_waits_for_a_witness() -> None:
     now = 0.0
     while not core.suspects:
         now += 0.1
-        messages = [HeartbeatMessage("b"), HeartbeatMessage("c")] if now < 2 else []
-        core.step([*messages[: 2 if now < 1.5 else 1]], now)
+        senders = ["b", "c"] if now < 1.5 else ["b"]
+        core.step([HeartbeatMessage(name) for name in senders], now)
 
     assert core.suspects == ("c",)
     assert core.to_fence() == ()
@@ -279,10 +277,6 @@ def test_a_fence_waits_for_a_witness() -> None:
     assert core.to_fence() == (), "b hears it"
 
     core.step([HeartbeatMessage("b", suspects=("c",), is_response=True)], now + 0.2)
-    core.step([HeartbeatMessage("b", suspects=("c",), is_response=True)], now + 0.4)
-    core.step([HeartbeatMessage("b", suspects=("c",), is_response=True)], now + 0.6)
-    core.to_fence()
-    core.step([HeartbeatMessage("b", suspects=("c",), is_response=True)], now + 0.8)
     assert core.to_fence() == ("c",)
 
 
@@ -303,9 +297,11 @@ def test_observers_and_observed_are_the_same_relation(size: int, rank: int) -> N
     names = tuple(f"m{number}" for number in range(size))
     nodes = dict.fromkeys(names, "")
     name = names[rank % size]
+    group = ObservedGroup(name, names, nodes)
+    observers = group.observers(name)
 
-    for observer in ObservedGroup(name, names, nodes).observers(name):
-        assert name in ObservedGroup(observer, names, nodes).observed_members()
-    observers = ObservedGroup(name, names, nodes).observers(name)
+    assert set(group.observed_members()) == {
+        other for other in names if name in group.observers(other)
+    }
     assert len(set(observers)) == len(observers) >= min(size - 1, 3)
     assert name not in observers

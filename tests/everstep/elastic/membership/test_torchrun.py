@@ -1,5 +1,6 @@
 """Registration of the rendezvous handler with torch."""
 
+import pytest
 from torch.distributed.elastic.rendezvous.api import (
     RendezvousHandler,
     RendezvousParameters,
@@ -7,17 +8,18 @@ from torch.distributed.elastic.rendezvous.api import (
 )
 
 from everstep.elastic.membership.rendezvous import BACKEND
-from everstep.elastic.membership.torchrun import register
+from everstep.elastic.membership.torchrun import entry_point, register
 
 
-def test_the_handler_of_the_launcher_overrides_an_entry_point() -> None:
+def test_the_handler_of_the_launcher_overrides_an_entry_point(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def create_handler(parameters: RendezvousParameters) -> RendezvousHandler:
         raise NotImplementedError
 
-    register()
-    try:
-        register(create_handler)
+    monkeypatch.setattr(rendezvous_handler_registry, "_registry", {})
+    register(entry_point())
 
-        assert rendezvous_handler_registry._registry[BACKEND] is create_handler
-    finally:
-        register()
+    register(create_handler)
+
+    assert rendezvous_handler_registry._registry[BACKEND] is create_handler

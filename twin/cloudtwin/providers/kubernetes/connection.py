@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from cloudtwin.providers.kubernetes.config import KubernetesConfig, content
 from cloudtwin.providers.protocol.errors import ProviderError
 
@@ -11,6 +13,7 @@ if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
 POOL_SIZE = 32
+"""Number of connections that stay open. Pulumi creates objects in parallel; a smaller pool would close the others."""
 
 
 @dataclass(frozen=True)
@@ -37,31 +40,41 @@ def connect(config: KubernetesConfig) -> Connection:
 
     try:
         connection = _connect(config)
-    except (ConfigException, OSError, TypeError, ValueError) as error:
+    except (ConfigException, OSError, TypeError, ValueError, yaml.YAMLError) as error:
         raise ProviderError(
             f"no cluster to connect to: {_source(config)}: {error}. Set `kubeconfig` of the "
             "Provider (a path or its content), or KUBECONFIG to a file that exists."
         ) from None
-    connection.client.configuration.connection_pool_maxsize = POOL_SIZE
     return connection
 
 
-def _connect(provider: KubernetesConfig) -> Connection:
-    from kubernetes import config
+def _connect(config: KubernetesConfig) -> Connection:
+    from kubernetes import config as kube_config
+    from kubernetes.client import Configuration
 
-    text, context = provider.kubeconfig, provider.context
+    text, context = config.kubeconfig, config.context
+    configuration = Configuration()  # type: ignore[no-untyped-call]
+    configuration.connection_pool_maxsize = POOL_SIZE
+    options = {
+        "context": context, "client_configuration": configuration, "persist_config": False,
+    }  # fmt: skip
     kubeconfig = content(text) if text else None
     if kubeconfig is not None:
-        client = config.new_client_from_config_dict(  # type: ignore[no-untyped-call]
-            kubeconfig, context=context, persist_config=False
-        )
+        client = kube_config.new_client_from_config_dict(kubeconfig, **options)  # type: ignore[no-untyped-call]
         contexts, name = kubeconfig["contexts"], context or kubeconfig["current-context"]
+    elif text and not _is_path(text):
+        raise ValueError("its content is not a mapping in YAML")
     else:
         path = str(Path(text).expanduser()) if text else None
-        client = config.new_client_from_config(path, context, persist_config=False)  # type: ignore[no-untyped-call]
-        contexts, active_context = config.list_kube_config_contexts(path)  # type: ignore[no-untyped-call]
+        client = kube_config.new_client_from_config(path, **options)  # type: ignore[no-untyped-call]
+        contexts, active_context = kube_config.list_kube_config_contexts(path)  # type: ignore[no-untyped-call]
         name = context or active_context["name"]
     return Connection(client, _namespace(contexts, name))
+
+
+def _is_path(text: str) -> bool:
+    """Return True if a kubeconfig is given by its path, False if this is its content, which may be damaged."""
+    return "\n" not in text and not text.lstrip().startswith("{")
 
 
 def _namespace(contexts: list[Any], name: str) -> str | None:
@@ -75,4 +88,4 @@ def _source(config: KubernetesConfig) -> str:
     """Return the source of the kubeconfig. Content is not shown: it may contain credentials."""
     if config.kubeconfig is None:
         return "KUBECONFIG or ~/.kube/config"
-    return config.kubeconfig if content(config.kubeconfig) is None else "the kubeconfig"
+    return config.kubeconfig if _is_path(config.kubeconfig) else "the kubeconfig"

@@ -25,7 +25,10 @@ func main() {
 func reap() {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
-		if pid <= 0 || (err != nil && err != syscall.EINTR) {
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil || pid == 0 {
 			return
 		}
 	}

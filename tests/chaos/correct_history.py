@@ -1,4 +1,4 @@
-"""A small, correct history of a chaos run in the checker's formats, for tests that tamper with it."""
+"""A small, correct history of a chaos run in the checker's formats, which tests falsify."""
 
 import hashlib
 import json
@@ -34,10 +34,10 @@ def digest(step: int) -> str:
 
 
 def write_history(folder: Path) -> None:
-    """Write a run of two workers: ten steps, and a crash of both after the seventh."""
+    """Write a run of two workers: they crash after step 11, restore step 6, and train until step 10."""
     (folder / "run" / "journal").mkdir(parents=True)
     for worker in ("w0", "w1"):
-        lines = [_generation_entry(1, 0), *(_applied_entry(step, 100) for step in range(1, 8))]
+        lines = [_generation_entry(1, 0), *(_applied_entry(step, 100) for step in range(1, 12))]
         restore_entries = [{"kind": "restore", "step": 6, "path": "-"}] if worker == "w0" else []
         lines += [
             *restore_entries,
@@ -69,15 +69,14 @@ def write_history(folder: Path) -> None:
     )
 
 
-def write_checkpoint(folder: Path, step: int, generation: int, **changes: Any) -> Path:
+def write_checkpoint(
+    folder: Path, step: int, generation: int, **changes: npt.NDArray[np.float32]
+) -> None:
     """Write a complete checkpoint; `changes` replaces the counts or the weights."""
-    values = {
-        "model.counts": changes.get("counts", counts(step)),
-        "model.weights": changes.get("weights", weights(step)),
-    }
+    values = {"counts": counts(step), "weights": weights(step)} | changes
     header, offset = {}, 0
     for name, value in values.items():
-        header[name] = {"data_offsets": [offset, offset + value.nbytes]}
+        header[f"model.{name}"] = {"data_offsets": [offset, offset + value.nbytes]}
         offset += value.nbytes
     header_bytes = json.dumps(header).encode()
     data = len(header_bytes).to_bytes(8, "little") + header_bytes
@@ -88,7 +87,6 @@ def write_checkpoint(folder: Path, step: int, generation: int, **changes: Any) -
     manifest = {"step": step, "generation": generation, "extra": {"samples": step * BATCH}}
     manifest |= {"bytes": len(data), "checksum": zlib.crc32(data)}
     (path / "manifest.json").write_text(json.dumps(manifest))
-    return path
 
 
 def edit(path: Path, change: Callable[[list[Entry]], list[Entry]]) -> None:

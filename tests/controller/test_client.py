@@ -1,0 +1,134 @@
+"""The requests of the controller's client, and the responses that it tolerates."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kubernetes.client import ApiClient
+
+from controller.actions import Deletion, Event
+from controller.client import CONFLICT, INVALID, NOT_FOUND, ApiError, KubernetesClient
+from controller.objects import Placeholder
+from controller.pods import render_pod
+from tests.controller.builders import NOW, job, pod
+
+FORBIDDEN = 403
+PLACEHOLDER = Placeholder(name="placeholder", uid="uid-of-placeholder", zone="a")
+
+
+class RecordingApi(KubernetesClient):
+    """An API server that records requests, and responds to each with the same JSON or error.
+
+    Attributes:
+        requests: method, path and body of each request.
+    """
+
+    def __init__(self, response: object = None, error: int | None = None) -> None:
+        super().__init__(ApiClient())
+        self.requests: list[tuple[str, str, Any]] = []
+        self.response, self.error = response, error
+
+    def request(
+        self, method: str, path: str, body: Any = None, query: object = None, content_type: str = ""
+    ) -> Any:
+        del query, content_type
+        self.requests.append((method, path, body))
+        if self.error is not None:
+            raise ApiError(self.error, "spec.containers: Required value")
+        return self.response
+
+
+def test_a_deletion_applies_to_the_observed_object_only() -> None:
+    """A newer object may have its name."""
+    api = RecordingApi()
+
+    api.delete_pod("ns", Deletion(pod=pod(0), reason="it failed"))
+    api.delete_pod("ns", Deletion(pod=pod(1), reason="its node is lost", force=True))
+    api.delete_placeholder("ns", PLACEHOLDER)
+    api.delete_job(job())
+
+    assert [request[0] for request in api.requests] == ["DELETE"] * 4
+    assert [body for _, _, body in api.requests] == [
+        {"preconditions": {"uid": "uid-0"}},
+        {"preconditions": {"uid": "uid-1"}, "gracePeriodSeconds": 0},
+        {"preconditions": {"uid": "uid-of-placeholder"}},
+        {"preconditions": {"uid": "u"}, "propagationPolicy": "Background"},
+    ]
+
+
+def test_bounds_are_set_on_the_observed_pod_only() -> None:
+    api = RecordingApi()
+
+    api.update_bounds(job(), pod(0))
+
+    ((method, path, body),) = api.requests
+    assert (method, path) == ("PATCH", "/api/v1/namespaces/ns/pods/job-worker-0")
+    metadata = {"uid": "uid-0", "annotations": {"everstep.dev/nnodes": "1:5"}}
+    assert body == {"metadata": metadata}
+
+
+CHANGES: dict[str, Callable[[KubernetesClient], None]] = {
+    "delete a pod": lambda api: api.delete_pod("ns", Deletion(pod=pod(0), reason="it failed")),
+    "delete a placeholder": lambda api: api.delete_placeholder("ns", PLACEHOLDER),
+    "delete a Service": lambda api: api.delete_service("ns", "job-worker-0"),
+    "delete a job": lambda api: api.delete_job(job()),
+    "set bounds": lambda api: api.update_bounds(job(), pod(0)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_of_an_object_that_is_gone_or_replaced_does_nothing(change: str) -> None:
+    for code in (NOT_FOUND, CONFLICT):
+        CHANGES[change](RecordingApi(error=code))
+
+    with pytest.raises(ApiError, match="HTTP 403"):
+        CHANGES[change](RecordingApi(error=FORBIDDEN))
+
+
+def test_only_objects_that_the_job_controls_are_its_own() -> None:
+    elastic_job = job()
+    assert elastic_job.spec is not None
+    own, foreign, dependent = (
+        render_pod(elastic_job, elastic_job.spec, index) for index in (0, 1, 2)
+    )
+    foreign["metadata"]["ownerReferences"][0]["uid"] = "other"
+    dependent["metadata"]["ownerReferences"][0]["controller"] = False
+
+    api = RecordingApi({"items": [own, foreign, dependent]})
+
+    assert api.owned_objects("pods", "job", "ns", "u") == [own]
+
+
+def test_a_node_that_does_not_exist_is_none_and_other_errors_are_raised() -> None:
+    assert RecordingApi(error=NOT_FOUND).nodes(["n0"]) == {"n0": None}
+    with pytest.raises(ApiError, match="HTTP 403"):
+        RecordingApi(error=FORBIDDEN).nodes(["n0"])
+
+
+def test_the_message_of_an_event_is_cut_at_the_limit_of_the_api_server() -> None:
+    api = RecordingApi()
+
+    api.record_event(job(), Event(reason="Scaled", message="x" * 2000), NOW)
+
+    ((_, _, body),) = api.requests
+    assert body["message"] == "x" * 1024
+
+
+def test_each_spec_of_several_jobs_is_dry_run_once() -> None:
+    api = RecordingApi(error=INVALID)
+    jobs = [replace(job(), uid=uid) for uid in ("u", "v")]
+
+    rejections = [api.pod_rejection(each_job) for _ in range(3) for each_job in jobs]
+    assert all("Required value" in str(rejection) for rejection in rejections)
+    assert len(api.requests) == 2, "the jobs do not evict each other's result"
+
+    api.pod_rejection(replace(jobs[0], generation=2))
+    api.forget("v")
+    api.pod_rejection(jobs[1])
+    assert len(api.requests) == 4, "a new spec, and a job of which nothing is kept"
+
+
+def test_a_refusal_for_another_reason_than_the_pod_is_not_a_fault_of_the_spec() -> None:
+    """For example, an exhausted quota."""
+    assert RecordingApi(error=FORBIDDEN).pod_rejection(job()) is None
