@@ -47,13 +47,16 @@ def _check_of(context: StackContext) -> str:
 
 
 def _keep_or_confirm(context: StackContext, keep_run: Path | None, *, yes: bool) -> None:
-    """Copy the run if requested; ask for confirmation before the run of an unfinished job is removed."""
+    """Copy the run if requested; ask before a stack outside the twin, or the run of an unfinished job, is removed."""
     if not context.on_twin:
         if keep_run:
             raise EverstepError(
                 f"--keep-run copies from the twin's volume; this stack runs on {context.target}",
                 "`down` does not touch its volume if the reclaim policy is Retain.",
             )
+        if not yes and sys.stdin.isatty():
+            question = f"This destroys stack {context.workspace.stack} on {context.target}."
+            typer.confirm(f"{question} Continue?", abort=True, err=True)
         return
     folder = context.run_folder
     description = describe_run(folder)

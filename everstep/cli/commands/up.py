@@ -1,6 +1,7 @@
 """`everstep up`: brings a stack up and follows its training."""
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -43,6 +44,7 @@ def up(
     """Bring the stack up, start the training and follow it to its end."""
     if target:
         partial_update.check_part(target)
+    _check_combination(target, drill=drill, detach=detach, policy_packs=policy_pack)
     context = open_stack_to_deploy(stack, twin=twin)
     _check_drill(context, drill=drill)
     check_machine(context)
@@ -68,6 +70,26 @@ def up(
             follow_to_end(context, drill=True)
     if not detach and not drill:
         follow_to_end(context)
+
+
+def _check_combination(
+    target: str, *, drill: bool, detach: bool, policy_packs: Sequence[str]
+) -> None:
+    """Raise an error for options of which one would be ignored."""
+    if drill and detach:
+        raise EverstepError(
+            "--drill needs the training to be followed, but --detach does not follow it",
+            "Omit one of them.",
+        )
+    if target and drill:
+        raise EverstepError(
+            f"--drill disturbs the training, but --target {target} starts none", "Omit one of them."
+        )
+    if target and policy_packs:
+        raise EverstepError(
+            f"--policy-pack checks a whole stack, but --target {target} declares only a part",
+            "Omit --policy-pack here: `everstep preview --policy-pack DIR` checks the stack before.",
+        )
 
 
 def _check_drill(context: StackContext, *, drill: bool) -> None:
