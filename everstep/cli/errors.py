@@ -75,12 +75,17 @@ def show_error(error: EverstepError | TwinError) -> None:
 
 
 def show_bug(error: Exception) -> None:
-    """Print that this is a bug in Everstep, and where the crash log is."""
-    log = write_crash_log(error)
+    """Print that this is a bug in Everstep, and where the crash log is if it could be written."""
+    try:
+        location = (
+            f"The traceback is in {write_crash_log(error)}; `everstep --debug ...` prints it."
+        )
+    except OSError:  # the disk is full or read-only
+        location = "`everstep --debug ...` prints the traceback."
     messages.print(
         f"[bold red]bug:[/] {escape(type(error).__name__)}: {escape(str(error))}\n"
         f"  This is a bug in Everstep, not an error in your input; please report it.\n"
-        f"  The traceback is in {log}; `everstep --debug ...` prints it."
+        f"  {location}"
     )
 
 

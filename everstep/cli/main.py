@@ -3,11 +3,19 @@
 import atexit
 import gc
 import os
+import signal
 import sys
 
 
 def main() -> None:
     """Run the command line and exit."""
+    try:
+        _run()
+    except KeyboardInterrupt:  # while modules are imported, or while the launcher's etcd is built
+        sys.exit(128 + signal.SIGINT)
+
+
+def _run() -> None:
     if sys.argv[1:2] == ["launch"]:  # in an image, the packages of the other commands are absent
         from everstep.cli.launcher import run_launcher
 
