@@ -1,6 +1,7 @@
 """`everstep images ...`: builds Everstep's images and pushes them to a registry."""
 
 import json
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack
 from everstep.cli.console import progress, results, say
 from everstep.cli.engine import cloud_twin, prerequisites
 from everstep.cli.engine.context import StackContext, open_stack
+from everstep.cli.engine.file_lock import exclusive_lock
 from everstep.cli.engine.target import Target
 from everstep.cli.image_builders import find_builder
 from everstep.cli.image_push import PushedImage
@@ -89,14 +91,22 @@ def push(
     address = image_push.check_registry(registry or _registry_of(context))
     pushed, changed = [], []
     bases = image_push.parse_bases(base)
-    if context.target is Target.TWIN_CLOUD:
-        images = image_push.push_to_twin(names, address, _twin_state(context), progress())
-    else:
-        images = image_push.push(names, address, find_builder(builder), bases, progress())
-    for image in images:
-        pushed.append(image)
-        changed += _write(context, image)
+    with _exclusive_use(context):
+        if context.target is Target.TWIN_CLOUD:
+            images = image_push.push_to_twin(names, address, _twin_state(context), progress())
+        else:
+            images = image_push.push(names, address, find_builder(builder), bases, progress())
+        for image in images:
+            pushed.append(image)
+            changed += _write(context, image)
     _report(context, pushed, changed, as_json=as_json)
+
+
+def _exclusive_use(context: StackContext) -> AbstractContextManager[None]:
+    """Return the lock of the twin's folder, which `up` starts and `down` removes; none for a registry elsewhere."""
+    if context.target is not Target.TWIN_CLOUD:
+        return nullcontext()
+    return exclusive_lock(context.workspace.lock, "`everstep images push`", "Wait for it.")
 
 
 def _build_for_twin() -> list[str]:

@@ -139,8 +139,9 @@ def take_down(context: StackContext, progress: Progress) -> None:
         if destroyed and context.target is Target.TWIN_CLOUD:
             remaining = cloud_twin.remaining_resources(context)
     if context.on_twin:
-        context.twin().down(progress)
-    shutil.rmtree(context.workspace.home, ignore_errors=True)
+        context.twin().down(progress)  # removes the folder; the next `up` may already use a new one
+    else:
+        shutil.rmtree(context.workspace.home, ignore_errors=True)
     if remaining:
         raise EverstepError(
             "the stack is destroyed, but in a real cloud these resources would remain and cost money:",
