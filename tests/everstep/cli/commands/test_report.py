@@ -118,3 +118,12 @@ def test_a_path_that_cannot_be_written_is_named(folder: Path, option: str) -> No
 
     with pytest.raises(EverstepError, match=f"{option} {unwritable_path}.* cannot be written"):
         report("--run", str(folder), option, str(unwritable_path))
+
+
+def test_a_page_that_cannot_be_written_is_named_before_the_training_is_awaited(
+    folder: Path,
+) -> None:
+    unwritable_path = folder / "events.jsonl" / "page.html"
+
+    with pytest.raises(EverstepError, match=f"--html {unwritable_path} cannot be written"):
+        report("--wait", "--html", str(unwritable_path), "--stack", "nowhere")
