@@ -23,7 +23,12 @@ def _run() -> None:
     from everstep.cli import bytecode
     from everstep.cli.twin_settings import configure_twin
 
-    configure_twin()
+    try:
+        configure_twin()
+    except RuntimeError:
+        sys.exit(
+            "error: HOME is not set, and this user has no home folder\n  Set HOME to a folder."
+        )
     bytecode.keep()
     from everstep.cli.app import build_app
     from everstep.cli.errors import run_guarded

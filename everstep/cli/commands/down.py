@@ -1,13 +1,12 @@
 """`everstep down`: destroys a stack and the twin's machines under it."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from everstep.cli.commands.options import DEFAULT_STACK, OnTwin, Stack, Yes
-from everstep.cli.console import messages, progress, say, warn
+from everstep.cli.console import can_ask, messages, progress, say, warn
 from everstep.cli.engine.context import StackContext, open_stack_to_destroy
 from everstep.cli.engine.file_lock import exclusive_lock
 from everstep.cli.engine.lifecycle import describe_run, take_down
@@ -54,7 +53,7 @@ def _keep_or_confirm(context: StackContext, keep_run: Path | None, *, yes: bool)
                 f"--keep-run copies from the twin's volume; this stack runs on {context.target}",
                 "`down` does not touch its volume if the reclaim policy is Retain.",
             )
-        if not yes and sys.stdin.isatty():
+        if not yes and can_ask():
             question = f"This destroys stack {context.workspace.stack} on {context.target}."
             typer.confirm(f"{question} Continue?", abort=True, err=True)
         return
@@ -67,7 +66,7 @@ def _keep_or_confirm(context: StackContext, keep_run: Path | None, *, yes: bool)
         say(f"   kept {description} in {keep_run}")
         return
     unfinished = not (folder / "result.json").exists()
-    if unfinished and not yes and messages.is_terminal and sys.stdin.isatty():
+    if unfinished and not yes and messages.is_terminal and can_ask():
         question = f"The job {context.job} has not finished. Remove its run?"
         typer.confirm(question, abort=True, err=True)
     say(

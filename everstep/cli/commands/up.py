@@ -1,6 +1,5 @@
 """`everstep up`: brings a stack up and follows its training."""
 
-import sys
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -8,7 +7,7 @@ import typer
 
 from everstep.cli.commands.follow import follow_to_end
 from everstep.cli.commands.options import DEFAULT_STACK, OnTwin, PolicyPacks, Stack, Yes
-from everstep.cli.console import progress, results, say
+from everstep.cli.console import can_ask, progress, results, say
 from everstep.cli.engine import cloud_twin, partial_update
 from everstep.cli.engine.context import StackContext, open_stack_to_deploy
 from everstep.cli.engine.file_lock import exclusive_lock
@@ -113,7 +112,7 @@ def _options(context: StackContext) -> str:
 
 def _confirm(context: StackContext, *, yes: bool) -> None:
     """Ask for confirmation before something outside the twin is changed."""
-    if context.on_twin or yes or not sys.stdin.isatty():
+    if context.on_twin or yes or not can_ask():
         return
     cluster = context.config.cluster
     cluster_name = (

@@ -28,7 +28,7 @@ def refusals(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         raise typer.Abort
 
     monkeypatch.setattr(typer, "confirm", refuse)
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr(down, "can_ask", lambda: True)
     return questions
 
 
