@@ -26,12 +26,14 @@ from everstep.errors import EverstepError
 
 FAILED = 1
 BUG = 70  # EX_SOFTWARE of sysexits.h
+STATE_FIX = "If it is Everstep's state, set EVERSTEP_STATE to a folder of yours."
 FIXES = {
     errno.ENOSPC: "Free some disk space and run the same command again: it continues where it stopped.",
     errno.EDQUOT: "Delete files of yours, or raise your quota, and run the same command again.",
-    errno.EACCES: "Run it as root, or set EVERSTEP_STATE to a folder of yours.",
-    errno.EPERM: "Run it as root, or set EVERSTEP_STATE to a folder of yours.",
-    errno.EROFS: "Set EVERSTEP_STATE to a writable folder.",
+    errno.EACCES: f"Allow this user to access it, or run it as root. {STATE_FIX}",
+    errno.EPERM: f"Allow this user to access it, or run it as root. {STATE_FIX}",
+    errno.EROFS: f"Choose a path on a writable disk. {STATE_FIX}",
+    errno.ENOTDIR: f"A part of the path is a file: choose another path. {STATE_FIX}",
 }
 """Fixes for errors of the operating system that only the user can correct."""
 

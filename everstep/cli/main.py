@@ -2,6 +2,7 @@
 
 import atexit
 import gc
+import io
 import os
 import signal
 import sys
@@ -20,6 +21,8 @@ def _run() -> None:
         from everstep.cli.launcher import run_launcher
 
         run_launcher(sys.argv[2:])
+    if isinstance(sys.stdout, io.TextIOWrapper):  # an encoding such as ASCII has no bars
+        sys.stdout.reconfigure(errors="replace")
     from everstep.cli import bytecode
     from everstep.cli.twin_settings import configure_twin
 

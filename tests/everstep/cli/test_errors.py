@@ -71,8 +71,9 @@ def test_a_bug_is_reported_on_a_disk_that_takes_no_crash_log(
     [
         (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
         (PermissionError(errno.EACCES, "Permission denied", "/x"), "/x: Permission denied"),
+        (NotADirectoryError(errno.ENOTDIR, "Not a directory", "/x/y"), "/x/y: Not a directory"),
     ],
-    ids=["without a file", "with a file"],
+    ids=["without a file", "with a file", "below a file"],
 )
 def test_an_error_of_the_operating_system_is_shown_with_its_file_if_it_has_one(
     capfd: pytest.CaptureFixture[str], error: OSError, message: str

@@ -2,6 +2,9 @@
 
 import importlib.util
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -127,3 +130,15 @@ def test_a_page_that_cannot_be_written_is_named_before_the_training_is_awaited(
 
     with pytest.raises(EverstepError, match=f"--html {unwritable_path} cannot be written"):
         report("--wait", "--html", str(unwritable_path), "--stack", "nowhere")
+
+
+def test_bars_that_standard_output_cannot_encode_are_replaced(folder: Path) -> None:
+    result = subprocess.run(
+        [Path(sys.executable).parent / "everstep", "report", "--run", folder],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert b"????" in result.stdout
