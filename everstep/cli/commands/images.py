@@ -1,6 +1,7 @@
 """`everstep images ...`: builds Everstep's images and pushes them to a registry."""
 
 import json
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
@@ -50,6 +51,7 @@ def build(
 ) -> None:
     """Build the images of a stack: for a cluster with docker, podman or buildah, for the twin into its store."""
     context = open_stack(stack, twin=twin)
+    _check_options(context, {"--only": only, "--builder": builder, "--base": base})
     if context.on_twin:
         references = _build_for_twin()
     else:
@@ -87,6 +89,7 @@ def push(
             f"stack {stack} runs on this machine, whose images `everstep up` builds; it pulls nothing",
             "Name the stack of a cloud with --stack, such as eks-dev.",
         )
+    _check_options(context, {"--builder": builder, "--base": base})
     names = _names(context, only)
     address = image_push.check_registry(registry or _registry_of(context))
     pushed, changed = [], []
@@ -100,6 +103,16 @@ def push(
             pushed.append(image)
             changed += _write(context, image)
     _report(context, pushed, changed, as_json=as_json)
+
+
+def _check_options(context: StackContext, options: Mapping[str, object]) -> None:
+    """Raise an error for options that the build for the twin would ignore."""
+    ignored = [name for name, value in options.items() if value]
+    if context.on_twin and ignored:
+        raise EverstepError(
+            f"{' and '.join(ignored)} cannot be used on the twin, which builds its own variants of the images",
+            "Omit the option, or build for a cluster: without --twin, with the stack of a cloud.",
+        )
 
 
 def _exclusive_use(context: StackContext) -> AbstractContextManager[None]:

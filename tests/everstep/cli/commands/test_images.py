@@ -172,3 +172,21 @@ def test_a_push_to_the_twin_is_refused_while_another_command_changes_it(
         error = error_of("push", "--stack", "eks-dev", "--twin", "--registry", ECR)
 
     assert "`everstep down` is already running" in error.problem
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("build", "--only", "spot"),
+        ("build", "--stack", "eks-dev", "--twin", "--base", "trainer=x:1"),
+        ("push", "--stack", "eks-dev", "--twin", "--registry", ECR, "--builder", "podman"),
+    ],
+)
+def test_options_that_the_twin_would_ignore_are_refused(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CLOUDTWIN_STATE", str(tmp_path))
+    for name in ("_build_for_twin", "_twin_state"):
+        monkeypatch.setattr(images, name, lambda *_: pytest.fail("a build began"))
+
+    assert "cannot be used on the twin" in error_of(*arguments).problem
