@@ -4,6 +4,7 @@ Standard output has results only, so that it can be piped; messages go to standa
 NO_COLOR and detects whether a stream is a terminal. Emoji codes are off: an IPv6 address may contain `:a:`.
 """
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,11 @@ results = Console(highlight=False, soft_wrap=True, emoji=False)
 
 messages = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 """Standard error, for messages, progress and errors."""
+
+
+def can_ask() -> bool:
+    """Return True if a user at a terminal can answer a question."""
+    return sys.stdin is not None and sys.stdin.isatty()  # None: a closed stdin
 
 
 def say(message: str, style: str = "") -> None:

@@ -26,12 +26,14 @@ from everstep.errors import EverstepError
 
 FAILED = 1
 BUG = 70  # EX_SOFTWARE of sysexits.h
+STATE_FIX = "If it is Everstep's state, set EVERSTEP_STATE to a folder of yours."
 FIXES = {
     errno.ENOSPC: "Free some disk space and run the same command again: it continues where it stopped.",
     errno.EDQUOT: "Delete files of yours, or raise your quota, and run the same command again.",
-    errno.EACCES: "Run it as root, or set EVERSTEP_STATE to a folder of yours.",
-    errno.EPERM: "Run it as root, or set EVERSTEP_STATE to a folder of yours.",
-    errno.EROFS: "Set EVERSTEP_STATE to a writable folder.",
+    errno.EACCES: f"Allow this user to access it, or run it as root. {STATE_FIX}",
+    errno.EPERM: f"Allow this user to access it, or run it as root. {STATE_FIX}",
+    errno.EROFS: f"Choose a path on a writable disk. {STATE_FIX}",
+    errno.ENOTDIR: f"A part of the path is a file: choose another path. {STATE_FIX}",
 }
 """Fixes for errors of the operating system that only the user can correct."""
 
@@ -75,12 +77,17 @@ def show_error(error: EverstepError | TwinError) -> None:
 
 
 def show_bug(error: Exception) -> None:
-    """Print that this is a bug in Everstep, and where the crash log is."""
-    log = write_crash_log(error)
+    """Print that this is a bug in Everstep, and where the crash log is if it could be written."""
+    try:
+        location = (
+            f"The traceback is in {write_crash_log(error)}; `everstep --debug ...` prints it."
+        )
+    except OSError:  # the disk is full or read-only
+        location = "`everstep --debug ...` prints the traceback."
     messages.print(
         f"[bold red]bug:[/] {escape(type(error).__name__)}: {escape(str(error))}\n"
         f"  This is a bug in Everstep, not an error in your input; please report it.\n"
-        f"  The traceback is in {log}; `everstep --debug ...` prints it."
+        f"  {location}"
     )
 
 

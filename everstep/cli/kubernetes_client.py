@@ -5,6 +5,7 @@ cluster that does not respond is reported within ten seconds.
 """
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -202,20 +203,28 @@ class KubernetesClient:
     def _exec(self, pod: str, script: str) -> str:
         from kubernetes import client
         from kubernetes.stream import stream
+        from websocket import WebSocketException
 
-        return str(
-            stream(
-                client.CoreV1Api(self._client).connect_get_namespaced_pod_exec,
-                pod,
-                NAMESPACE,
-                command=["sh", "-c", script],
-                stdout=True,
-                stderr=False,
-                stdin=False,
-                tty=False,
-                _request_timeout=READ_SECONDS,
-            )
+        session = stream(
+            client.CoreV1Api(self._client).connect_get_namespaced_pod_exec,
+            pod,
+            NAMESPACE,
+            command=["sh", "-c", script],
+            stdout=True,
+            stderr=False,
+            stdin=False,
+            tty=False,
+            _preload_content=False,  # otherwise the output ends without an error at the timeout
         )
+        try:
+            session.sock.settimeout(READ_SECONDS)
+            return _output_of(session)
+        except OSError as error:
+            raise unreachable(self._client.configuration.host, error) from None
+        except WebSocketException as error:
+            raise PodCommandError(f"the command was cut off in the pod {pod}: {error}") from None
+        finally:
+            session.sock.shutdown()
 
     def newest_line(self, pod: str) -> str:
         """Return the newest line in the log of a pod; empty if there is none, or if the user may not read logs."""
@@ -305,6 +314,27 @@ class KubernetesClient:
         except (HTTPError, OSError) as error:
             raise unreachable(self._client.configuration.host, error) from None
         return int(response.status), str(response.reason), bytes(data or b"")
+
+
+def _output_of(session: Any) -> str:  # noqa: ANN401  kubernetes has no types
+    """Return the whole output of a command.
+
+    Args:
+        session: an open WSClient.
+
+    Raises:
+        TimeoutError: the command printed nothing for READ_SECONDS and did not end.
+    """
+    parts: list[str] = []
+    printed_at = time.monotonic()
+    while session.is_open():
+        session.update(timeout=READ_SECONDS)
+        if part := session.read_all():
+            parts.append(part)
+            printed_at = time.monotonic()
+        elif session.is_open() and time.monotonic() - printed_at >= READ_SECONDS:
+            raise TimeoutError(f"a command printed nothing for {READ_SECONDS} s")
+    return "".join(parts)
 
 
 def _unusable(kubeconfig: Path | None, reason: str) -> EverstepError:

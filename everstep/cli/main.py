@@ -2,20 +2,36 @@
 
 import atexit
 import gc
+import io
 import os
+import signal
 import sys
 
 
 def main() -> None:
     """Run the command line and exit."""
+    try:
+        _run()
+    except KeyboardInterrupt:  # while modules are imported, or while the launcher's etcd is built
+        sys.exit(128 + signal.SIGINT)
+
+
+def _run() -> None:
     if sys.argv[1:2] == ["launch"]:  # in an image, the packages of the other commands are absent
         from everstep.cli.launcher import run_launcher
 
         run_launcher(sys.argv[2:])
+    if isinstance(sys.stdout, io.TextIOWrapper):  # an encoding such as ASCII has no bars
+        sys.stdout.reconfigure(errors="replace")
     from everstep.cli import bytecode
     from everstep.cli.twin_settings import configure_twin
 
-    configure_twin()
+    try:
+        configure_twin()
+    except RuntimeError:
+        sys.exit(
+            "error: HOME is not set, and this user has no home folder\n  Set HOME to a folder."
+        )
     bytecode.keep()
     from everstep.cli.app import build_app
     from everstep.cli.errors import run_guarded

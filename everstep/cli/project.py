@@ -42,7 +42,7 @@ def write_project(folder: Path, stacks: Sequence[str], *, force: bool) -> list[P
         force: whether to overwrite existing files.
 
     Raises:
-        EverstepError: a stack does not exist, or a file exists and `force` is not set.
+        EverstepError: a stack does not exist, a file exists and `force` is not set, or the folder is not writable.
     """
     files = {folder / name: text for name, text in project_files(folder, stacks).items()}
     existing = [str(path) for path in files if path.exists()]
@@ -52,7 +52,13 @@ def write_project(folder: Path, stacks: Sequence[str], *, force: bool) -> list[P
             "Choose another folder, or overwrite them with --force.",
         )
     for path, text in files.items():
-        write_atomically(path, text, READABLE)
+        try:
+            write_atomically(path, text, READABLE)
+        except OSError as error:
+            raise EverstepError(
+                f"{path} cannot be written: {error.strerror or error}",
+                "Name a folder that you may write to, which may be new.",
+            ) from None
     return list(files)
 
 

@@ -1,13 +1,12 @@
 """`everstep down`: destroys a stack and the twin's machines under it."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from everstep.cli.commands.options import DEFAULT_STACK, OnTwin, Stack, Yes
-from everstep.cli.console import messages, progress, say, warn
+from everstep.cli.console import can_ask, messages, progress, say, warn
 from everstep.cli.engine.context import StackContext, open_stack_to_destroy
 from everstep.cli.engine.file_lock import exclusive_lock
 from everstep.cli.engine.lifecycle import describe_run, take_down
@@ -47,13 +46,16 @@ def _check_of(context: StackContext) -> str:
 
 
 def _keep_or_confirm(context: StackContext, keep_run: Path | None, *, yes: bool) -> None:
-    """Copy the run if requested; ask for confirmation before the run of an unfinished job is removed."""
+    """Copy the run if requested; ask before a stack outside the twin, or the run of an unfinished job, is removed."""
     if not context.on_twin:
         if keep_run:
             raise EverstepError(
                 f"--keep-run copies from the twin's volume; this stack runs on {context.target}",
                 "`down` does not touch its volume if the reclaim policy is Retain.",
             )
+        if not yes and can_ask():
+            question = f"This destroys stack {context.workspace.stack} on {context.target}."
+            typer.confirm(f"{question} Continue?", abort=True, err=True)
         return
     folder = context.run_folder
     description = describe_run(folder)
@@ -64,7 +66,7 @@ def _keep_or_confirm(context: StackContext, keep_run: Path | None, *, yes: bool)
         say(f"   kept {description} in {keep_run}")
         return
     unfinished = not (folder / "result.json").exists()
-    if unfinished and not yes and messages.is_terminal and sys.stdin.isatty():
+    if unfinished and not yes and messages.is_terminal and can_ask():
         question = f"The job {context.job} has not finished. Remove its run?"
         typer.confirm(question, abort=True, err=True)
     say(

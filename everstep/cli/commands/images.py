@@ -1,6 +1,8 @@
 """`everstep images ...`: builds Everstep's images and pushes them to a registry."""
 
 import json
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +14,7 @@ from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack
 from everstep.cli.console import progress, results, say
 from everstep.cli.engine import cloud_twin, prerequisites
 from everstep.cli.engine.context import StackContext, open_stack
+from everstep.cli.engine.file_lock import exclusive_lock
 from everstep.cli.engine.target import Target
 from everstep.cli.image_builders import find_builder
 from everstep.cli.image_push import PushedImage
@@ -48,6 +51,7 @@ def build(
 ) -> None:
     """Build the images of a stack: for a cluster with docker, podman or buildah, for the twin into its store."""
     context = open_stack(stack, twin=twin)
+    _check_options(context, {"--only": only, "--builder": builder, "--base": base})
     if context.on_twin:
         references = _build_for_twin()
     else:
@@ -85,18 +89,37 @@ def push(
             f"stack {stack} runs on this machine, whose images `everstep up` builds; it pulls nothing",
             "Name the stack of a cloud with --stack, such as eks-dev.",
         )
+    _check_options(context, {"--builder": builder, "--base": base})
     names = _names(context, only)
     address = image_push.check_registry(registry or _registry_of(context))
     pushed, changed = [], []
     bases = image_push.parse_bases(base)
-    if context.target is Target.TWIN_CLOUD:
-        images = image_push.push_to_twin(names, address, _twin_state(context), progress())
-    else:
-        images = image_push.push(names, address, find_builder(builder), bases, progress())
-    for image in images:
-        pushed.append(image)
-        changed += _write(context, image)
+    with _exclusive_use(context):
+        if context.target is Target.TWIN_CLOUD:
+            images = image_push.push_to_twin(names, address, _twin_state(context), progress())
+        else:
+            images = image_push.push(names, address, find_builder(builder), bases, progress())
+        for image in images:
+            pushed.append(image)
+            changed += _write(context, image)
     _report(context, pushed, changed, as_json=as_json)
+
+
+def _check_options(context: StackContext, options: Mapping[str, object]) -> None:
+    """Raise an error for options that the build for the twin would ignore."""
+    ignored = [name for name, value in options.items() if value]
+    if context.on_twin and ignored:
+        raise EverstepError(
+            f"{' and '.join(ignored)} cannot be used on the twin, which builds its own variants of the images",
+            "Omit the option, or build for a cluster: without --twin, with the stack of a cloud.",
+        )
+
+
+def _exclusive_use(context: StackContext) -> AbstractContextManager[None]:
+    """Return the lock of the twin's folder, which `up` starts and `down` removes; none for a registry elsewhere."""
+    if context.target is not Target.TWIN_CLOUD:
+        return nullcontext()
+    return exclusive_lock(context.workspace.lock, "`everstep images push`", "Wait for it.")
 
 
 def _build_for_twin() -> list[str]:

@@ -64,16 +64,22 @@ def _preview(
     variables: Mapping[str, str],
 ) -> int:
     """Run Pulumi with flags and environment variables; return its exit code."""
-    is_new = context.target is Target.TWIN_CLOUD and not context.workspace.state.exists()
+    workspace = context.workspace
+    is_new = context.target is Target.TWIN_CLOUD and not workspace.state.exists()
     if is_new:
-        context = replace(context, workspace=preview_workspace(context.workspace))
-    engine = context.engine(progress(), policy_packs=policy_packs)
-    release_dead_locks(engine)
-    engine.require_stack()
-    command = engine.command(["preview", *flags])
-    process = subprocess.run(
-        [*interrupt_with_parent(), *command], env={**engine.environment, **variables}, check=False
-    )
-    if is_new:
-        shutil.rmtree(context.workspace.state, ignore_errors=True)  # a preview leaves nothing
+        context = replace(context, workspace=preview_workspace(workspace))
+    try:
+        engine = context.engine(progress(), policy_packs=policy_packs)
+        release_dead_locks(engine)
+        engine.require_stack()
+        command = engine.command(["preview", *flags])
+        process = subprocess.run(
+            [*interrupt_with_parent(), *command],
+            env={**engine.environment, **variables},
+            check=False,
+        )
+    finally:
+        # A preview leaves nothing, even after Ctrl-C; but an `up` may have begun in the meantime.
+        if is_new and not workspace.lock.exists():
+            shutil.rmtree(workspace.state, ignore_errors=True)
     return process.returncode

@@ -1,7 +1,6 @@
 """`everstep pulumi ...`: runs Pulumi on a stack."""
 
 import os
-import subprocess
 
 import typer
 
@@ -17,5 +16,6 @@ def pulumi(context: typer.Context) -> None:
     """
     stack = open_running_stack(os.environ.get("PULUMI_STACK", DEFAULT_STACK))
     engine = stack.engine(progress())
-    process = subprocess.run(engine.command(context.args), env=engine.environment, check=False)
-    raise typer.Exit(process.returncode)
+    command = engine.command(context.args)
+    # Pulumi replaces this process: a parent would kill it after Ctrl-C, before it has saved its state.
+    os.execve(command[0], command, dict(engine.environment))  # noqa: S606  no shell needed

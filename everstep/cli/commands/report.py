@@ -11,7 +11,14 @@ from typing import Annotated, Any
 
 import typer
 
-from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack, write_output
+from everstep.cli.commands.options import (
+    DEFAULT_STACK,
+    AsJson,
+    OnTwin,
+    Stack,
+    check_output,
+    write_output,
+)
 from everstep.cli.console import progress, results, say
 from everstep.cli.engine.context import StackContext, open_running_stack
 from everstep.cli.report import follow as job_follower
@@ -107,6 +114,7 @@ def report(
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end of the training.")] = False,
 ) -> None:
     """Report on the training: accuracy, throughput, and the cost of each eviction."""
+    check_output("--html", html)
     curves = _Curves(tensorboard, mlflow, wandb)
     recent_steps = ALL_STEPS if curves.is_requested else RECENT_STEPS
     if run:

@@ -1,13 +1,13 @@
 """`everstep up`: brings a stack up and follows its training."""
 
-import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from everstep.cli.commands.follow import follow_to_end
 from everstep.cli.commands.options import DEFAULT_STACK, OnTwin, PolicyPacks, Stack, Yes
-from everstep.cli.console import progress, results, say
+from everstep.cli.console import can_ask, progress, results, say
 from everstep.cli.engine import cloud_twin, partial_update
 from everstep.cli.engine.context import StackContext, open_stack_to_deploy
 from everstep.cli.engine.file_lock import exclusive_lock
@@ -43,6 +43,7 @@ def up(
     """Bring the stack up, start the training and follow it to its end."""
     if target:
         partial_update.check_part(target)
+    _check_combination(target, drill=drill, detach=detach, policy_packs=policy_pack)
     context = open_stack_to_deploy(stack, twin=twin)
     _check_drill(context, drill=drill)
     check_machine(context)
@@ -70,6 +71,26 @@ def up(
         follow_to_end(context)
 
 
+def _check_combination(
+    target: str, *, drill: bool, detach: bool, policy_packs: Sequence[str]
+) -> None:
+    """Raise an error for options of which one would be ignored."""
+    if drill and detach:
+        raise EverstepError(
+            "--drill needs the training to be followed, but --detach does not follow it",
+            "Omit one of them.",
+        )
+    if target and drill:
+        raise EverstepError(
+            f"--drill disturbs the training, but --target {target} starts none", "Omit one of them."
+        )
+    if target and policy_packs:
+        raise EverstepError(
+            f"--policy-pack checks a whole stack, but --target {target} declares only a part",
+            "Omit --policy-pack here: `everstep preview --policy-pack DIR` checks the stack before.",
+        )
+
+
 def _check_drill(context: StackContext, *, drill: bool) -> None:
     """Raise an error for a drill on machines that are not the twin's own."""
     if not drill or context.target is Target.TWIN:
@@ -91,7 +112,7 @@ def _options(context: StackContext) -> str:
 
 def _confirm(context: StackContext, *, yes: bool) -> None:
     """Ask for confirmation before something outside the twin is changed."""
-    if context.on_twin or yes or not sys.stdin.isatty():
+    if context.on_twin or yes or not can_ask():
         return
     cluster = context.config.cluster
     cluster_name = (

@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,13 @@ READS_POLICY_PACKS = frozenset({"up", "update", "preview"})
 
 PASSPHRASE_VARIABLES = ("PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE")
 """Variables with which users set their own passphrase."""
+
+PLAIN_STATE = {
+    "PULUMI_DIY_BACKEND_GZIP": "false",
+    "PULUMI_DIY_BACKEND_ZSTD": "false",
+    "PULUMI_DIY_BACKEND_LEGACY_LAYOUT": "false",
+}
+"""Variables with which the state is the JSON file of `state_file`, whatever a user sets for another backend."""
 
 NO_STACK = "no stack named"
 """Words of Pulumi's error for a stack that the backend does not have."""
@@ -245,7 +253,7 @@ def _output_of(command: Sequence[str], environment: Mapping[str, str]) -> str:
 
 
 def _wait(process: "subprocess.Popen[bytes]", events: EventLog, step: Step) -> None:
-    """Show events until the engine ends; on Ctrl-C let it finish running operations first."""
+    """Show events until the engine ends; after Ctrl-C or an error let it finish running operations first."""
     try:
         while True:
             try:
@@ -253,9 +261,12 @@ def _wait(process: "subprocess.Popen[bytes]", events: EventLog, step: Step) -> N
                 break
             except subprocess.TimeoutExpired:
                 events.advance()
-    except KeyboardInterrupt:
-        step.note("interrupted: waiting for Pulumi to finish running operations and save its state")
+    except BaseException:  # also an error of the display, which must not leave the engine behind
         process.send_signal(signal.SIGINT)
+        with suppress(OSError):  # a closed terminal
+            step.note(
+                "interrupted: waiting for Pulumi to finish running operations and save its state"
+            )
         try:
             process.wait(STOP_SECONDS)
         except (subprocess.TimeoutExpired, KeyboardInterrupt):
@@ -314,6 +325,7 @@ def engine_environment(workspace: Workspace, kubeconfig: Path | None) -> dict[st
         "PULUMI_BACKEND_URL": engine_backend_url(backend),
         "PULUMI_STACK": workspace.stack,
         "PULUMI_SKIP_UPDATE_CHECK": "true",
+        **PLAIN_STATE,
         **bytecode.settings(),
     }
     if "PULUMI_CONFIG_PASSPHRASE" not in os.environ:

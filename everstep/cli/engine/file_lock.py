@@ -7,11 +7,15 @@ The file has the error message for the next process.
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
+from typing import TextIO
 
 from everstep.errors import EverstepError
+
+MAX_ATTEMPTS = 10
+"""Number of attempts to lock a file that other commands remove."""
 
 
 @contextmanager
@@ -27,17 +31,28 @@ def exclusive_lock(path: Path, command: str, fix: str) -> Iterator[None]:
         EverstepError: another process holds the lock; the error has its command, its process ID
             and the time at which it began.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise EverstepError(
-                file.read().strip() or "another command of this stack is already running", fix
-            ) from None
+    with _locked_file(path, fix) as file:
         file.truncate(0)
         now = datetime.now().astimezone().strftime("%H:%M:%S")
         file.write(f"{command} is already running: process {os.getpid()} since {now}\n")
         file.flush()
         yield
+
+
+def _locked_file(path: Path, fix: str) -> TextIO:
+    """Return the open and locked file; `down` may remove it, with its folder, before it is locked."""
+    for _ in range(MAX_ATTEMPTS):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError), ExitStack() as on_failure:
+            file = on_failure.enter_context(path.open("a+"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                raise EverstepError(
+                    file.read().strip() or "another command of this stack is already running", fix
+                ) from None
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                on_failure.pop_all()
+                return file
+    raise EverstepError(f"other commands of this stack keep removing {path.parent}", fix)

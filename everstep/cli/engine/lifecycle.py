@@ -62,12 +62,17 @@ def bring_up(context: StackContext, progress: Progress, policy_packs: Sequence[s
             step.note(context.connect().version())
     engine = context.engine(progress, policy_packs)
     engine.require_stack()
-    for lock in release_dead_locks(engine):
-        say(f"   released Pulumi's lock of process {lock.pid}, which was killed")
+    _release_locks(engine)
     counts = engine.up(progress)
     say(f"   {counts.describe()}", style="bright_black")
     _check_images(context, progress)
     return engine
+
+
+def _release_locks(engine: Engine) -> None:
+    """Release Pulumi's locks of killed processes."""
+    for lock in release_dead_locks(engine):
+        say(f"   released Pulumi's lock of process {lock.pid}, which was killed")
 
 
 def _check_images(context: StackContext, progress: Progress) -> None:
@@ -90,6 +95,7 @@ def bring_up_part(context: StackContext, part: str, progress: Progress) -> str:
         cloud_twin.start(context, progress)
     engine = context.engine(progress)
     engine.require_stack()
+    _release_locks(engine)
     counts = partial_update.bring_up_part(engine, part, progress)
     say(f"   {counts.describe()}", style="bright_black")
     return str(engine.outputs().get(part, ""))
@@ -133,8 +139,9 @@ def take_down(context: StackContext, progress: Progress) -> None:
         if destroyed and context.target is Target.TWIN_CLOUD:
             remaining = cloud_twin.remaining_resources(context)
     if context.on_twin:
-        context.twin().down(progress)
-    shutil.rmtree(context.workspace.home, ignore_errors=True)
+        context.twin().down(progress)  # removes the folder; the next `up` may already use a new one
+    else:
+        shutil.rmtree(context.workspace.home, ignore_errors=True)
     if remaining:
         raise EverstepError(
             "the stack is destroyed, but in a real cloud these resources would remain and cost money:",

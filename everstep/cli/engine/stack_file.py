@@ -62,6 +62,11 @@ def read_stack_file(path: Path) -> Mapping[str, Any]:
         raise EverstepError(
             f"{path} cannot be read: {error}", "Make it readable; it must be UTF-8 text."
         ) from None
+    except ValueError as error:  # such as an unquoted date with month 13
+        raise EverstepError(
+            f"{path} has a value that YAML cannot convert: {error}",
+            "Correct the value, such as a date that does not exist, or write it in quotes.",
+        ) from None
     if not isinstance(content, dict) or not isinstance(content.get("config", {}), dict):
         raise EverstepError(
             f"{path} is not a stack configuration",

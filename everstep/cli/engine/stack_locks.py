@@ -1,13 +1,17 @@
 """The locks that Pulumi takes on a stack: their holders, and the release of locks left by killed processes."""
 
 import json
+import os
 import socket
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from everstep.cli.engine.driver import Engine
 from everstep.cli.engine.workspace import Workspace
 from everstep.errors import EverstepError
+
+ENGINE = "pulumi"
+"""Name of the program that takes locks."""
 
 
 @dataclass(frozen=True)
@@ -20,10 +24,17 @@ class StackLock:
 
     @property
     def holder_is_alive(self) -> bool:
-        """True if the process that took the lock may still run; always True for another host."""
-        if self.host and self.host != socket.gethostname():
+        """True if the process that took the lock may still run; always True for another host.
+
+        After a restart, its process ID may belong to another program, which `kill` must not end.
+        """
+        if (self.host and self.host != socket.gethostname()) or not Path("/proc/self").exists():
             return True
-        return Path(f"/proc/{self.pid}").exists() if Path("/proc/self").exists() else True
+        try:
+            program = Path(f"/proc/{self.pid}/cmdline").read_bytes().partition(b"\0")[0]
+        except OSError:
+            return False
+        return PurePath(os.fsdecode(program)).name == ENGINE  # empty for a process that has ended
 
 
 def stack_locks(workspace: Workspace) -> list[StackLock]:

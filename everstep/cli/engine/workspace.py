@@ -63,12 +63,12 @@ class Workspace:
     @property
     def events(self) -> Path:
         """File with one line for each action on a machine."""
-        return self.state / "events.jsonl"
+        return self.home / "events.jsonl"
 
     @property
     def machines(self) -> Path:
         """File with the GPU machines that commands have observed."""
-        return self.state / "machines.json"
+        return self.home / "machines.json"
 
 
 def open_workspace(stack: str = DEFAULT_STACK) -> Workspace:
@@ -109,7 +109,7 @@ def find_project(start: Path) -> Path:
 def _is_project(path: Path) -> bool:
     try:
         content = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError, UnicodeDecodeError):
+    except (OSError, yaml.YAMLError, ValueError):  # not UTF-8, or a date that does not exist
         return False
     return isinstance(content, dict) and content.get("name") == "everstep"
 

@@ -178,8 +178,18 @@ class ClusterRun:
                 step.note(f"{entries[-1].collective} {entries[-1].bytes:,} B")
 
     def _condition(self) -> str:
-        """Return the condition with which the Job has ended; empty while it runs."""
-        return _end_condition(self._client.get(f"{COLLECTIONS['Job']}/{NAME}", missing={}))
+        """Return the condition with which the Job has ended; empty while it runs.
+
+        Raises:
+            EverstepError: the Job was deleted, for example by the cluster long after its end.
+        """
+        job = self._client.get(f"{COLLECTIONS['Job']}/{NAME}", missing={})
+        if not job:
+            raise EverstepError(
+                f"the Job {NAME} was deleted in the namespace {JOB_NAMESPACE} during the test",
+                "Start the test again.",
+            )
+        return _end_condition(job)
 
     def _log(self, pod: str) -> str:
         return self._client.text(f"{CORE}/pods/{pod}/log")

@@ -51,7 +51,7 @@ LINE_SECONDS = 10.0
 """Interval of progress lines without a terminal."""
 
 UNREACHABLE_SECONDS = 60.0
-"""Time without a response after which following ends with an error."""
+"""Time without a response, or without the job, after which following ends with an error."""
 
 
 class JobOutcome(StrEnum):
@@ -75,12 +75,13 @@ class JobMonitor:
     preparation: str = ""  # newest line in the log of the data preparation, while it runs
     _requested_at: float = 0.0
     _responded_at: float = field(default_factory=time.monotonic)
+    _present_at: float | None = None  # when the job last had a status
 
     def refresh(self) -> None:
         """Request conditions and pods again once the interval has passed.
 
         Raises:
-            EverstepError: the cluster has not responded for UNREACHABLE_SECONDS.
+            EverstepError: the cluster has not responded for UNREACHABLE_SECONDS, or the job was deleted.
         """
         now = time.monotonic()
         if now - self._requested_at < REQUEST_SECONDS:
@@ -94,11 +95,22 @@ class JobMonitor:
                 raise
             return
         self._responded_at = time.monotonic()
+        self._check_presence(view.status)
         self.conditions, self.pods, self.status = view.conditions, view.pods, view.status
         if self.machines:
             self.machines.add(view.nodes)
         if self.moves:
             self.moves.add(view.status)
+
+    def _check_presence(self, status: Mapping[str, Any]) -> None:
+        """Raise an error if the job had a status and has had none for UNREACHABLE_SECONDS."""
+        if status:
+            self._present_at = self._responded_at
+        elif self._present_at and self._responded_at - self._present_at > UNREACHABLE_SECONDS:
+            raise EverstepError(
+                f"the job {self.job} was deleted while it was followed",
+                "`everstep up` declares it again.",
+            )
 
     def _progress_of_preparation(self, pods: Sequence[PodView]) -> str:
         for pod in pods:

@@ -42,6 +42,9 @@ escapes."""
 
 CHUNK_BYTES = 4 * 2**20
 
+COPY_ATTEMPTS = 5
+"""Number of attempts to copy a run whose workers still write and remove checkpoints."""
+
 KEPT_EVENTS = "events.jsonl"
 """File with the machines' events in a copy of a run."""
 
@@ -197,8 +200,7 @@ def copy_result(run: Path, destination: Path, events: Path | None = None) -> Non
         )
     temporary = destination.with_name(f".{destination.name}.partial")
     try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        shutil.copytree(run, temporary)
+        _copy_tree(run, temporary)
         if events and events.exists():
             shutil.copyfile(events, temporary / KEPT_EVENTS)
         if events and (moves := moves_file(events)).exists():
@@ -211,3 +213,17 @@ def copy_result(run: Path, destination: Path, events: Path | None = None) -> Non
         ) from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _copy_tree(run: Path, destination: Path) -> None:
+    """Copy a run to a folder that is replaced; start again if a worker removed a checkpoint meanwhile."""
+    for attempt in range(1, COPY_ATTEMPTS + 1):
+        shutil.rmtree(destination, ignore_errors=True)
+        try:
+            shutil.copytree(run, destination)
+        except shutil.Error as error:
+            is_removed = not any(Path(source).exists() for source, _, _ in error.args[0])
+            if attempt == COPY_ATTEMPTS or not is_removed:
+                raise
+        else:
+            return

@@ -18,7 +18,11 @@ from everstep.catalog.names import (
     SCALING_ANNOTATION,
     SCALING_FIXED,
 )
-from everstep.cli.kubernetes_client import ClusterUnreachableError, KubernetesClient
+from everstep.cli.kubernetes_client import (
+    ClusterUnreachableError,
+    KubernetesClient,
+    true_conditions,
+)
 from everstep.cli.pod_affinity import relabel
 from everstep.cli.report.readers import RunReader
 from everstep.cli.scaling.local import TrainerSettings, note_steps
@@ -131,7 +135,13 @@ class ClusterStudy:
         while True:
             steps = len(self._ask(reader.read).steps)
             note_steps(step, steps)
-            conditions = self._ask(lambda: self.client.conditions(name))
+            job = self._ask(lambda: self.client.get(f"{JOBS}/{name}", missing={}))
+            if not job:
+                raise EverstepError(
+                    f"the job {name} was deleted during the study",
+                    "Run the command again: it continues with this size.",
+                )
+            conditions = true_conditions(job.get("status") or {})
             messages = {condition.type: condition.message for condition in conditions}
             if "Failed" in messages:
                 raise EverstepError(

@@ -3,6 +3,7 @@
 import gzip
 import os
 import random
+import shutil
 import struct
 import sys
 import time
@@ -132,9 +133,14 @@ def require_trainer() -> None:
     """Check that the trainer can run here.
 
     Raises:
-        EverstepError: PyTorch is not installed.
+        EverstepError: PyTorch or taskset is not installed.
     """
     TORCH.require("torch", "everstep scale --local trains with PyTorch, which is not installed")
+    if shutil.which("taskset") is None:
+        raise EverstepError(
+            "everstep scale --local needs taskset, which is not on PATH",
+            "It is in util-linux: apt-get install util-linux",
+        )
 
 
 def cpus() -> int:

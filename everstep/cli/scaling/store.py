@@ -62,6 +62,10 @@ class Store:
                 dict(entry["settings"])
         except FileNotFoundError:
             return []
+        except OSError as error:
+            raise EverstepError(
+                f"{self.path} cannot be read: {error.strerror}", "Name another folder with --out."
+            ) from None
         except (ValueError, TypeError, KeyError) as error:
             raise EverstepError(
                 f"{self.path} is not a file of measurements: {error}",

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 import pytest
 from rich.console import Console
 
-from everstep.cli.console import DistinctLines, Terminal, results, warn
+from everstep.cli.console import DistinctLines, Terminal, can_ask, results, warn
 
 
 def test_without_a_terminal_only_new_details_are_printed() -> None:
@@ -58,3 +58,9 @@ def test_an_ipv6_address_is_printed_unchanged(capfd: pytest.CaptureFixture[str])
     streams = capfd.readouterr()
     assert streams.out == f"{address}\n"
     assert streams.err == f"warning: {address}\n"
+
+
+def test_nobody_can_be_asked_without_a_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+
+    assert not can_ask()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from everstep.cli.errors import BUG, FAILED, run_guarded
+from everstep.cli.main import main
 from everstep.errors import EverstepError
 from everstep.spelling import unknown_name
 
@@ -50,13 +51,29 @@ def test_a_bug_is_reported_with_the_path_of_its_log(
     assert "Traceback" in log.read_text()
 
 
+def test_a_bug_is_reported_on_a_disk_that_takes_no_crash_log(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("tempfile.mkstemp", refuse)
+
+    assert run_guarded(failing_action(ZeroDivisionError("by zero")), debug=False) == BUG
+
+    message = capfd.readouterr().err
+    assert "ZeroDivisionError: by zero" in message
+    assert "`everstep --debug ...` prints the traceback" in message
+
+
 @pytest.mark.parametrize(
     ("error", "message"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
         (PermissionError(errno.EACCES, "Permission denied", "/x"), "/x: Permission denied"),
+        (NotADirectoryError(errno.ENOTDIR, "Not a directory", "/x/y"), "/x/y: Not a directory"),
     ],
-    ids=["without a file", "with a file"],
+    ids=["without a file", "with a file", "below a file"],
 )
 def test_an_error_of_the_operating_system_is_shown_with_its_file_if_it_has_one(
     capfd: pytest.CaptureFixture[str], error: OSError, message: str
@@ -76,6 +93,19 @@ def test_ctrl_c_ends_as_a_shell_expects(capfd: pytest.CaptureFixture[str]) -> No
     assert run_guarded(failing_action(KeyboardInterrupt()), debug=False) == 128 + signal.SIGINT
 
     assert capfd.readouterr().err == "interrupted\n"
+
+
+def test_ctrl_c_while_modules_are_imported_ends_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.argv", ["everstep", "--version"])
+    monkeypatch.setattr(
+        "everstep.cli.twin_settings.configure_twin", failing_action(KeyboardInterrupt())
+    )
+
+    with pytest.raises(SystemExit) as exit_code:
+        main()
+    assert exit_code.value.code == 128 + signal.SIGINT
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
 """A client of a cluster that does not respond, or refuses requests."""
 
+import base64
+import hashlib
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -117,6 +120,69 @@ def test_a_command_without_a_connection_reports_an_unreachable_cluster(
 ) -> None:
     with pytest.raises(ClusterUnreachableError, match="does not respond: "):
         client_of(refusing_port).shell("w0", "true")
+
+
+def frame(opcode: int, content: bytes = b"") -> bytes:
+    """Return a frame of a web socket."""
+    return bytes([0x80 | opcode, len(content)]) + content
+
+
+@contextmanager
+def pod_that_prints(parts: list[str], seconds: float, *, ends: bool = True) -> Iterator[int]:
+    """Yield the port of an API server whose pod prints a part after each pause."""
+    stopped = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            key = f"{self.headers['Sec-WebSocket-Key']}258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+            digest = hashlib.sha1(key.encode(), usedforsecurity=False).digest()
+            self.send_response(101)
+            self.send_header("Upgrade", "websocket")
+            self.send_header("Connection", "Upgrade")
+            self.send_header("Sec-WebSocket-Accept", base64.b64encode(digest).decode())
+            self.send_header("Sec-WebSocket-Protocol", "v4.channel.k8s.io")
+            self.end_headers()
+            for part in parts:
+                stopped.wait(seconds)
+                self.wfile.write(frame(2, b"\x01" + part.encode()))
+            if ends:
+                self.wfile.write(frame(8))
+            else:
+                stopped.wait(60)
+            self.close_connection = True
+
+        def log_message(self, *args: object) -> None:
+            """Print nothing."""
+
+    with serving(HTTPServer(("127.0.0.1", 0), Handler)) as port:
+        try:
+            yield port
+        finally:
+            stopped.set()
+
+
+def test_a_long_output_is_complete(
+    client_of: Callable[[int], KubernetesClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A report of a truncated journal would be wrong without a hint."""
+    monkeypatch.setattr(kubernetes_client, "READ_SECONDS", 0.5)
+
+    with pod_that_prints(["a", "b", "c", "d"], seconds=0.2) as port:
+        assert client_of(port).shell("w0", "true") == "abcd"
+
+
+def test_a_command_that_does_not_end_reports_an_unreachable_cluster(
+    client_of: Callable[[int], KubernetesClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubernetes_client, "READ_SECONDS", 0.2)
+
+    with (
+        pod_that_prints(["a"], seconds=0.0, ends=False) as port,
+        pytest.raises(ClusterUnreachableError, match="printed nothing"),
+    ):
+        client_of(port).shell("w0", "true")
 
 
 def test_ctrl_c_during_a_command_is_not_an_error_of_the_pod(

@@ -61,3 +61,11 @@ def test_a_stack_of_a_cloud_needs_a_backend_and_a_check_before_it_is_brought_up(
     assert steps.index(f"everstep doctor --stack {stack}") < up
     assert any(step.startswith("pip install 'everstep[local,a") for step in steps)
     assert f"pulumi stack init {stack} --secrets-provider PROVIDER" in steps
+
+
+def test_a_path_that_cannot_be_a_folder_is_an_error_of_the_user(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(EverstepError, match=r"file/Pulumi.yaml cannot be written") as error:
+        write_project(tmp_path / "file", ["local"], force=False)
+    assert "Name a folder" in error.value.fix

@@ -127,6 +127,24 @@ def test_a_drill_on_an_existing_cluster_is_refused_before_any_request(
     check_failure(everstep(project, "up", "--drill"), "--drill", "a cluster of your own")
 
 
+@pytest.mark.parametrize(
+    ("options", "ignored"),
+    [
+        ("--drill --detach", "--drill"),
+        ("--target registry --drill", "--drill"),
+        ("--target registry --policy-pack policy", "--policy-pack"),
+    ],
+)
+def test_an_option_that_another_one_would_disable_is_refused(
+    project: Path, options: str, ignored: str
+) -> None:
+    # The stack does not exist, so that nothing starts even without the check.
+    result = everstep(project, "up", "--stack", "nowhere", *options.split())
+
+    check_failure(result, ignored, "Omit")
+    assert not (project.parent / "state").exists(), "a refused command must not create state"
+
+
 def test_a_missing_kubeconfig_is_reported_with_its_path(project: Path) -> None:
     use_own_cluster(project, project / "nowhere")
 

@@ -12,6 +12,7 @@ from everstep.cli import image_push
 from everstep.cli.app import build_app
 from everstep.cli.commands import images
 from everstep.cli.engine.context import StackContext, open_stack
+from everstep.cli.engine.file_lock import exclusive_lock
 from everstep.cli.image_push import PushedImage, fix_of, login_command
 from everstep.errors import EverstepError
 from tests.everstep.cli.projects import enter_project
@@ -157,3 +158,35 @@ def test_a_job_on_another_platform_uses_the_registry_of_that_platform(
 
     assert "everstep images push --stack second" in error.value.fix
     assert "Pulumi.eks-dev.yaml" in error.value.fix
+
+
+def test_a_push_to_the_twin_is_refused_while_another_command_changes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLOUDTWIN_STATE", str(tmp_path))
+    monkeypatch.setattr(images, "_twin_state", lambda context: tmp_path)
+    monkeypatch.setattr(image_push, "push_to_twin", lambda *_: [])
+    lock = open_stack("eks-dev", twin=True).workspace.lock
+
+    with exclusive_lock(lock, "`everstep down`", ""):
+        error = error_of("push", "--stack", "eks-dev", "--twin", "--registry", ECR)
+
+    assert "`everstep down` is already running" in error.problem
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("build", "--only", "spot"),
+        ("build", "--stack", "eks-dev", "--twin", "--base", "trainer=x:1"),
+        ("push", "--stack", "eks-dev", "--twin", "--registry", ECR, "--builder", "podman"),
+    ],
+)
+def test_options_that_the_twin_would_ignore_are_refused(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CLOUDTWIN_STATE", str(tmp_path))
+    for name in ("_build_for_twin", "_twin_state"):
+        monkeypatch.setattr(images, name, lambda *_: pytest.fail("a build began"))
+
+    assert "cannot be used on the twin" in error_of(*arguments).problem

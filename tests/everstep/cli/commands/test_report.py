@@ -2,6 +2,9 @@
 
 import importlib.util
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -118,3 +121,24 @@ def test_a_path_that_cannot_be_written_is_named(folder: Path, option: str) -> No
 
     with pytest.raises(EverstepError, match=f"{option} {unwritable_path}.* cannot be written"):
         report("--run", str(folder), option, str(unwritable_path))
+
+
+def test_a_page_that_cannot_be_written_is_named_before_the_training_is_awaited(
+    folder: Path,
+) -> None:
+    unwritable_path = folder / "events.jsonl" / "page.html"
+
+    with pytest.raises(EverstepError, match=f"--html {unwritable_path} cannot be written"):
+        report("--wait", "--html", str(unwritable_path), "--stack", "nowhere")
+
+
+def test_bars_that_standard_output_cannot_encode_are_replaced(folder: Path) -> None:
+    result = subprocess.run(
+        [Path(sys.executable).parent / "everstep", "report", "--run", folder],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert b"????" in result.stdout

@@ -1,5 +1,6 @@
 """The environment of the engine, and its errors."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from everstep.cli.engine.driver import Engine, engine_environment
 from everstep.cli.engine.workspace import Workspace
 from everstep.errors import EverstepError
+from everstep.progress import Silent
 
 
 @pytest.fixture
@@ -24,6 +26,35 @@ def test_the_engine_uses_a_local_backend_and_gets_no_passphrase_in_a_variable(
     assert settings["PULUMI_BACKEND_URL"] == f"file://{workspace.engine}/state?metadata=skip"
     assert "PULUMI_CONFIG_PASSPHRASE" not in settings
     assert (workspace.engine / "passphrase").read_text() not in settings.values()
+
+
+def test_the_state_is_plain_json_whatever_the_user_sets_for_another_backend(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PULUMI_DIY_BACKEND_GZIP", "true")
+
+    # With state.json.gz, `down` would find no state and leave every object of a user's cluster.
+    assert engine_environment(workspace, None)["PULUMI_DIY_BACKEND_GZIP"] == "false"
+
+
+def test_an_error_of_the_display_lets_the_engine_save_its_state(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    program, saved = tmp_path / "pulumi", tmp_path / "saved"
+    program.write_text(
+        "#!/bin/sh\n"
+        f"trap 'touch {saved}; exit 1' INT\n"
+        'while [ $# -gt 1 ]; do if [ "$1" = --event-log ]; then echo "not JSON" >"$2"; fi; shift; done\n'
+        "for _ in $(seq 200); do sleep 0.1; done\n"
+    )
+    program.chmod(0o755)
+    workspace.stack_file.parent.mkdir()
+    workspace.stack_file.write_text("config: {}\n")
+    workspace.engine.mkdir(parents=True)
+
+    with pytest.raises(ValueError, match="Expecting value"):
+        Engine(workspace, program, dict(os.environ)).up(Silent())
+    assert saved.exists()
 
 
 def test_a_passphrase_of_the_user_takes_precedence(

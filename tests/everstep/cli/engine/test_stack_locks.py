@@ -29,11 +29,32 @@ def write_file(workspace: Workspace, content: object) -> None:
     (folder / "a1b2.json").write_text(json.dumps(content))
 
 
-def test_the_holder_of_a_lock_is_alive_while_its_process_runs(workspace: Workspace) -> None:
+def test_the_holder_of_a_lock_is_alive_while_its_process_runs(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    program = tmp_path / "pulumi"
+    program.symlink_to("/bin/sleep")
+    process = subprocess.Popen([program, "60"])
+    try:
+        write_lock(workspace, process.pid)
+
+        (lock,) = stack_locks(workspace)
+        assert lock.holder_is_alive
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert not lock.holder_is_alive, "a process that nobody has waited for has ended, too"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_another_program_that_got_the_process_id_of_a_killed_holder_is_not_the_holder(
+    workspace: Workspace,
+) -> None:
     write_lock(workspace, os.getpid())
 
     (lock,) = stack_locks(workspace)
-    assert lock.holder_is_alive
+    assert not lock.holder_is_alive
 
 
 def test_the_holder_of_a_lock_is_not_alive_after_its_process_ended(workspace: Workspace) -> None:

@@ -68,12 +68,11 @@ def test_a_stack_on_the_users_cluster_cannot_run_on_the_twin() -> None:
 
 @pytest.mark.parametrize("target", [Target.OWN_CLUSTER, Target.CLOUD])
 def test_state_outside_the_twin_is_not_in_the_folder_of_twins(target: Target) -> None:
-    state_folder = workspace_on(target, "mine")
+    workspace = workspace_on(target, "mine")
 
-    assert not state_folder.engine.is_relative_to(state_folder.state), (
-        "taking a twin down removes its folder"
-    )
-    assert not state_folder.engine.is_relative_to(state_folder.state.parent), (
+    for path in (workspace.engine, workspace.events, workspace.machines):
+        assert not path.is_relative_to(workspace.state), "taking a twin down removes its folder"
+    assert not workspace.engine.is_relative_to(workspace.state.parent), (
         "a state in that folder would be a leftover"
     )
 

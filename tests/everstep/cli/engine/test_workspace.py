@@ -35,6 +35,13 @@ def test_a_stack_file_that_is_not_yaml_is_reported_with_line_and_column(
         read_config(local_stack)
 
 
+def test_a_date_that_does_not_exist_is_an_error_of_the_stack_file(local_stack: Workspace) -> None:
+    local_stack.stack_file.write_text("config:\n  everstep:job: {deadline: 2026-13-01}\n")
+
+    with pytest.raises(EverstepError, match=r"Pulumi.local.yaml .*: month must be in 1..12"):
+        read_config(local_stack)
+
+
 @pytest.mark.parametrize(
     ("text", "key", "line"),
     [

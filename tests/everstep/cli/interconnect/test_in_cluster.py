@@ -95,6 +95,16 @@ def test_ctrl_c_removes_all_objects() -> None:
     assert not cluster.objects
 
 
+def test_a_job_that_is_deleted_meanwhile_ends_the_test() -> None:
+    cluster = FakeCluster(phase="Running", end_condition="")
+
+    def delete_job(seconds: float) -> None:
+        cluster.objects.clear()
+
+    with pytest.raises(EverstepError, match=f"the Job {NAME} was deleted"):
+        run(cluster, sleep=delete_job)
+
+
 def test_a_pod_that_is_lost_during_the_test_ends_it_with_its_log() -> None:
     cluster = FakeCluster(phase="Failed", end_condition="Failed")
     cluster.logs = "error: rank 0 failed: Connection closed by peer"

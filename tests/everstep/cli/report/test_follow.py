@@ -152,3 +152,20 @@ def test_without_any_reading_an_unreachable_cluster_ends_the_view(cluster: Clust
 
     with pytest.raises(ClusterUnreachableError, match="no response"):
         follow_module.follow(reader, cluster.monitor())
+
+
+def test_a_job_that_is_deleted_while_it_is_followed_ends_the_view(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.set_pods()
+    running = {"conditions": [{"type": "Running", "status": "True"}]}
+    cluster.responses[JOB] = json.dumps({"status": running})
+    monkeypatch.setattr(follow_module, "REQUEST_SECONDS", 0.0)
+    monitor = cluster.monitor()
+
+    del cluster.responses[JOB]
+    monitor.refresh()  # it may be declared again
+    monkeypatch.setattr(follow_module, "UNREACHABLE_SECONDS", 0.0)
+
+    with pytest.raises(EverstepError, match="the job fashion was deleted"):
+        monitor.refresh()

@@ -1,10 +1,11 @@
 """Readers of a run's files, which parse each line once."""
 
 import json
+import shutil
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -224,3 +225,45 @@ def test_a_copy_that_fails_leaves_no_partial_copy(tmp_path: Path) -> None:
         copy_result(tmp_path / "run", tmp_path / "copy")
 
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_run_is_copied_although_a_worker_removes_a_checkpoint_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, copytree = tmp_path / "run", shutil.copytree
+    checkpoint = run / "checkpoints" / "step-1"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "state").touch()
+    (run / "result.json").touch()
+
+    def remove_then_copy(source: Path, destination: Path, *options: Any) -> None:
+        copytree(source, destination, *options)
+        if source == run and checkpoint.exists():
+            shutil.rmtree(checkpoint)
+            raise shutil.Error([(str(checkpoint / "state"), "", "No such file or directory")])
+
+    monkeypatch.setattr(shutil, "copytree", remove_then_copy)
+
+    copy_result(run, tmp_path / "kept")
+
+    assert sorted(path.name for path in (tmp_path / "kept").rglob("*")) == [
+        "checkpoints",
+        "result.json",
+    ]
+
+
+def test_a_copy_that_fails_for_another_reason_is_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, calls = tmp_path / "run", []
+    run.mkdir()
+
+    def fail(source: Path, destination: Path) -> None:
+        calls.append(source)
+        raise shutil.Error([(str(run), "", "No space left on device")])
+
+    monkeypatch.setattr(shutil, "copytree", fail)
+
+    with pytest.raises(EverstepError, match="No space left on device"):
+        copy_result(run, tmp_path / "kept")
+    assert calls == [run]

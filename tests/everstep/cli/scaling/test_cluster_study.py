@@ -39,8 +39,18 @@ class FakeCluster:
         if "/pods?" in path:
             self.leftover_pods = max(0, self.leftover_pods - 1)
             return {"items": [{}] * self.leftover_pods}
+        if path == f"{JOBS}/{NAME}":
+            return self._job_of_size(path) or missing or {}
         assert path == f"{JOBS}/fashion", f"unexpected request of {path}"
         return elastic_job(ARGUMENTS + OPTIONS)
+
+    def _job_of_size(self, path: str) -> dict[str, Any]:
+        if self.timeouts:
+            self.timeouts -= 1
+            raise ClusterUnreachableError("the cluster does not respond: timed out", "Wait.")
+        condition = {"type": self.size_condition, "status": "True", "message": "a message"}
+        status = {"conditions": [condition]}
+        return {**self.jobs[path], "status": status} if path in self.jobs else {}
 
     def create(self, path: str, body: Mapping[str, Any]) -> None:
         name = str(body["metadata"]["name"])
@@ -53,11 +63,8 @@ class FakeCluster:
         self.jobs.pop(path, None)
 
     def conditions(self, job: str) -> tuple[Condition, ...]:
-        if self.timeouts:
-            self.timeouts -= 1
-            raise ClusterUnreachableError("the cluster does not respond: timed out", "Wait.")
-        kind = self.stack_condition if job == "fashion" else self.size_condition
-        return (Condition(kind, "Reason", "a message"),)
+        assert job == "fashion"
+        return (Condition(self.stack_condition, "Reason", "a message"),)
 
     def view(self, job: str) -> ClusterView:
         return ClusterView("v1", (), (), ())
@@ -165,6 +172,16 @@ def test_ctrl_c_removes_the_job() -> None:
 
     assert cluster.created_jobs
     assert not cluster.jobs
+
+
+def test_a_job_that_is_deleted_meanwhile_ends_the_study() -> None:
+    cluster = FakeCluster(size_condition="Running")
+
+    def delete_job(seconds: float) -> None:
+        cluster.jobs.clear()
+
+    with pytest.raises(EverstepError, match=f"the job {NAME} was deleted during the study"):
+        study(cluster, journal(16), delete_job).measure(2, Silent())
 
 
 def test_a_job_waits_for_the_pods_of_an_earlier_job_of_its_name() -> None:

@@ -11,6 +11,7 @@ import pytest
 from everstep.cli.scaling import local
 from everstep.cli.scaling.local import LocalStudy, TrainerSettings
 from everstep.errors import EverstepError
+from everstep.optional_packages import OptionalPackages
 from everstep.progress import Silent
 
 SETTINGS = TrainerSettings(model="resnet18", batch=16, steps=0, loader_workers=0)
@@ -49,3 +50,13 @@ def test_the_cpus_of_a_process_are_limited() -> None:
     )
 
     assert result.stdout.strip() == "1"
+
+
+def test_a_machine_without_taskset_is_refused_before_data_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(OptionalPackages, "require", lambda *_: None)
+    monkeypatch.setenv("PATH", "/nowhere")
+
+    with pytest.raises(EverstepError, match="taskset, which is not on PATH"):
+        local.require_trainer()

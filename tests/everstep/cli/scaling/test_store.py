@@ -48,3 +48,10 @@ def test_a_file_of_something_else_is_refused_and_kept(tmp_path: Path, content: s
         Store(tmp_path, {})
 
     assert file.read_text() == content
+
+
+def test_a_folder_that_is_a_file_is_an_error_of_the_user(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(EverstepError, match=r"measurements.json cannot be read: Not a directory"):
+        Store(tmp_path / "file", {})
