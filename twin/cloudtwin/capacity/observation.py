@@ -95,6 +95,9 @@ def scalable_pools(
         priorities: pool -> priority, 0 by default.
         shortages: the pools for which the cloud has no capacity.
         time_factor: seconds of the cloud per second of the twin.
+
+    Raises:
+        ValueError: the autoscaler's idle time is not a valid duration.
     """
     scalable = []
     for pool in pools:
