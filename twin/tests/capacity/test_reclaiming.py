@@ -27,7 +27,7 @@ def test_a_machine_without_a_pool_limits_no_capacity() -> None:
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    """Return the folder of a twin with two machines that run and one that is gone."""
+    """Return the folder of a twin with two running machines and a machine that is gone."""
     layout = Layout(tmp_path / "twin")
     files.write_json(layout.settings, {"port": 1})
     clouds: dict[str, Cloud] = {"spot-0": "aws", "local": "", "gone": "aws"}
