@@ -116,9 +116,8 @@ class Daemon:
         self.act(plan, pools)
         clouds = {machine.name: machine.record.spec.cloud for machine, _ in machines}
         for name in plan.reclaim:
-            if (
-                name in clouds
-            ):  # without a record its start is not complete: a later tick reclaims it
+            # Without a record the start is not complete: a later tick reclaims the machine.
+            if name in clouds:
                 seconds = config.notice_seconds(clouds[name])
                 self.run_in_background(name, self.twin.reclaim, name, seconds)
         self.scale(pools, machines, plan, config)
@@ -203,7 +202,7 @@ class Daemon:
         Args:
             machines: the machines with a record, and their notices.
             pools: the pools by key.
-            starting: keys of the pools of the machines that are being started, by machine.
+            starting: machines that are being started -> keys of their pools.
         """
         releases = {name: pool.release for name, pool in pools.items()}
         has_old_release = any(
