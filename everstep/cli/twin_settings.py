@@ -1,6 +1,7 @@
 """Settings that Everstep passes to the twin: variables, the shared mount, labels and taints of machines."""
 
 import os
+import shlex
 from collections.abc import MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,4 +54,5 @@ def gpu_machine(name: str, gpus: int = 1) -> "MachineSpec":
 
 def down_command(state: Path) -> str:
     """Return the command that takes down the twin of a state folder."""
-    return f"EVERSTEP_STATE={state.parent} EVERSTEP_TWIN={state.name} everstep down"
+    root, name = shlex.quote(str(state.parent)), shlex.quote(state.name)
+    return f"EVERSTEP_STATE={root} EVERSTEP_TWIN={name} everstep down"

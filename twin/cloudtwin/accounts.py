@@ -1,6 +1,6 @@
 """The twin's accounts: IDs and names that the stored resources, the machines and the clouds' messages share. Pure."""
 
-MAX_LABEL = 63
+MAX_LABEL = 63  # characters of a label's value; LabelValueMaxLength in k8s.io/apimachinery/pkg/util/validation
 AWS_ACCOUNT = "123456789012"  # the account of AWS's own examples
 AZURE_SUBSCRIPTION = "00000000-0000-4000-8000-000000000000"
 

@@ -336,13 +336,13 @@ def open_market(state: Path, seed: str, *, speed: float, changes_per_hour: float
         changes_per_hour: changes of each pool's limit per hour of the cloud.
 
     Raises:
-        TwinError: the seed is empty or the speed is not positive.
+        TwinError: the seed is empty or the speed is not positive; then nothing is changed.
+        ValueError: the rate of changes is not positive.
     """
-    from cloudtwin.capacity import MarketParameters, compress_time
+    from cloudtwin.capacity import MarketParameters
     from cloudtwin.capacity import open_market as open_
 
-    compress_time(state, speed)
-    open_(state, seed, MarketParameters(changes_per_hour=changes_per_hour))
+    open_(state, seed, MarketParameters(changes_per_hour=changes_per_hour), speed)
 
 
 def replay_market(
@@ -362,7 +362,7 @@ def replay_market(
     Raises:
         TwinError: no spot pool is in one of the zones, or the speed is not positive.
     """
-    from cloudtwin.capacity import PoolStore, Trace, compress_time, display_names
+    from cloudtwin.capacity import PoolStore, Trace, display_names
     from cloudtwin.capacity import replay_market as replay
 
     trace = Trace(gap_seconds=gap_seconds, machines=machines)
@@ -376,8 +376,7 @@ def replay_market(
             f"No spot pool is in the zones of the trace: {', '.join(machines)}.",
             f"Name the zones as the stack does. Its spot pools are in {zones}.",
         )
-    compress_time(state, speed)
-    replay(state, trace)
+    replay(state, trace, speed)
     return limited
 
 

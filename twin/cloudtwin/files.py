@@ -1,8 +1,11 @@
 """Atomic file writes: readers find the old content or the new one, even after a crash."""
 
+import contextlib
+import fcntl
 import json
 import os
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +75,31 @@ def read_json_if_valid(path: Path) -> dict[str, Any] | None:
         return read_json(path)
     except DamagedFileError:
         return None
+
+
+def change_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the JSON object in a file, {} if there is none; simultaneous changes are all kept.
+
+    Args:
+        path: the file. The lock is a file next to it, with the suffix `.lock`.
+        change: function that changes the object in place.
+
+    Raises:
+        DamagedFileError: the file cannot be read or holds no JSON object; it stays as it is.
+    """
+    with locked(path.with_suffix(".lock")):
+        document = read_json(path) or {}
+        change(document)
+        write_json(path, document)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Lock a file, created with its folder, while the block runs. Wait without a timeout for another holder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

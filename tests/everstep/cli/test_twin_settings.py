@@ -1,5 +1,6 @@
 """Settings that the CLI passes to the twin."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,9 @@ def test_the_fix_for_a_leftover_twin_is_everstep_down() -> None:
     command = down_command(Path("/state/old"))
 
     assert command == "EVERSTEP_STATE=/state EVERSTEP_TWIN=old everstep down"
+
+
+def test_a_command_for_a_folder_with_blanks_can_be_run_in_a_shell() -> None:
+    command = down_command(Path("/my state/old"))
+
+    assert shlex.split(command)[:2] == ["EVERSTEP_STATE=/my state", "EVERSTEP_TWIN=old"]

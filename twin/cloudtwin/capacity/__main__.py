@@ -97,8 +97,8 @@ class Daemon:
 
     def tick(self) -> None:
         """Compare pools with machines once, and start the changes."""
-        # Read before the machines: the workers change both.
-        being_started = list(self.starting_machines.values())
+        # Copied before the records are read: a machine whose start ends in between is in one of them.
+        starting = dict(self.starting_machines)
         machines = self.machines()
         self.shrink_pools_of_evicted_machines(machines)
         pools = {pool.key: pool for pool in self.store.all()}  # after shrinking
@@ -110,13 +110,16 @@ class Daemon:
                 and notices.is_due(machine.folder, notice, OVERDUE_SECONDS)
             ):
                 self.run_in_background(machine.name, self.twin.terminate, machine.name, notice)
-        observed = self.observe(machines, pools)
+        observed = self.observe(machines, pools, starting)
         plan = fleet.decide(list(pools.values()), observed, self.limits(pools, config))
-        self.clear_faults(plan, being_started)
+        self.clear_faults(plan, starting.values())
         self.act(plan, pools)
+        clouds = {machine.name: machine.record.spec.cloud for machine, _ in machines}
         for name in plan.reclaim:
-            cloud = next(m.record.spec.cloud for m, _ in machines if m.name == name)
-            self.run_in_background(name, self.twin.reclaim, name, config.notice_seconds(cloud))
+            # Without a record the start is not complete: a later tick reclaims the machine.
+            if name in clouds:
+                seconds = config.notice_seconds(clouds[name])
+                self.run_in_background(name, self.twin.reclaim, name, seconds)
         self.scale(pools, machines, plan, config)
         self.write_faults(plan)
 
@@ -162,7 +165,8 @@ class Daemon:
         pool_by_machine = {
             m.name: m.record.spec.pool
             for m, notice in machines
-            if m.name not in self.leaving_machines and not (notice and notice.terminate)
+            # A busy machine may be about to get a notice.
+            if m.name not in self.busy_machines and not (notice and notice.terminate)
         }
         decision = self.scaler.decide(
             list(pools.values()), pool_by_machine, plan.shortages, config.time_factor
@@ -188,9 +192,18 @@ class Daemon:
         return [(m, Notice.load(m.folder.notice)) for m in machines if m.record.spec.pool]
 
     def observe(
-        self, machines: list[tuple[Machine, Notice | None]], pools: dict[str, Pool]
+        self,
+        machines: list[tuple[Machine, Notice | None]],
+        pools: dict[str, Pool],
+        starting: dict[str, str],
     ) -> list[PoolMachine]:
-        """Return the machines for the decision, including those being started."""
+        """Return the machines for the decision.
+
+        Args:
+            machines: the machines with a record, and their notices.
+            pools: the pools by key.
+            starting: machines that are being started -> keys of their pools.
+        """
         releases = {name: pool.release for name, pool in pools.items()}
         has_old_release = any(
             m.record.spec.release != releases.get(m.record.spec.pool, m.record.spec.release)
@@ -201,7 +214,7 @@ class Daemon:
             PoolMachine(
                 name=machine.name,
                 pool=machine.record.spec.pool,
-                alive=machine.name in self.starting_machines or machine.process is not None,
+                alive=machine.name in starting or machine.process is not None,
                 leaving=machine.name in self.leaving_machines,
                 has_notice=bool(notice and notice.terminate),
                 release=machine.record.spec.release,
@@ -212,7 +225,7 @@ class Daemon:
         present_names = {machine.name for machine in present_machines}
         starting_machines = [
             PoolMachine(name=name, pool=pool, release=releases.get(pool, ""), ready=False)
-            for name, pool in dict(self.starting_machines).items()
+            for name, pool in starting.items()
             if name not in present_names
         ]
         return [*present_machines, *starting_machines]
@@ -285,8 +298,9 @@ class Daemon:
                     log(f"{name}: {error}")
                 self.last_errors[name] = str(error)
             finally:
-                self.busy_machines.discard(name)
+                # In this order: while the machine is busy, no other worker adds it to `leaving_machines`.
                 self.leaving_machines.discard(name)
+                self.busy_machines.discard(name)
 
         report_bugs(self.workers.submit(work))
 

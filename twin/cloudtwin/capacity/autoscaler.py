@@ -64,11 +64,11 @@ class Toleration:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelRequirement:
-    """A requirement of a pod's node affinity on one label.
+    """A requirement on one label, of a pod's node affinity or of a label selector.
 
     Attributes:
         key: key of the label.
-        operator: In, NotIn, Exists, DoesNotExist, Gt or Lt.
+        operator: In, NotIn, Exists or DoesNotExist; in a node affinity Gt or Lt, too.
         values: values to compare with.
     """
 
@@ -106,6 +106,25 @@ def _integer(label: str | None) -> int | None:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PeerSelector:
+    """The selector of the pods with which a pod must share a zone.
+
+    Attributes:
+        namespaces: their namespaces.
+        requirements: requirements on their labels, all of which they meet; empty: all pods.
+    """
+
+    namespaces: frozenset[str]
+    requirements: tuple[LabelRequirement, ...] = ()
+
+    def matches(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Return True if a pod with this namespace and these labels is selected."""
+        return namespace in self.namespaces and all(
+            requirement.matches(labels) for requirement in self.requirements
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class PendingPod:
     """An unschedulable pod.
 
@@ -115,7 +134,7 @@ class PendingPod:
         selector: labels that its machine must have.
         node_terms: terms of its required node affinity, of which its machine must match one; empty: any machine.
         tolerations: its tolerations.
-        peer_labels: labels of the pods with which it must share a zone; empty: any zone.
+        peers: selector of the pods with which it must share a zone; None: it may run in any zone.
         zones: the zones in which these peers run; empty: no peer runs, and the pod may run in any zone.
     """
 
@@ -124,7 +143,7 @@ class PendingPod:
     selector: Mapping[str, str] = field(default_factory=dict)
     node_terms: tuple[tuple[LabelRequirement, ...], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
-    peer_labels: str = ""
+    peers: PeerSelector | None = None
     zones: frozenset[str] = frozenset()
 
 
@@ -237,15 +256,15 @@ class _Placement:
             for _ in range(scalable.pool.desired_size - sum(node.pool == name for node in nodes))
         ]
         self._nodes += nodes
-        self._zone_of: dict[str, str] = {}
+        self._zone_of: dict[PeerSelector, str] = {}
 
     def place(self, pod: PendingPod) -> None:
         """Assign a pod to a machine, a new one if no other can run it."""
-        if pod.peer_labels and not pod.zones and pod.peer_labels in self._zone_of:
-            pod = replace(pod, zones=frozenset({self._zone_of[pod.peer_labels]}))
+        if pod.peers and not pod.zones and pod.peers in self._zone_of:
+            pod = replace(pod, zones=frozenset({self._zone_of[pod.peers]}))
         zone = self._place(pod)
-        if pod.peer_labels and zone is not None:
-            self._zone_of.setdefault(pod.peer_labels, zone)
+        if pod.peers and zone is not None:
+            self._zone_of.setdefault(pod.peers, zone)
 
     def _place(self, pod: PendingPod) -> str | None:
         """Assign a pod; return the zone of its machine, None if it stays pending."""

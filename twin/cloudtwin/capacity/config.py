@@ -5,7 +5,7 @@ By default time passes at its normal speed, and there is no market: every pool g
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,16 @@ class MarketConfig:
     @classmethod
     def load(cls, state: Path) -> "MarketConfig":
         """Return the configuration of a twin."""
-        document: dict[str, Any] = files.read_json(_path(state)) or {}
+        return cls.parse(files.read_json(_path(state)) or {})
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> "MarketConfig":
+        """Return the configuration of a JSON object; absent keys have their defaults.
+
+        Raises:
+            TypeError, ValueError: the object is not a configuration.
+        """
+        document = dict(document)
         parameters = MarketParameters(**document.pop("parameters", {}))
         trace = Trace(**document.pop("trace", {}))
         return cls(**document, parameters=parameters, trace=trace)
@@ -144,40 +153,80 @@ def compress_time(state: Path, factor: float) -> None:
     Raises:
         TwinError: the factor is not a positive number.
     """
-    if not 0 < factor < math.inf:
-        raise TwinError(f"The time factor cannot be {factor:g}.", "Set a factor above 0.")
-    MarketConfig.load(state).at_speed(factor, time.time()).save(state)
+    _check_factor(factor)
+    _change(state, lambda config: config.at_speed(factor, time.time()))
 
 
-def open_market(state: Path, seed: str, parameters: MarketParameters | None = None) -> None:
+def open_market(
+    state: Path,
+    seed: str,
+    parameters: MarketParameters | None = None,
+    time_factor: float | None = None,
+) -> None:
     """Open a spot market with full capacity. The same seed gives the same market.
 
+    Args:
+        state: the twin's folder.
+        seed: the market's seed.
+        parameters: the market's statistics.
+        time_factor: new speed of time; None keeps the current speed.
+
     Raises:
-        TwinError: the seed is empty.
+        TwinError: the seed is empty, or the factor is not a positive number; then nothing is changed.
     """
+    _check_factor(time_factor)
     if not seed:
         raise TwinError(
             "A market needs a seed.", "Choose any word; the same word gives the same market."
         )
-    MarketConfig(
-        time_factor=MarketConfig.load(state).time_factor,
-        seed=seed,
-        opened_at=time.time(),
-        parameters=parameters or MarketParameters(),
-    ).save(state)
+    _change(
+        state,
+        lambda config: MarketConfig(
+            time_factor=time_factor or config.time_factor,
+            seed=seed,
+            opened_at=time.time(),
+            parameters=parameters or MarketParameters(),
+        ),
+    )
 
 
-def replay_market(state: Path, trace: Trace) -> None:
-    """Open a market that replays recorded capacity, from its beginning."""
-    MarketConfig(
-        time_factor=MarketConfig.load(state).time_factor, opened_at=time.time(), trace=trace
-    ).save(state)
+def replay_market(state: Path, trace: Trace, time_factor: float | None = None) -> None:
+    """Open a market that replays recorded capacity, from its beginning.
+
+    Args:
+        state: the twin's folder.
+        trace: the recorded capacity.
+        time_factor: new speed of time; None keeps the current speed.
+
+    Raises:
+        TwinError: the factor is not a positive number.
+    """
+    _check_factor(time_factor)
+    _change(
+        state,
+        lambda config: MarketConfig(
+            time_factor=time_factor or config.time_factor, opened_at=time.time(), trace=trace
+        ),
+    )
 
 
 def close_market(state: Path) -> None:
     """Close the market: every pool gets its machines again."""
-    MarketConfig(time_factor=MarketConfig.load(state).time_factor).save(state)
+    _change(state, lambda config: MarketConfig(time_factor=config.time_factor))
+
+
+def _check_factor(factor: float | None) -> None:
+    if factor is not None and not 0 < factor < math.inf:
+        raise TwinError(f"The time factor cannot be {factor:g}.", "Set a factor above 0.")
 
 
 def _path(state: Path) -> Path:
     return state / "cloud" / "market.json"
+
+
+def _change(state: Path, change: Callable[[MarketConfig], MarketConfig]) -> None:
+    """Replace the configuration of a twin; simultaneous changes are all kept."""
+    files.change_json(
+        _path(state),
+        lambda document: document.update(asdict(change(MarketConfig.parse(document)))),
+    )

@@ -28,14 +28,12 @@ class CapacityLimits:
     def set(self, pool: str, machines: int, seconds: float | None = None) -> None:
         """Limit a pool, given by its key, to a number of machines, for some seconds or until `remove`."""
         expires_at = None if seconds is None else time.time() + seconds
-        limits = files.read_json(self.path) or {}
-        files.write_json(self.path, limits | {pool: {"machines": machines, "until": expires_at}})
+        limit = {"machines": machines, "until": expires_at}
+        files.change_json(self.path, lambda limits: limits.update({pool: limit}))
 
     def remove(self, pool: str) -> None:
         """Remove a pool's limit."""
-        limits = files.read_json(self.path) or {}
-        limits.pop(pool, None)
-        files.write_json(self.path, limits)
+        files.change_json(self.path, lambda limits: limits.pop(pool, None))
 
     def current(self) -> dict[str, int]:
         """Return the limits that have not expired."""

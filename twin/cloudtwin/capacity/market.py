@@ -18,7 +18,6 @@ import heapq
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import takewhile
 
 HOUR_SECONDS = 3600.0
 
@@ -177,8 +176,13 @@ def capacity_at(
     seconds: float,
     parameters: MarketParameters | None = None,
 ) -> int:
-    """Return the capacity some seconds after a market's start."""
-    past_changes = takewhile(
-        lambda change: change.at_seconds <= seconds, changes(seeds, max_machines, parameters)
-    )
-    return list(past_changes)[-1].machines
+    """Return the capacity some seconds after a market's start.
+
+    It is full before the start: the host's clock may be set back after a market is opened.
+    """
+    machines = max_machines
+    for change in changes(seeds, max_machines, parameters):
+        if change.at_seconds > seconds:
+            break
+        machines = change.machines
+    return machines

@@ -16,6 +16,7 @@ from cloudtwin.accounts import scale_set
 from cloudtwin.capacity.autoscaler import (
     ZONE_LABEL,
     LabelRequirement,
+    PeerSelector,
     PendingPod,
     PoolNode,
     Resources,
@@ -94,6 +95,9 @@ def scalable_pools(
         priorities: pool -> priority, 0 by default.
         shortages: the pools for which the cloud has no capacity.
         time_factor: seconds of the cloud per second of the twin.
+
+    Raises:
+        ValueError: the autoscaler's idle time is not a valid duration.
     """
     scalable = []
     for pool in pools:
@@ -142,14 +146,35 @@ def _group_name(pool: Pool) -> str:
     return scale_set(pool.name)
 
 
-def _peer_labels(pod: Object) -> str:
-    """Return the labels of the pods whose zone a pod must share; empty if it need not share a zone."""
+def _peers(pod: Object) -> PeerSelector | None:
+    """Return the selector of the pods whose zone a pod must share; None if it need not share a zone.
+
+    It is in the first term of the pod's required affinity whose topology is the zone. Further terms of this kind
+    and selectors of namespaces are ignored.
+    """
     affinity = (pod["spec"].get("affinity") or {}).get("podAffinity") or {}
     for term in affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or ():
         if term.get("topologyKey") == ZONE_LABEL:
-            labels = (term.get("labelSelector") or {}).get("matchLabels") or {}
-            return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
-    return ""
+            selector = term.get("labelSelector")
+            if selector is None:  # unlike an empty selector, it selects no pod
+                return None
+            labels = sorted((selector.get("matchLabels") or {}).items())
+            return PeerSelector(
+                namespaces=frozenset(term.get("namespaces") or (pod["metadata"]["namespace"],)),
+                requirements=(
+                    *(LabelRequirement(key=k, operator="In", values=(v,)) for k, v in labels),
+                    *map(_requirement, selector.get("matchExpressions") or ()),
+                ),
+            )
+    return None
+
+
+def _requirement(expression: Object) -> LabelRequirement:
+    return LabelRequirement(
+        key=expression["key"],
+        operator=expression["operator"],
+        values=tuple(expression.get("values") or ()),
+    )
 
 
 def _node_terms(pod: Object) -> tuple[tuple[LabelRequirement, ...], ...]:
@@ -161,9 +186,7 @@ def _node_terms(pod: Object) -> tuple[tuple[LabelRequirement, ...], ...]:
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     return tuple(
         tuple(
-            LabelRequirement(
-                key=item["key"], operator=item["operator"], values=tuple(item.get("values") or ())
-            )
+            _requirement(item)
             for item in (*(term.get("matchExpressions") or ()), *(term.get("matchFields") or ()))
         )
         for term in required.get("nodeSelectorTerms") or ()
@@ -174,13 +197,12 @@ def _zones_of_peers(
     pod: Object, pods: Sequence[Object], zones: Mapping[str, str]
 ) -> frozenset[str]:
     """Return the zones of the running pods whose zone a pod must share."""
-    labels = dict(pair.split("=", 1) for pair in _peer_labels(pod).split(",") if pair)
+    selector = _peers(pod)
     peers = [
         peer
         for peer in pods
-        if labels
-        and peer["metadata"]["namespace"] == pod["metadata"]["namespace"]
-        and labels.items() <= (peer["metadata"].get("labels") or {}).items()
+        if selector
+        and selector.matches(peer["metadata"]["namespace"], peer["metadata"].get("labels") or {})
         and peer.get("status", {}).get("phase") not in ENDED_PHASES
     ]
     peer_zones = (zones.get(peer["spec"].get("nodeName") or "", "") for peer in peers)
@@ -203,7 +225,7 @@ def pending_pods(
             selector=pod["spec"].get("nodeSelector") or {},
             node_terms=_node_terms(pod),
             tolerations=tuple(_toleration(t) for t in pod["spec"].get("tolerations") or ()),
-            peer_labels=_peer_labels(pod),
+            peers=_peers(pod),
             zones=_zones_of_peers(pod, pods, zones or {}),
         )
         for pod in pods
@@ -270,15 +292,28 @@ def is_busy(name: str, pods: Sequence[Object]) -> bool:
 
 
 def requests_of(pod: Object) -> Resources:
-    """Return a pod's requests: the sum over its containers or, if larger, the requests of an init container."""
+    """Return a pod's requests as the scheduler computes them.
+
+    Init containers run one at a time before the others; a sidecar, an init container with `restartPolicy: Always`, runs
+    beside all containers after it. Source:
+    https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers, 2026-11.
+    """
     spec = pod["spec"]
     containers = [_requests(container) for container in spec["containers"]]
-    init_containers = [_requests(container) for container in spec.get("initContainers") or ()]
+    init_containers = [
+        (_requests(container), container.get("restartPolicy") == "Always")
+        for container in spec.get("initContainers") or ()
+    ]
+    overhead = _requests({"resources": {"requests": spec.get("overhead")}})
 
     def effective_request(field: str) -> int:
-        init_requests: list[int] = [getattr(requests, field) for requests in init_containers]
-        sum_of_containers: int = sum(getattr(requests, field) for requests in containers)
-        return max(sum_of_containers, *init_requests, 0)
+        running = highest = 0
+        for requests, is_sidecar in init_containers:
+            with_container = running + getattr(requests, field)
+            highest = max(highest, with_container)
+            running = with_container if is_sidecar else running
+        running += sum(getattr(requests, field) for requests in containers)
+        return int(max(running, highest) + getattr(overhead, field))
 
     return Resources(
         milli_cpu=effective_request("milli_cpu"),

@@ -6,10 +6,8 @@ simultaneous changes of labels and size are both kept.
 """
 
 import contextlib
-import fcntl
-import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -192,7 +190,7 @@ class PoolStore:
 
     def put(self, pool: Pool) -> None:
         """Add a pool, or replace the pool of its cluster with its name."""
-        self._change(lambda document: document.update({pool.key: asdict(pool)}))
+        files.change_json(self.path, lambda document: document.update({pool.key: asdict(pool)}))
 
     def resize(self, key: str, desired_size: int) -> None:
         """Change a pool's desired size and nothing else. A deleted pool stays deleted."""
@@ -203,31 +201,14 @@ class PoolStore:
                     replace(Pool.parse(document[key]), desired_size=desired_size)
                 )
 
-        self._change(change)
+        files.change_json(self.path, change)
 
     def delete(self, key: str) -> None:
         """Delete a pool. The daemon removes its machines."""
-        self._change(lambda document: document.pop(key, None))
+        files.change_json(self.path, lambda document: document.pop(key, None))
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
         """Prevent decisions of the daemon while the block runs."""
-        with _lock(self.path.with_name("deciding.lock")):
+        with files.locked(self.path.with_name("deciding.lock")):
             yield
-
-    def _change(self, change: Callable[[dict[str, Any]], object]) -> None:
-        with _lock(self.path.with_suffix(".lock")):
-            document = files.read_json(self.path) or {}
-            change(document)
-            files.write_json(self.path, document)
-
-
-@contextlib.contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)  # without a timeout: it is never held for long
-        yield
-    finally:
-        os.close(descriptor)

@@ -41,8 +41,7 @@ class QuotaStore:
             code: code of the quota, such as `L-3819A6DF`.
             vcpus: vCPUs in one region.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        files.write_json(self.path, {**self.all(), code: vcpus})
+        files.change_json(self.path, lambda quotas: quotas.update({code: vcpus}))
 
     def all(self) -> dict[str, float]:
         """Return the quotas that are set, by code."""

@@ -30,15 +30,14 @@ def reclaim(
         progress: receiver of the steps.
 
     Raises:
-        TwinError: a machine does not exist, or belongs to no cloud.
+        TwinError: a machine does not exist, does not run or belongs to no cloud; then no machine has a notice.
     """
+    names = list(dict.fromkeys(names))
     twin, config = Twin(Layout(state)), MarketConfig.load(state)
-    specs = {machine.spec.name: machine.spec for machine in twin.status().machines}
+    specs = {name: twin.reclaimable(name) for name in names}
     seconds = {
-        name: notice_seconds
-        if notice_seconds is not None
-        else config.notice_seconds(specs[name].cloud if name in specs else "")
-        for name in names
+        name: config.notice_seconds(spec.cloud) if notice_seconds is None else notice_seconds
+        for name, spec in specs.items()
     }
     with PoolStore(state).exclusive():  # otherwise replacements would start before the limit is set
         for name in names:

@@ -65,9 +65,13 @@ class Scaler:
             or nominal_resources(pool)
             for pool in pools
         }
-        scalable = observation.scalable_pools(
-            pools, offers, autoscaler_pod, priorities, shortages, time_factor
-        )
+        try:
+            scalable = observation.scalable_pools(
+                pools, offers, autoscaler_pod, priorities, shortages, time_factor
+            )
+        except ValueError as error:  # the program itself would not start
+            reason = f"a flag of the autoscaler's pod is invalid: {error}"
+            return ScalingDecision(sizes={}, remove=(), reasons=(reason,))
         pool_by_key = {scalable_pool.pool.key: scalable_pool.pool for scalable_pool in scalable}
         pool_nodes = observation.pool_nodes(
             pool_by_key, groups, nodes, pods, self._idle_seconds(nodes, pods)

@@ -162,7 +162,11 @@ def _ctr_command(process: subprocess.Popen[bytes], *arguments: str) -> list[str]
 
 @contextmanager
 def _containerd(root: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a containerd on a root; it ends with the block, or when this process is killed."""
+    """Run a containerd on a root; it ends with the block, or when this process is killed.
+
+    Raises:
+        TwinError: containerd does not start, or has to be killed at the end, so that the root may be incomplete.
+    """
     config = root.with_name("containerd.toml")
     log = root.with_name("containerd.log")
     disabled = ", ".join(f'"{plugin}"' for plugin in DISABLED_PLUGINS)
@@ -184,7 +188,11 @@ def _containerd(root: Path) -> Iterator[subprocess.Popen[bytes]]:
         _wait(process, log)
         yield process
         process.terminate()
-        process.wait(STOP_SECONDS)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            problem = f"containerd did not end within {STOP_SECONDS:g} s"
+            raise _containerd_error(problem, log.read_text(errors="replace")) from None
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)

@@ -236,9 +236,12 @@ class Registry:
         local = is_this_machine(target.netloc)
         if target.scheme != "https" and not (target.scheme == "http" and local):
             raise RegistryError(f"{self.host} names {address}, which is not an https address")
-        all_headers = {**headers, **({"Authorization": authorization} if authorization else {})}
         data = body if isinstance(body, bytes) or body is None else _chunks(body)
-        request = urllib.request.Request(address, data, all_headers, method=method)  # noqa: S310  checked above
+        request = urllib.request.Request(address, data, dict(headers), method=method)  # noqa: S310  checked above
+        if authorization:
+            # Not repeated after a redirect: the storage that a registry redirects to must not get the credentials,
+            # and refuses them next to the signature in the address.
+            request.add_unredirected_header("Authorization", authorization)
         proxy_handlers = [urllib.request.ProxyHandler({})] if local else []
         with self._connection_errors():
             return urllib.request.build_opener(*proxy_handlers).open(

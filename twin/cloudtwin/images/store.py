@@ -268,7 +268,7 @@ def _fill(
             cache.remove(root)
             references = golden.fill(root, sources)
     (staging / "store.json").write_text(json.dumps({"references": references}))
-    for layout in (*layouts.values(), *(base / "oci" for base in folder.glob("base-*-*"))):
+    for layout in (*layouts.values(), *folder.glob("base-*-*/oci")):
         golden.share_content(root, layout)
 
 

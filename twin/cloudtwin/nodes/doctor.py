@@ -1,6 +1,7 @@
 """Search for running twins on this host and for the remains of stopped twins, without changing anything."""
 
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,8 +16,8 @@ from cloudtwin.paths import NAME_VARIABLE, STATE_VARIABLE, state_root
 
 def down_command(state: Path) -> str:
     """Return the command that takes down the twin of a state folder."""
-    variables = f"{STATE_VARIABLE}={state.parent} {NAME_VARIABLE}={state.name}"
-    return f"{variables} python -m cloudtwin down"
+    root, name = shlex.quote(str(state.parent)), shlex.quote(state.name)
+    return f"{STATE_VARIABLE}={root} {NAME_VARIABLE}={name} python -m cloudtwin down"
 
 
 def leftovers(command: Callable[[Path], str] = down_command) -> list[Leftover]:
@@ -41,7 +42,9 @@ def leftovers(command: Callable[[Path], str] = down_command) -> list[Leftover]:
         result.append(_cgroup(name, cgroups))
     for target in mounts.mount_points_below(root):
         if not any(target.is_relative_to(folder) for folder in running_folders):
-            result.append(Leftover("mount", str(target), f"umount --lazy {target}"))
+            result.append(
+                Leftover("mount", str(target), f"umount --lazy {shlex.quote(str(target))}")
+            )
     return result
 
 
@@ -92,13 +95,15 @@ def state_of_keeper(command: list[str]) -> Path | None:
 
 def _command_line(pid: int) -> list[str]:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").split("\0")
+        # Arguments may be any bytes.
+        return os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).rstrip("\0").split("\0")
     except OSError:
         return []
 
 
 def _process(pid: int) -> Leftover:
-    return Leftover("process", f"{pid} {' '.join(_command_line(pid))[:120]}", f"kill -9 {pid}")
+    command = os.fsencode(" ".join(_command_line(pid))).decode(errors="replace")
+    return Leftover("process", f"{pid} {command[:120]}", f"kill -9 {pid}")
 
 
 def _cgroup(name: str, cgroups: CgroupHierarchies) -> Leftover:

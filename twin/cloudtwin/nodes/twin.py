@@ -227,6 +227,14 @@ class Twin:
             _require(machine, ALIVE, "given notice")
             self._announce(machine, seconds, terminate=terminate)
 
+    def reclaimable(self, name: str) -> MachineSpec:
+        """Return the spec of a machine that can be reclaimed; raise TwinError as `reclaim` does if it cannot."""
+        with self._held("reclaim"):
+            machine = self._find(name)
+            _require(machine, ALIVE, "reclaimed")
+            notices.require_cloud(machine.record.spec)
+            return machine.record.spec
+
     def reclaim(self, name: str, notice_seconds: float, progress: Progress | None = None) -> None:
         """Reclaim a cloud's machine as a spot machine: announce, drain, terminate after the notice.
 

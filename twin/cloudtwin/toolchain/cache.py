@@ -74,7 +74,9 @@ def ensure(
     with full_disk_explained(folder, purpose), locked(folder / f"{name}.lock", progress, purpose):
         if result.is_dir():  # the run that had the lock built it
             return result
-        abandoned_folders = list(folder.glob(f".staging-{name}-*"))
+        # With the form of the key: `image-etcd` must not match a running build of `image-etcd-rejoin`.
+        any_key = "[0-9a-f]" * KEY_LENGTH
+        abandoned_folders = list(folder.glob(f".staging-{name}-{any_key}-*"))
         for staging_folder in abandoned_folders:
             remove(staging_folder)
         # A unique name: a compiler that outlived its killed parent may still write to the old folder.

@@ -8,6 +8,7 @@ import pytest
 from cloudtwin.capacity import autoscaler
 from cloudtwin.capacity.autoscaler import (
     LabelRequirement,
+    PeerSelector,
     PendingPod,
     PoolNode,
     Resources,
@@ -23,6 +24,10 @@ from twin.tests.capacity.builders import MACHINE, node, pending_pod, pool, scala
 SPOT = Taint("everstep.dev/spot", "true")
 AGENT = Taint("fsx.csi.aws.com/agent-not-ready", "", "NoExecute")
 TOLERATIONS = (Toleration(key="everstep.dev/spot", operator="Exists"),)
+FASHION = PeerSelector(
+    namespaces=frozenset({"default"}),
+    requirements=(LabelRequirement(key="job-name", operator="In", values=("fashion",)),),
+)
 PREFERRED, FALLBACK = pool("a-spot"), pool("b-demand", capacity="on-demand")
 
 
@@ -128,7 +133,7 @@ def test_one_term_of_a_node_affinity_is_enough_and_an_empty_one_matches_none() -
 def test_pods_that_share_a_zone_never_split_over_pools_of_two_zones() -> None:
     preferred = scalable_pool(pool("near", zone="us-east-1a", max_size=2), priority=20)
     fallback = scalable_pool(pool("far", zone="us-east-1b"), priority=10)
-    pods = [pending_pod(f"default/{index}", peer_labels="job-name=fashion") for index in range(3)]
+    pods = [pending_pod(f"default/{index}", peers=FASHION) for index in range(3)]
 
     assert sizes([preferred, fallback], pods=pods) == {"c/near": 2}
     assert sizes([preferred, fallback], pods=[pending_pod() for _ in pods]) == {
@@ -140,11 +145,20 @@ def test_pods_that_share_a_zone_never_split_over_pools_of_two_zones() -> None:
 def test_pods_join_the_zone_in_which_others_run_and_any_zone_once_none_does() -> None:
     preferred = scalable_pool(pool("near", zone="us-east-1a"), priority=20, out_of_capacity=True)
     fallback = scalable_pool(pool("far", zone="us-east-1b"), priority=10)
-    pod = pending_pod(peer_labels="job-name=fashion")
-    bound_pod = pending_pod(peer_labels="job-name=fashion", zones=frozenset({"us-east-1a"}))
+    pod = pending_pod(peers=FASHION)
+    bound_pod = pending_pod(peers=FASHION, zones=frozenset({"us-east-1a"}))
 
     assert sizes([preferred, fallback], pods=[bound_pod]) == {}
     assert sizes([preferred, fallback], pods=[pod]) == {"c/far": 1}
+
+
+def test_jobs_of_two_namespaces_with_the_same_labels_need_not_share_a_zone() -> None:
+    near = scalable_pool(pool("near", zone="us-east-1a", max_size=1), priority=20)
+    far = scalable_pool(pool("far", zone="us-east-1b"), priority=10)
+    other_job = replace(FASHION, namespaces=frozenset({"other"}))
+    pods = [pending_pod(peers=FASHION), pending_pod("other/p", peers=other_job)]
+
+    assert sizes([near, far], pods=pods) == {"c/near": 1, "c/far": 1}
 
 
 def test_a_full_pool_is_skipped_for_the_next() -> None:

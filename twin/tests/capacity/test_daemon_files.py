@@ -8,7 +8,9 @@ import pytest
 from cloudtwin import files
 from cloudtwin.capacity import CapacityLimits, MarketConfig, Pool, PoolStore, daemon, shortage
 from cloudtwin.capacity.__main__ import Daemon
+from cloudtwin.capacity.autoscaler import ScalingDecision
 from cloudtwin.capacity.fleet import FleetPlan
+from cloudtwin.capacity.scaler import Scaler
 from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 from cloudtwin.nodes.machine.machine import Machine
 from cloudtwin.nodes.metadata.notices import Notice
@@ -181,3 +183,53 @@ def test_a_damaged_file_of_reasons_is_replaced(pool_daemon: Daemon) -> None:
     pool_daemon.write_faults(plan())
 
     assert files.read_json(path) == {}
+
+
+def test_capacity_that_shrinks_while_a_machine_is_being_started_does_not_end_the_daemon(
+    pool_daemon: Daemon,
+) -> None:
+    pool_daemon.store.put(pool(desired_size=1))
+    CapacityLimits(pool_daemon.twin.state).set("c/spot", 0)
+    pool_daemon.starting_machines["spot-0"] = "c/spot"  # it has no record yet
+
+    pool_daemon.tick()
+
+    assert not pool_daemon.busy_machines, "a machine without a record cannot get a notice"
+
+
+def test_a_machine_that_finishes_its_start_during_a_tick_is_not_missing(
+    pool_daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool_daemon.store.put(pool(desired_size=1))
+    pool_daemon.starting_machines["spot-0"] = "c/spot"
+
+    def machines(_: Daemon) -> list[tuple[Machine, Notice | None]]:
+        pool_daemon.starting_machines.clear()  # its record was written after the records were read
+        return []
+
+    monkeypatch.setattr(Daemon, "machines", machines)
+    monkeypatch.setattr(Daemon, "start", lambda *_: pytest.fail("a second machine is started"))
+
+    pool_daemon.tick()
+
+
+def test_an_idle_machine_that_is_being_reclaimed_does_not_shrink_its_pool_twice(
+    pool_daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    idle_pool = pool(cloud="azure", desired_size=2, autoscaled=True)
+    pool_daemon.store.put(idle_pool)
+    pool_daemon.busy_machines.add("spot-0")  # its worker has not written the notice yet
+    groups: list[str] = []
+
+    def decide(
+        _: Scaler, __: object, pool_by_machine: dict[str, str], *___: object
+    ) -> ScalingDecision:
+        groups.extend(pool_by_machine)
+        return ScalingDecision(sizes={}, remove=tuple(pool_by_machine), reasons=())
+
+    monkeypatch.setattr(Scaler, "decide", decide)
+    pool_daemon.scale(
+        {"c/spot": idle_pool}, [(machine(pool_daemon, idle_pool), None)], plan(), MarketConfig()
+    )
+
+    assert (groups, desired_size(pool_daemon)) == ([], 2), "its eviction shrinks the pool"

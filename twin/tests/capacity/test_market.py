@@ -184,3 +184,8 @@ def test_shared_changes_leave_the_statistics_of_a_pool_as_they_are() -> None:
 
     assert mean(shares) == pytest.approx(mean(lone_shares), rel=0.2)
     assert mean(rates) == pytest.approx(MarketParameters().changes_per_hour, rel=0.1)
+
+
+def test_the_capacity_is_full_before_the_start_of_a_market() -> None:
+    """The daemon would end when the host's clock is set back."""
+    assert market.capacity_at("seed", 4, -1.0) == 4

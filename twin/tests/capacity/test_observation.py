@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 from cloudtwin.capacity import observation
-from cloudtwin.capacity.autoscaler import LabelRequirement, Resources, Toleration
+from cloudtwin.capacity.autoscaler import LabelRequirement, PeerSelector, Resources, Toleration
 from cloudtwin.capacity.observation import AutoscalerPod
 
 from twin.tests.capacity.builders import MACHINE, pool
 
 AUTOSCALER = "registry.k8s.io/autoscaling/cluster-autoscaler"
+IN_A_OR_C = {"key": "job", "operator": "In", "values": ["a", "c"]}
 GPU_REQUESTS = {"cpu": "250m", "memory": "2Gi", "nvidia.com/gpu": "1"}
 
 
@@ -76,6 +77,21 @@ def test_a_pod_requests_the_sum_of_its_containers_or_the_largest_init_container(
     assert observed.requests == Resources(milli_cpu=2000, memory=4 << 30, gpus=2, pods=1)
     assert observed.tolerations == (Toleration(operator="Exists"),)
     assert observed.selector == {"a": "b"}
+
+
+def test_a_sidecar_adds_its_requests_to_those_of_the_containers_after_it() -> None:
+    def init_container(cpu: str, **fields: str) -> dict[str, Any]:
+        return {"resources": {"requests": {"cpu": cpu}}, **fields}
+
+    pod = kube_pod(requests={"cpu": "500m"}, overhead={"cpu": "50m"})
+    pod["spec"]["initContainers"] = [
+        init_container("300m"),
+        init_container("100m", restartPolicy="Always"),
+    ]
+    assert observation.requests_of(pod).milli_cpu == 650
+
+    pod["spec"]["initContainers"].append(init_container("700m"))
+    assert observation.requests_of(pod).milli_cpu == 850, "it runs beside the sidecar"
 
 
 def test_requests_and_offers_may_be_any_quantity() -> None:
@@ -257,8 +273,38 @@ def test_a_pod_that_shares_a_zone_with_others_is_bound_to_the_zones_of_the_runni
     (bound_pod,) = observation.pending_pods(pods, {"one": "us-east-1a", "two": "us-east-1b"})
     (free_pod,) = observation.pending_pods([waiting_pod])
 
-    assert (bound_pod.peer_labels, bound_pod.zones) == ("job=a", frozenset({"us-east-1a"}))
-    assert (free_pod.peer_labels, free_pod.zones) == ("job=a", frozenset())
+    job = LabelRequirement(key="job", operator="In", values=("a",))
+    assert bound_pod.peers == PeerSelector(namespaces=frozenset({"default"}), requirements=(job,))
+    assert (bound_pod.zones, free_pod.zones) == (frozenset({"us-east-1a"}), frozenset())
+
+
+@pytest.mark.parametrize(
+    ("term", "zones"),
+    [
+        ({"labelSelector": {"matchExpressions": [IN_A_OR_C]}}, {"z-a", "z-c"}),
+        (
+            {"labelSelector": {"matchLabels": {"job": "a"}, "matchExpressions": [IN_A_OR_C]}},
+            {"z-a"},
+        ),
+        ({"labelSelector": {}}, {"z-a", "z-b", "z-c"}),
+        ({}, set()),
+        ({"labelSelector": {"matchLabels": {"job": "d"}}, "namespaces": ["other"]}, {"z-d"}),
+    ],
+    ids=["expression", "expression and label", "empty", "none", "namespace"],
+)
+def test_peers_are_the_pods_that_the_whole_selector_selects(
+    term: dict[str, Any], zones: set[str]
+) -> None:
+    required = [{"topologyKey": "topology.kubernetes.io/zone", **term}]
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    peers = [kube_pod(job, "Running", node=job, labels={"job": job}) for job in "abcd"]
+    peers[-1]["metadata"]["namespace"] = "other"
+
+    (pod,) = observation.pending_pods(
+        [kube_pod("waiting", affinity=affinity), *peers], {job: f"z-{job}" for job in "abcd"}
+    )
+
+    assert pod.zones == zones
 
 
 def test_a_pod_has_the_terms_of_its_required_node_affinity() -> None:

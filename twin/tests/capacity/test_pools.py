@@ -3,17 +3,20 @@
 import math
 import re
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cloudtwin import files
 from cloudtwin.capacity import (
     CapacityLimits,
     MarketConfig,
     MarketParameters,
     PoolStore,
+    QuotaStore,
     Trace,
     close_market,
     compress_time,
@@ -33,6 +36,15 @@ AGENT = Taint("fsx.csi.aws.com/agent-not-ready", "", "NoExecute")
 @pytest.fixture
 def store(tmp_path: Path) -> PoolStore:
     return PoolStore(tmp_path)
+
+
+def run_at_the_same_time(change: Callable[[int], None]) -> None:
+    """Run a change with the numbers from 0 to 7 in one thread each."""
+    threads = [threading.Thread(target=change, args=(index,)) for index in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def test_a_stored_pool_is_read_back_unchanged(store: PoolStore) -> None:
@@ -82,11 +94,7 @@ def test_changes_at_the_same_moment_are_all_kept(store: PoolStore) -> None:
         store.put(pool(f"p{index}"))
         store.resize(f"c/p{index}", index)
 
-    threads = [threading.Thread(target=put, args=(index,)) for index in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_at_the_same_time(put)
 
     assert [(p.name, p.desired_size) for p in store.all()] == [(f"p{i}", i) for i in range(8)]
 
@@ -159,6 +167,50 @@ def test_a_limit_applies_until_it_expires_or_is_removed(tmp_path: Path) -> None:
 
     limits.remove("a")
     assert limits.current() == {"b": 2}
+
+
+def test_limits_and_quotas_that_are_set_at_the_same_moment_are_all_kept(tmp_path: Path) -> None:
+    limits, quotas = CapacityLimits(tmp_path), QuotaStore(tmp_path)
+
+    def change(index: int) -> None:
+        limits.set(f"gone-{index}", 0)
+        limits.set(f"p{index}", index)
+        limits.remove(f"gone-{index}")
+        quotas.set(f"L-{index}", index)
+
+    run_at_the_same_time(change)
+
+    assert limits.current() == {f"p{index}": index for index in range(8)}
+    assert quotas.all() == {f"L-{index}": index for index in range(8)}
+
+
+def test_a_market_that_opens_while_the_speed_of_time_changes_keeps_the_speed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_json, is_read, is_fast = files.read_json, threading.Event(), threading.Event()
+
+    def read_slowly(path: Path) -> dict[str, Any] | None:
+        document = read_json(path)
+        if threading.current_thread() is opening:
+            is_read.set()
+            is_fast.wait(0.2)  # the change of the speed waits for the lock
+        return document
+
+    def accelerate() -> None:
+        compress_time(tmp_path, 60)
+        is_fast.set()
+
+    opening = threading.Thread(target=open_market, args=(tmp_path, "seed"))
+    monkeypatch.setattr(files, "read_json", read_slowly)
+    accelerating = threading.Thread(target=accelerate)
+    opening.start()
+    is_read.wait(10)
+    accelerating.start()
+    opening.join()
+    accelerating.join()
+
+    config = MarketConfig.load(tmp_path)
+    assert (config.seed, config.time_factor) == ("seed", 60)
 
 
 def test_time_and_market_are_kept_and_do_not_disturb_each_other(tmp_path: Path) -> None:

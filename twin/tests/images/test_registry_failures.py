@@ -1,11 +1,12 @@
-"""Registries that cannot be reached, end a connection or issue no token."""
+"""Registries that cannot be reached, end a connection, issue no token or redirect to a storage."""
 
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import ClassVar
 
 import pytest
-from cloudtwin.images.registry_client import Registry, RegistryError
+from cloudtwin.images.registry_client import Login, Registry, RegistryError
 
 PROMISED_BYTES = 100
 
@@ -67,3 +68,39 @@ def test_a_registry_that_does_not_listen_is_reported() -> None:
 def test_a_remote_registry_is_never_called_over_plain_http() -> None:
     with pytest.raises(RegistryError, match="not an https address"):
         Registry("ghcr.io", None, "http://192.0.2.1/v2").digest("team/x", "1")
+
+
+class RedirectingRegistry(BaseHTTPRequestHandler):
+    """A registry that requires a password and redirects to a storage, whose requests it records."""
+
+    storage_requests: ClassVar[list[str | None]] = []
+
+    def do_GET(self) -> None:
+        """Respond to a request."""
+        if self.path == "/storage":
+            self.storage_requests.append(self.headers["Authorization"])
+            self.send_response(200)
+        elif self.headers["Authorization"] is None:
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="registry"')
+        else:
+            self.send_response(307)
+            self.send_header(
+                "Location", f"http://localhost:{self.headers['Host'].split(':')[1]}/storage"
+            )
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the base's name
+        """Log nothing."""
+
+
+def test_the_storage_that_a_registry_redirects_to_does_not_get_the_password() -> None:
+    with HTTPServer(("127.0.0.1", 0), RedirectingRegistry) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        Registry(f"127.0.0.1:{server.server_port}", Login("user", "secret")).digest("team/x", "1")
+        server.shutdown()
+        thread.join()
+
+    assert RedirectingRegistry.storage_requests == [None]

@@ -1,5 +1,7 @@
 """Leftovers of twins, their folders, and twins that do not run."""
 
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,8 @@ from cloudtwin.nodes import MachineSpec, Role, Twin, doctor
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux import mounts
 from cloudtwin.progress import Silent
+
+from twin.tests.waiting import wait_until
 
 
 def test_a_keeper_is_recognized_by_its_command_line() -> None:
@@ -99,3 +103,20 @@ def test_a_refused_up_leaves_nothing_behind(
         Twin.open().up([MachineSpec("No_Name", Role.GPU)], Silent())
 
     assert not state_root.exists()
+
+
+def test_a_command_for_a_folder_with_blanks_can_be_run_in_a_shell() -> None:
+    command = doctor.down_command(Path("/my state/default"))
+
+    assert shlex.split(command)[:2] == ["CLOUDTWIN_STATE=/my state", "CLOUDTWIN_NAME=default"]
+
+
+def test_arguments_of_a_process_may_be_any_bytes() -> None:
+    child = subprocess.Popen([b"sh", b"-c", b"read line", b"\xff"], stdin=subprocess.PIPE)
+    try:
+        arguments = Path(f"/proc/{child.pid}/cmdline")
+        wait_until(lambda: bool(arguments.read_bytes()), "the program has its arguments", 60)
+        described = f"{child.pid} sh -c read line \N{REPLACEMENT CHARACTER}"
+        assert doctor._process(child.pid).name == described
+    finally:
+        child.communicate()

@@ -61,6 +61,17 @@ def test_the_next_build_removes_the_staging_folder_of_a_killed_one(tmp_path: Pat
     assert other_build.exists(), "a build of another name may be running"
 
 
+def test_a_build_keeps_the_staging_folder_of_another_name_that_begins_with_its_own(
+    tmp_path: Path,
+) -> None:
+    running_build = tmp_path / f".staging-image-etcd-rejoin-{KEY}-alive"
+    running_build.mkdir()
+
+    cache.ensure(tmp_path, "image-etcd", KEY, Silent(), make("etcd"))
+
+    assert running_build.exists(), "another process is building that image"
+
+
 def test_a_staging_folder_that_reappears_during_the_next_build_is_removed(
     tmp_path: Path,
 ) -> None:

@@ -51,6 +51,8 @@ class CloudController:
         return sorted(due_names)
 
     def _delete_node(self, name: str) -> None:
+        if name not in gone_machines(self._layout.machines):
+            return  # it has returned while other Nodes were deleted, and its kubelet registers only once
         client = KubernetesClient(self._layout.pki, "admin", str(CONTROL_PLANE), API_PORT)
         try:
             node_objects.delete(client, name)

@@ -2,15 +2,16 @@
 
 from typing import Any
 
+from cloudtwin.images.recipes import all_recipes
 from cloudtwin.kubernetes_api import KubernetesClient
 from cloudtwin.nodes import lock
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.network import addressing
 
-IMAGE = "localhost/cloudtwin/coredns:local"
 NAMESPACE = "kube-system"
 ADDONS_LOCK_SECONDS = 60.0  # the holder sends six small requests
 NAME = "coredns"
+IMAGE = all_recipes(())[NAME].reference
 LABELS = {"k8s-app": "kube-dns"}
 RBAC = "rbac.authorization.k8s.io"
 COREFILE = """\

@@ -115,7 +115,8 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
 def _stat(pid: int) -> tuple[str, int]:
     """Return the state and the start tick of a process; "" and -1 if it does not exist."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        # A program's name may be any bytes, and the kernel may cut a character.
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return "", -1
     # The second field is the program's name in parentheses, which may itself contain parentheses.

@@ -17,7 +17,11 @@ SNAPSHOTS = Path("io.containerd.snapshotter.v1.overlayfs/snapshots")
 
 
 def keep(store: ImageStore, layout: Layout) -> Path:
-    """Return the twin's own copy of a store; create it if necessary. Copies that machines use are kept."""
+    """Return the twin's own copy of a store; create it if necessary, and remove copies that no machine uses.
+
+    The caller holds the twin's lock exclusively, or its slots lock until the machines' records are written: another
+    process could remove the copy before a record names it.
+    """
     copy = layout.images / store.key
     if not copy.exists():
         temporary = layout.images / f".{store.key}"
@@ -37,12 +41,17 @@ def newest_copy(layout: Layout) -> ImageStore | None:
     copies = [folder for folder in layout.images.glob("*") if not folder.name.startswith(".")]
     if not copies:
         return None
+    # A copy keeps the mtime of its store; its ctime is the time of the rename in `keep`.
     newest = max(copies, key=lambda folder: folder.stat().st_ctime)
     return ImageStore(newest, newest.name, ())
 
 
 def make_root(store_copy: Path, destination: Path) -> None:
-    """Create a containerd root for one machine, with empty folders as mount points of the layers."""
+    """Create a containerd root for one machine, with empty folders as mount points of the layers.
+
+    Raises:
+        FileExistsError: the destination exists.
+    """
     for folder, names, files in os.walk(store_copy):
         source = Path(folder)
         target = destination / source.relative_to(store_copy)

@@ -69,6 +69,19 @@ class Notice:
         return cls(str(document["event"]), announced_at, not_before, bool(document["terminate"]))
 
 
+def require_cloud(spec: MachineSpec) -> None:
+    """Check that a machine has a metadata service.
+
+    Raises:
+        TwinError: the machine belongs to no cloud.
+    """
+    if not spec.cloud:
+        raise TwinError(
+            f"The machine {spec.name!r} belongs to no cloud, so there is no service that could give notice.",
+            "`vanish` terminates it without notice.",
+        )
+
+
 def announce(
     spec: MachineSpec, folder: MachineLayout, seconds: float, *, terminate: bool
 ) -> Notice:
@@ -79,11 +92,7 @@ def announce(
     Raises:
         TwinError: the machine belongs to no cloud, so it has no metadata service.
     """
-    if not spec.cloud:
-        raise TwinError(
-            f"The machine {spec.name!r} belongs to no cloud, so there is no service that could give notice.",
-            "`vanish` terminates it without notice.",
-        )
+    require_cloud(spec)
     previous = Notice.load(folder.notice)
     if previous and (previous.terminate or not terminate):
         return previous

@@ -1,10 +1,12 @@
 """The cloud controller: machines that are gone, and the grace period of their Nodes."""
 
+import asyncio
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from cloudtwin.nodes import node_objects
 from cloudtwin.nodes.control_plane.cloud_controller import CloudController, gone_machines
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux.processes import Process
@@ -69,3 +71,24 @@ def test_only_a_machine_whose_first_process_is_dead_is_gone(tmp_path: Path) -> N
     Process(process.pid, process.started - 1).save(tmp_path / "dead" / "process.json")
 
     assert gone_machines(tmp_path) == {"dead"}
+
+
+def test_a_machine_that_returns_while_another_node_is_deleted_keeps_its_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout, process = Layout(tmp_path), Process.of(os.getpid())
+    assert process is not None
+    for name in ("gpu-0", "gpu-1"):
+        Process(process.pid, process.started - 1).save(layout.machine(name).process)
+    deleted: list[str] = []
+
+    def delete(_: object, name: str) -> None:
+        deleted.append(name)
+        process.save(layout.machine("gpu-1").process)
+
+    monkeypatch.setattr(node_objects, "delete", delete)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(asyncio.wait_for(CloudController(layout, 0.0).run(), 0.3))
+
+    assert deleted == ["gpu-0"]

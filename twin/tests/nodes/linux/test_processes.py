@@ -78,3 +78,14 @@ def test_programs_do_not_inherit_proxies_or_credentials(
     assert process.wait_gone(100)
     environment = dict(line.split("=", 1) for line in (tmp_path / "log").read_text().splitlines())
     assert environment == {**processes.ENVIRONMENT, "GOGC": "50"}
+
+
+def test_the_name_of_a_program_need_not_be_valid_text(tmp_path: Path) -> None:
+    program = tmp_path / os.fsdecode(b"sleep-\xff")
+    program.symlink_to("/bin/sleep")
+    child = subprocess.Popen([program, "60"])
+    try:
+        assert existing_process(child.pid).alive
+    finally:
+        child.kill()
+        child.wait()

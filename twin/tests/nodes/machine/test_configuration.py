@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from cloudtwin.images.recipes import all_recipes
 from cloudtwin.nodes.machine import configuration
 from cloudtwin.nodes.machine.configuration import Host
 from cloudtwin.nodes.model import MachineSpec, Role, Taint
@@ -80,3 +81,8 @@ def test_every_file_has_the_format_of_its_reader() -> None:
     assert network["plugins"][0]["ipam"]["ranges"] == [[{"subnet": "10.244.2.0/24"}]]
     assert yaml.safe_load(files["kubelet.yaml"])["kind"] == "KubeletConfiguration"
     assert files["resolv.conf"] == "nameserver 10.96.0.10\n"
+
+
+def test_the_sandbox_image_is_the_image_that_the_twin_builds() -> None:
+    """The module does not import the recipes: a machine's processes load it."""
+    assert all_recipes(())["pause"].reference == configuration.PAUSE_IMAGE
