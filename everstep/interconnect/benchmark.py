@@ -85,7 +85,7 @@ def positive(text: str) -> int:
     """Return the integer of an argument.
 
     Raises:
-        ValueError: it is no integer, or less than 1.
+        ValueError: it is not an integer, or less than 1.
     """
     value = int(text)
     if value < 1:

@@ -139,7 +139,7 @@ class Nemesis:
     def _wait_until_calm(self, seconds: float) -> None:
         """Wait until every node has applied steps in a group of all nodes, and etcd has this group's generation.
 
-        An etcd that has lost it gets the next one within about a second. If all agents ended before that, nobody
+        An etcd that has lost it gets the next one within about a second. If all agents ended before that, no agent
         would know which numbers were used.
         """
         cluster, deadline = self._cluster, time.monotonic() + seconds

@@ -1,7 +1,7 @@
 """Screens of a training run: the live view and the printed report.
 
 They are functions from values to rich renderables, so that pictures in the docs and tests come from the same code as
-the terminal. Every state has its own glyph, so that states can be told apart without color.
+the terminal. Every state has its own glyph, so that states differ without color.
 """
 
 from collections.abc import Sequence, Set

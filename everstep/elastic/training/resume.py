@@ -20,7 +20,7 @@ from everstep.elastic.checkpoint.restore import (
 from everstep.elastic.checkpoint.store import CheckpointStore, StoredCheckpoint
 from everstep.errors import EverstepError
 
-MODEL_PREFIX = "model."  # of the model's tensors in a checkpoint
+MODEL_PREFIX = "model."  # prefix of the model's tensors in a checkpoint
 DATA = "data"  # the fingerprint's name for the data's identity
 
 

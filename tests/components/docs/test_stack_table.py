@@ -139,7 +139,7 @@ def test_comments_name_only_existing_keys(name: str) -> None:
 
 
 def all_keys(model: type[BaseModel]) -> Iterator[str]:
-    """Yield the names of the keys of a model and of the models in it."""
+    """Yield the names of all keys in a model and in the models that it contains."""
     for key, field in fields(model):
         yield key
         for inner in models_in(field.annotation):

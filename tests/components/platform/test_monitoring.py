@@ -203,7 +203,7 @@ def test_prices_add_up_to_the_estimate(base: dict[str, Any]) -> None:
     assert prices.budget_per_month == 1500
 
 
-def test_the_price_of_a_gpu_node_is_that_of_the_most_expensive_pool() -> None:
+def test_a_gpu_node_has_the_price_of_the_most_expensive_pool() -> None:
     config = from_mapping(AKS)
     t4, a100 = (pool.price for pool in pool_prices(config))
     prices = prices_of(config)

@@ -60,7 +60,7 @@ def test_an_ipv6_address_is_printed_unchanged(capfd: pytest.CaptureFixture[str])
     assert streams.err == f"warning: {address}\n"
 
 
-def test_nobody_can_be_asked_without_a_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_question_can_be_asked_without_a_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", None)
 
     assert not can_ask()

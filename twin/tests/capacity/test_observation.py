@@ -79,7 +79,7 @@ def test_a_pod_requests_the_sum_of_its_containers_or_the_largest_init_container(
     assert observed.selector == {"a": "b"}
 
 
-def test_a_sidecar_adds_its_requests_to_those_of_the_containers_after_it() -> None:
+def test_a_sidecar_and_the_containers_after_it_add_up() -> None:
     def init_container(cpu: str, **fields: str) -> dict[str, Any]:
         return {"resources": {"requests": {"cpu": cpu}}, **fields}
 

@@ -180,7 +180,7 @@ def test_steps_in_unknown_zones_are_named_as_not_counted() -> None:
     )
 
 
-def test_the_price_between_zones_is_that_of_the_cloud() -> None:
+def test_traffic_between_zones_has_the_price_of_the_cloud() -> None:
     assert rates_for(EKS).between_zones == 0.02
     assert rates_for(AKS).between_zones == 0.0
 

@@ -197,7 +197,7 @@ def test_the_lease_of_a_node_that_withdrew_in_an_outage_is_not_renewed(
 def test_no_key_is_put_without_a_lease_when_the_lease_lapses_meanwhile(
     action: Announce | Coordinate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such a key would stay for good, since no lease removes it."""
+    """Such a key would stay permanently, since no lease removes it."""
     etcd = FakeEtcd()
     agent = new_agent(etcd)
     agent._carry_out(Register(0))

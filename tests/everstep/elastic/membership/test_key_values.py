@@ -41,7 +41,7 @@ from everstep.elastic.recovery.state_machine import StepProgress
 
 MEMBER = Member("a-1", "a", "::1", 4, leaving=True, order=3, endpoint="::1:9", avoids=("b",))
 LARGE_GENERATION = Generation(7, ("a", "b"), "host:1", ("b",), ("10.0.0.1:5", ""), (3, 4))
-UNUSED_FIELD = "generation"  # of a commit, for administrators
+UNUSED_FIELD = "generation"  # field of a commit, for administrators
 UNREADABLE_ANYWHERE = ["", "hello", "[]", "{}", "null", "7", '"x"', "[" * 100_000, "\\xff"]
 
 

@@ -53,7 +53,7 @@ def _connect(config: KubernetesConfig) -> Connection:
     from kubernetes.client import Configuration
 
     text, context = config.kubeconfig, config.context
-    configuration = Configuration()  # type: ignore[no-untyped-call]
+    configuration = Configuration()
     configuration.connection_pool_maxsize = POOL_SIZE
     options = {
         "context": context, "client_configuration": configuration, "persist_config": False,
