@@ -159,7 +159,9 @@ def test_a_notice_survives_a_stalled_service_and_a_restart_of_the_watcher(
 
     azure.stalling.set()
     with watching(bench, azure, "--cloud=azure"):
-        wait_until(lambda: azure.stalled_requests >= 2, "the watcher has polled twice without success")
+        wait_until(
+            lambda: azure.stalled_requests >= 2, "the watcher has polled twice without success"
+        )
         assert is_cordoned(bench)
         assert notice(bench)["since"] == since
         azure.stalling.clear()
