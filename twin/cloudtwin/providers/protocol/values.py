@@ -149,27 +149,31 @@ def has_unknown(value: Plain) -> bool:
 
 
 def secret_paths(value: Plain, path: Path = ()) -> frozenset[Path]:
-    """Return the paths of secrets, without paths inside another secret."""
+    """Return the paths of secrets, without paths inside another secret.
+
+    A list with a secret is secret as a whole: a service may return its items in another order.
+    """
     if isinstance(value, Secret):
         return frozenset({path})
     if isinstance(value, Mapping):
         return frozenset().union(*(secret_paths(item, (*path, key)) for key, item in value.items()))
-    if isinstance(value, list):
-        return frozenset().union(
-            *(secret_paths(item, (*path, index)) for index, item in enumerate(value))
-        )
+    if isinstance(value, list) and any(secret_paths(item) for item in value):
+        return frozenset({path})
     return frozenset()
 
 
 def with_secrets(value: Plain, paths: frozenset[Path], path: Path = ()) -> Plain:
-    """Return a value with the values at `paths` marked as secret. Absent paths are ignored."""
+    """Return a value with the values at `paths` marked as secret.
+
+    Absent keys of an object are ignored. A value of another kind in the place of an object with a secret is marked
+    as a whole.
+    """
     if path in paths:
         return Secret(plain(value))
     if isinstance(value, Mapping):
         return {key: with_secrets(item, paths, (*path, key)) for key, item in value.items()}
-    if isinstance(value, list):
-        return [with_secrets(item, paths, (*path, index)) for index, item in enumerate(value)]
-    return value
+    has_secret = any(secret[: len(path)] == path for secret in paths)
+    return Secret(plain(value)) if has_secret else value
 
 
 def path_text(path: Path) -> str:
