@@ -16,10 +16,12 @@ from cloudtwin.providers.aws.s3 import BUCKET
 from cloudtwin.providers.azure.common import GROUP as RESOURCE_GROUP
 from cloudtwin.providers.azure.identity import CREDENTIAL, IDENTITY
 from cloudtwin.providers.errors import CloudError, IncompleteError
+from cloudtwin.providers.inventory import Resource
 from cloudtwin.providers.machines import Offline
 from cloudtwin.providers.model import ProviderConfig
 from cloudtwin.providers.protocol.errors import ProviderError
 from cloudtwin.providers.protocol.values import UNKNOWN, Object, Secret, Unknown
+from cloudtwin.providers.schema.model import Field, ResourceSchema
 from cloudtwin.providers.timeouts import Timeouts
 
 from twin.tests.providers.aws.cases import TRUST
@@ -59,6 +61,20 @@ def test_a_secret_is_never_shown_in_a_refusal(provider: Provider) -> None:
     )
     assert failures
     assert "hunter2" not in str(failures)
+
+
+def test_a_secret_of_the_wrong_choice_is_never_shown(provider: Provider) -> None:
+    schema = ResourceSchema(
+        token=VPC,
+        inputs={"tier": Field(shape={"enum": ["a", "b"]})},
+        outputs={},
+        objects={},
+    )
+    provider._schemas[VPC] = schema
+
+    _, failures = provider.check_inputs(VPC, "v", tier=Secret("hunter2"))
+
+    assert "('tier',): [secret] is not one of a, b" in failures
 
 
 def test_a_preview_echoes_inputs_and_leaves_outputs_of_the_cloud_unknown(
@@ -254,6 +270,26 @@ def test_a_resource_that_is_not_ready_in_time_is_kept_for_the_engine(provider: P
         provider.make(VPC, "v", cidrBlock=BLOCK)
     (resource,) = provider.account.read().all(VPC)
     assert resource.acknowledged, "the engine has its id and will update it"
+
+
+def test_a_cluster_keeps_its_endpoint_through_an_update_that_fails(provider: Provider) -> None:
+    roles = "arn:aws:iam::123456789012:role/"
+    inputs = {"name": "c", "roleArn": f"{roles}c", "vpcConfig": {"subnetIds": ["a", "b"]}}
+    endpoint = {"address": "https://c", "authority": "Yw=="}
+    kind = provider.kind(CLUSTER)
+    cluster = Resource(
+        token=CLUSTER, id="c", urn="u", inputs=inputs, outputs={}, ready=True, private=endpoint,
+        owner="o",
+    )  # fmt: skip
+    with provider.account.transaction() as transaction:
+        update = provider._request(inputs, transaction, "c")
+        changed = provider._put(
+            transaction, kind, replace(update, previous=cluster), request(CLUSTER, "c")
+        )
+
+    assert changed.outputs["endpoint"] == "https://c"
+    assert changed.outputs["certificateAuthority"] == {"data": "Yw=="}
+    assert (changed.private, changed.owner) == (endpoint, "o")
 
 
 def test_a_resource_without_machines_cannot_lack_capacity(provider: Provider) -> None:
