@@ -51,6 +51,7 @@ def _describe_cluster(request: ResourceRequest) -> dict[str, Any]:
         "azurePortalFQDN": f"{prefix}.portal.hcp.{location}.azmk8s.io",
         **({"privateFQDN": private_host} if is_private else {}),
         "nodeResourceGroup": inputs.get("nodeResourceGroup") or group,
+        "agentPoolProfiles": rules.profiles_after(request),
         "maxAgentPools": 100,
         "powerState": {"code": "Running"},
         "resourceUID": request.digits("uid", 24),
