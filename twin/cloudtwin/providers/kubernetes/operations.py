@@ -13,6 +13,7 @@ from cloudtwin.providers.kubernetes.client import CONFLICT, NOT_FOUND, ClusterCl
 from cloudtwin.providers.kubernetes.config import UPSERT_VARIABLE, KubernetesConfig
 from cloudtwin.providers.kubernetes.errors import (
     ConflictError,
+    IncompleteObjectError,
     NotReadyError,
     RefusedError,
     UnknownKindError,
@@ -147,7 +148,7 @@ class KubernetesOperations:
         """Create an object and wait until it is ready. Return its id and outputs.
 
         Raises:
-            NotReadyError: the object exists, but is not ready.
+            IncompleteObjectError: the object exists, but is not ready.
             ProviderError: the object was not created.
         """
         self.cluster.probe()
@@ -179,7 +180,7 @@ class KubernetesOperations:
         """Update an object and wait until it is ready. Return its outputs.
 
         Raises:
-            NotReadyError: the object was updated, but is not ready.
+            IncompleteObjectError: the object was updated, but is not ready.
             ProviderError: the object was not updated.
         """
         self.cluster.probe()
@@ -225,7 +226,7 @@ class KubernetesOperations:
             observed = error.live if isinstance(error, NotReadyError) else live
             reasons = error.reasons if isinstance(error, NotReadyError) else [str(error)]
             outputs = conversion.outputs(observed, inputs, origin)
-            raise NotReadyError(outputs, reasons, inputs) from None
+            raise IncompleteObjectError(outputs, inputs, reasons) from None
         return conversion.outputs(live, inputs, origin)
 
     def _claim(self, reference: ObjectReference, urn: str) -> None:
@@ -244,7 +245,7 @@ class KubernetesOperations:
             old: its last state; inputs and outputs are empty for an import.
 
         Raises:
-            NotReadyError: the object exists but has failed.
+            IncompleteObjectError: the object exists but has failed.
         """
         self.cluster.probe()
         reference = self._reference_of(key.token, old.identity, old.inputs or old.outputs)
@@ -264,7 +265,7 @@ class KubernetesOperations:
         if isinstance(verdict, Failed) and not objects.flag(inputs, objects.SKIP_AWAIT):
             warnings = events(self.cluster, live, related.pods)
             reason = f"{reference} failed: {verdict.reason}"
-            raise NotReadyError(outputs, [reason, *warnings], inputs)
+            raise IncompleteObjectError(outputs, inputs, [reason, *warnings])
         return ResourceState(reference.id, outputs, inputs)
 
     def _reference_of(self, token: str, resource_id: str, live_object: Object) -> ObjectReference:

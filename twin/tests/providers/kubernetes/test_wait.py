@@ -1,4 +1,4 @@
-"""Waits for a deletion at an API server that refuses requests: real HTTP, no cluster."""
+"""Waits for readiness and deletion at an API server that refuses requests: real HTTP, no cluster."""
 
 import json
 import threading
@@ -9,9 +9,15 @@ from typing import Any, ClassVar
 import pytest
 from cloudtwin.providers.kubernetes.client import ClusterClient
 from cloudtwin.providers.kubernetes.config import KubernetesConfig
+from cloudtwin.providers.kubernetes.errors import RefusedError
 from cloudtwin.providers.kubernetes.objects import ObjectReference
 from cloudtwin.providers.kubernetes.readiness import Waiting, assess
-from cloudtwin.providers.kubernetes.wait import REVISION, related_to, wait_until_gone
+from cloudtwin.providers.kubernetes.wait import (
+    REVISION,
+    related_to,
+    wait_until_gone,
+    wait_until_ready,
+)
 from cloudtwin.providers.protocol.errors import ProviderError
 from cloudtwin.providers.timeouts import Timeouts
 
@@ -19,7 +25,7 @@ from twin.tests.providers.kubernetes.kubeconfigs import kubeconfig
 
 BINDING = ObjectReference("rbac.authorization.k8s.io/v1", "RoleBinding", "default", "b")
 MAP = ObjectReference("v1", "ConfigMap", "default", "m")
-LIVE = {"kind": "ConfigMap", "metadata": {"uid": "1", "finalizers": ["a.b/c"]}}
+LIVE = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"uid": "1", "finalizers": ["a.b/c"]}}
 DISCOVERY = {
     "/api/v1": {"name": "configmaps", "kind": "ConfigMap", "namespaced": True},
     "/apis/rbac.authorization.k8s.io/v1": {
@@ -102,6 +108,26 @@ def test_the_deletion_of_the_clients_own_permissions_ends_with_a_refusal(
     assert wait(cluster, BINDING, [200, 403], 60)
     with pytest.raises(ProviderError, match="says 500"):
         wait(cluster, BINDING, [500], 0.3)
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_the_wait_for_readiness_continues_after_an_error_of_the_server(
+    cluster: ClusterClient, status: int
+) -> None:
+    ApiServer.statuses = [status, 200]
+    reports: list[str] = []
+    timeouts = Timeouts(report=reports.append, cancelled=threading.Event(), seconds=60)
+
+    assert wait_until_ready(cluster, MAP, LIVE, timeouts) == LIVE
+    assert f"the server says {status}" in reports[0]
+
+
+def test_the_wait_for_readiness_ends_if_the_object_may_not_be_read(cluster: ClusterClient) -> None:
+    ApiServer.statuses = [403]
+    timeouts = Timeouts(report=lambda _text: None, cancelled=threading.Event(), seconds=60)
+
+    with pytest.raises(RefusedError, match="says 403"):
+        wait_until_ready(cluster, MAP, LIVE, timeouts)
 
 
 def item(name: str, owner: str = "", revision: str = "", **parts: Any) -> dict[str, Any]:
