@@ -264,6 +264,7 @@ class Operations:
                 raise CloudError("NotFound", f"{identity} no longer exists; run `pulumi refresh`")
             request = self._request(inputs, transaction, previous.id)
             request = replace(request, previous=previous)
+            evaluation.require_unique(kind, request, previous.id, transaction.inventory)
             evaluation.require(kind, request)
             return self._put(transaction, kind, request, key), previous
 

@@ -100,7 +100,9 @@ def test_an_inline_pool_that_an_update_no_longer_declares_is_kept_until_its_clus
     )
     inputs = {**names, "dnsPrefix": "c", "identity": {"type": "SystemAssigned"}}
     provider.make(GROUP, "g", resourceGroupName="g")
-    cluster = provider.make(CLUSTER, "c", **inputs, agentPoolProfiles=[system, extra])
+    cluster = provider.make(
+        CLUSTER, "c", **inputs, kubernetesVersion="1.35", agentPoolProfiles=[system, extra]
+    )
 
     def pools_after_update(*profiles: Object) -> list[str]:
         provider.update(
@@ -110,7 +112,14 @@ def test_an_inline_pool_that_an_update_no_longer_declares_is_kept_until_its_clus
         assert resource
         return [pool.name for pool in inline_pools(resource, provider.account.read())]
 
+    def version() -> str:
+        resource = provider.account.read().find((CLUSTER,), cluster)
+        assert resource
+        return str(resource.outputs["currentKubernetesVersion"])
+
+    assert version() == "1.35.5"
     assert pools_after_update(system) == ["system", "extra"], "its machines would outlive it"
+    assert version() == "1.35.5", "the update sets no version"
     with pytest.raises(CloudError, match="has an inline pool 'extra' already"):
         provider.make(POOL, "p", **names, agentPoolName="extra", vmSize="Standard_D4s_v5", count=1)
     assert pools_after_update(system, extra) == ["system", "extra"], "AKS accepts it again"

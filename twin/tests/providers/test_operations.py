@@ -11,7 +11,7 @@ from cloudtwin.providers import azure
 from cloudtwin.providers.aws import CLOUD
 from cloudtwin.providers.aws.common import OBJECT
 from cloudtwin.providers.aws.eks_rules import CLUSTER
-from cloudtwin.providers.aws.network import GROUP, INGRESS, SUBNET, VPC
+from cloudtwin.providers.aws.network import ASSOCIATION, GROUP, INGRESS, SUBNET, TABLE, VPC
 from cloudtwin.providers.aws.s3 import BUCKET
 from cloudtwin.providers.azure.common import GROUP as RESOURCE_GROUP
 from cloudtwin.providers.azure.identity import CREDENTIAL, IDENTITY
@@ -151,6 +151,44 @@ def test_a_security_group_is_deleted_with_its_rules_unless_another_group_refers_
     assert not list(provider.account.read().all(INGRESS))
 
 
+def test_an_update_cannot_make_two_rules_equal(provider: Provider) -> None:
+    vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
+    group = provider.make(GROUP, "g", vpcId=vpc)
+    traffic = {"securityGroupId": group, "ipProtocol": "-1"}
+    provider.make(INGRESS, "one", **traffic, cidrIpv4="10.0.1.0/24")
+    rule = provider.make(INGRESS, "two", **traffic, cidrIpv4="10.0.2.0/24")
+
+    def update(block: str) -> Object:
+        return provider.update(request(INGRESS, "two"), rule, {**traffic, "cidrIpv4": block}, 5)
+
+    with pytest.raises(CloudError, match=r"InvalidPermission\.Duplicate"):
+        update("10.0.1.0/24")
+    assert update("10.0.3.0/24")["cidrIpv4"] == "10.0.3.0/24"
+    assert update("10.0.3.0/24"), "it is equal to itself"
+
+
+def test_two_resources_that_set_no_unique_input_do_not_conflict(provider: Provider) -> None:
+    vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
+    table = provider.make(TABLE, "t", vpcId=vpc)
+
+    ids = [
+        provider.make(ASSOCIATION, name, routeTableId=table, gatewayId=name)
+        for name in ("igw-1", "vgw-1")
+    ]
+
+    assert len(set(ids)) == 2, "each has a gateway, and no subnet"
+
+
+def test_an_update_without_a_version_keeps_the_version(provider: Provider) -> None:
+    kind = provider.kind(CLUSTER)
+    inputs = {"name": "c", "vpcConfig": {"subnetIds": []}}
+    old = Resource(token=CLUSTER, id="c", urn="u", inputs={}, outputs={"version": "1.34"})
+    with provider.account.transaction() as transaction:
+        update = replace(provider._request(inputs, transaction, "c"), previous=old)
+
+    assert kind.describe(update)["version"] == "1.34", "AWS would not upgrade it"
+
+
 def test_a_bucket_with_objects_is_deleted_only_by_force(provider: Provider) -> None:
     bucket = provider.make(BUCKET, "b", bucket="mine", forceDestroy=False)
     object_id = provider.make(OBJECT, "o", bucket=bucket, key="data/")
@@ -278,7 +316,7 @@ def test_a_cluster_keeps_its_endpoint_through_an_update_that_fails(provider: Pro
     endpoint = {"address": "https://c", "authority": "Yw=="}
     kind = provider.kind(CLUSTER)
     cluster = Resource(
-        token=CLUSTER, id="c", urn="u", inputs=inputs, outputs={}, ready=True, private=endpoint,
+        token=CLUSTER, id="c", urn="u", inputs=inputs, outputs={"version": "1.36"}, ready=True, private=endpoint,
         owner="o",
     )  # fmt: skip
     with provider.account.transaction() as transaction:

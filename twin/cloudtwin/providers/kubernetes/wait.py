@@ -1,4 +1,8 @@
-"""Waits for an object to become ready or to be deleted, with the reason if it does not."""
+"""Waits for an object to become ready or to be deleted, with the reason if it does not.
+
+Unlike the official provider, which does so for a few kinds, a deletion is awaited even if the object has the annotation
+`pulumi.com/skipAwait`: with server-side apply, its replacement could be applied to the object that is being deleted.
+"""
 
 import os
 import time
