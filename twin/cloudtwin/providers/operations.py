@@ -216,6 +216,8 @@ class Operations:
         if fault and fault.kind is FaultKind.TIMEOUT:
             raise ProviderError(fault.message or self.cloud.timeout_message(resource))
         self._wait_latency(resource.token, timeouts)
+        if timeouts.expired:
+            raise ProviderError(self.cloud.timeout_message(resource))
         with self._writes.exclusive(kind, resource.inputs, timeouts):
             self._remove(kind, resource, timeouts)
         _lose_response(fault)
@@ -234,6 +236,7 @@ class Operations:
             inputs=inputs,
             config=self.config,
             account=transaction.inventory.ready,
+            unfinished=transaction.inventory.unfinished,
             entropy=secrets.token_hex(16),
             id=identity,
         )
@@ -360,6 +363,8 @@ class Operations:
             IncompleteError: the effects failed or timed out; the resource stays.
         """
         self._wait_latency(resource.token, timeouts)
+        if timeouts.expired:
+            raise self._incomplete_error(resource, self.cloud.timeout_message(resource))
         if fault and fault.kind is FaultKind.CAPACITY:
             message = fault.message or self._effects.shortage(resource)
             raise self._incomplete_error(resource, message)
@@ -431,8 +436,9 @@ class Operations:
         )
 
     def _wait_latency(self, token: str, timeouts: Timeouts) -> None:
+        """Wait for the latency of a type, but not beyond the time limit."""
         if seconds := self._faults.seconds(token):
-            timeouts.pause(seconds)
+            timeouts.pause(min(seconds, max(timeouts.remaining, 0)))
 
 
 def _endpoint_outputs(kind: ResourceType, cluster: Resource) -> Outputs:

@@ -330,6 +330,30 @@ def test_a_cluster_keeps_its_endpoint_through_an_update_that_fails(provider: Pro
     assert (changed.private, changed.owner) == (endpoint, "o")
 
 
+def test_a_block_is_taken_while_its_subnet_is_being_created(provider: Provider) -> None:
+    vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
+    faults(provider, {"kind": "timeout", "type": SUBNET})
+    with pytest.raises(IncompleteError):
+        provider.make(SUBNET, "one", vpcId=vpc, cidrBlock="10.0.1.0/24")
+
+    with pytest.raises(CloudError, match=r"InvalidSubnet\.Conflict"):
+        provider.make(SUBNET, "two", vpcId=vpc, cidrBlock="10.0.1.0/24")
+
+
+def test_a_latency_ends_at_the_time_limit_of_the_operation(provider: Provider) -> None:
+    vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
+    faults(provider, latency={VPC: 1})
+    inputs = {"cidrBlock": BLOCK}
+
+    with pytest.raises(IncompleteError, match="timeout while waiting"):
+        provider.create(request(VPC, "w"), inputs, 0.05)
+    with pytest.raises(IncompleteError, match="timeout while waiting"):
+        provider.update(request(VPC, "v"), vpc, inputs, 0.05)
+    with pytest.raises(ProviderError, match="timeout while waiting"):
+        provider.delete(request(VPC, "v"), vpc, 0.05)
+    assert provider.account.read().find((VPC,), vpc)
+
+
 def test_a_resource_without_machines_cannot_lack_capacity(provider: Provider) -> None:
     faults(provider, {"kind": "capacity", "type": "*"})
     with pytest.raises(ProviderError, match="kind capacity for aws:ec2/vpc:Vpc, which has no"):

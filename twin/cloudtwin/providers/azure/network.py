@@ -74,9 +74,8 @@ def _in_network(request: ResourceRequest) -> Iterable[str]:
     if block and space and not any(lies_in(block, prefix) for prefix in space):
         name = vnet.name if vnet else ""
         yield f"{block} is not in the address space of {name}: {', '.join(space)}"
-    for other in filter(is_child_of(parent_of(request.id)), request.account.all(SUBNET)):
-        is_other = other.id.lower() != request.id.lower()
-        if is_other and overlap(block, other.inputs.get("addressPrefix")):
+    for other in filter(is_child_of(parent_of(request.id)), request.others(SUBNET)):
+        if overlap(block, other.inputs.get("addressPrefix")):
             yield f"{block} overlaps with the subnet {other.name}"
 
 

@@ -139,11 +139,27 @@ def _await_served(cluster: ClusterClient, live: Mapping[str, Any], timeouts: Tim
     spec = live["spec"]
     for version in spec["versions"]:
         if version.get("served"):
-            cluster.kind(
-                f"{spec['group']}/{version['name']}",
-                spec["names"]["kind"],
-                wait_seconds=max(timeouts.remaining, 1),
+            _await_kind(
+                cluster, f"{spec['group']}/{version['name']}", spec["names"]["kind"], timeouts
             )
+
+
+def _await_kind(cluster: ClusterClient, api_version: str, kind: str, timeouts: Timeouts) -> None:
+    """Wait until a kind is served.
+
+    Raises:
+        UnknownKindError: the timeout passed or the user interrupted.
+    """
+    backoff = Backoff(timeouts)
+    while True:
+        try:
+            cluster.kind(api_version, kind)
+        except UnknownKindError:
+            if timeouts.expired or timeouts.cancelled.is_set():
+                raise
+        else:
+            return
+        backoff.pause()
 
 
 def related_to(cluster: ClusterClient, live: Mapping[str, Any]) -> Related:

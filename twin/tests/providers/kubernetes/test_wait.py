@@ -4,16 +4,17 @@ import json
 import threading
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import pytest
 from cloudtwin.providers.kubernetes.client import ClusterClient
 from cloudtwin.providers.kubernetes.config import KubernetesConfig
-from cloudtwin.providers.kubernetes.errors import RefusedError
+from cloudtwin.providers.kubernetes.errors import RefusedError, UnknownKindError
 from cloudtwin.providers.kubernetes.objects import ObjectReference
 from cloudtwin.providers.kubernetes.readiness import Waiting, assess
 from cloudtwin.providers.kubernetes.wait import (
     REVISION,
+    _await_served,
     related_to,
     wait_until_gone,
     wait_until_ready,
@@ -128,6 +129,31 @@ def test_the_wait_for_readiness_ends_if_the_object_may_not_be_read(cluster: Clus
 
     with pytest.raises(RefusedError, match="says 403"):
         wait_until_ready(cluster, MAP, LIVE, timeouts)
+
+
+class Unserved(ClusterClient):
+    """A cluster that does not serve a kind yet."""
+
+    def __init__(self) -> None:
+        """Connect to nothing."""
+
+    def kind(self, api_version: str, kind: str, *, wait_seconds: float = 0) -> NoReturn:
+        """Raise, as after a definition that is not established."""
+        assert not wait_seconds, "a wait here would not end with the interrupt"
+        raise UnknownKindError(f"{kind} of {api_version}")
+
+
+def test_an_interrupt_ends_the_wait_for_a_kind() -> None:
+    timeouts = Timeouts(report=lambda _text: None, cancelled=threading.Event(), seconds=60)
+    timeouts.cancelled.set()
+    versions = [{"name": "v1", "served": True}]
+    definition = {
+        "kind": "CustomResourceDefinition",
+        "spec": {"group": "a.b", "versions": versions, "names": {"kind": "Job"}},
+    }
+
+    with pytest.raises(UnknownKindError, match=r"Job of a\.b/v1"):
+        _await_served(Unserved(), definition, timeouts)
 
 
 def item(name: str, owner: str = "", revision: str = "", **parts: Any) -> dict[str, Any]:
