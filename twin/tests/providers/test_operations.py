@@ -20,7 +20,14 @@ from cloudtwin.providers.inventory import Resource
 from cloudtwin.providers.machines import Offline
 from cloudtwin.providers.model import ProviderConfig
 from cloudtwin.providers.protocol.errors import ProviderError
-from cloudtwin.providers.protocol.values import UNKNOWN, Object, Secret, Unknown
+from cloudtwin.providers.protocol.values import (
+    UNKNOWN,
+    Object,
+    Secret,
+    Unknown,
+    plain,
+    secret_texts,
+)
 from cloudtwin.providers.schema.model import Field, ResourceSchema
 from cloudtwin.providers.timeouts import Timeouts
 
@@ -109,6 +116,17 @@ def test_the_providers_region_and_tags_are_on_every_resource(provider: Provider)
     (vpc,) = provider.account.read().all(VPC)
     assert vpc.outputs["tagsAll"] == {"owner": "me", "name": "v"}
     assert vpc.outputs["arn"] == f"arn:aws:ec2:us-east-1:123456789012:vpc/{vpc.id}"
+
+
+@pytest.mark.parametrize("tags", [Secret({"a": "b"}), {"a": Secret("b")}])
+def test_secret_tags_stay_secret_next_to_the_providers_tags(
+    provider: Provider, tags: Object | Secret
+) -> None:
+    inputs, failures = provider.check_inputs(VPC, "v", cidrBlock=BLOCK, tags=tags)
+
+    assert failures == []
+    assert plain(inputs["tags"]) == {"owner": "me", "a": "b"}
+    assert secret_texts(inputs)[-1] == "b"
 
 
 def test_a_name_is_generated_once_and_kept(provider: Provider) -> None:

@@ -79,6 +79,15 @@ def _in_network(request: ResourceRequest) -> Iterable[str]:
             yield f"{block} overlaps with the subnet {other.name}"
 
 
+def _subnets_fit(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error for each subnet outside the address space of its network."""
+    space = section(request.inputs, "addressSpace").get("addressPrefixes") or ()
+    for subnet in filter(is_child_of(request.id), request.others(SUBNET)):
+        block = subnet.inputs.get("addressPrefix")
+        if block and space and not any(lies_in(block, prefix) for prefix in space):
+            yield f"the address space has active allocations and cannot be reduced: {subnet.name} has {block}"
+
+
 def _standard(inputs: Inputs) -> Iterable[CheckFailure]:
     name = section(inputs, "sku").get("name")
     if name == "Standard" and inputs.get("publicIPAllocationMethod") == "Dynamic":
@@ -132,6 +141,10 @@ TYPES = (
         name=(PLAIN_NAME, 2),
         describe=_guid,
         rules=(value_rule("blocks of a network", "addressSpace.addressPrefixes.*", _block, VNET_DOCS),),
+        preconditions=(
+            Precondition("subnets in the address space", VNET_DOCS, "InUsePrefixCannotBeDeleted",
+                         _subnets_fit),
+        ),
     ),
     arm_type(
         SUBNET, SUBNET_PATH, 80,
