@@ -8,7 +8,7 @@ Differences from the official provider:
     * An object that is stuck, for example because of a missing image, fails after a minute (`wait`), not at the time
       limit of the operation.
     * A Namespace must be Active, and a CustomResourceDefinition established and served.
-    * A suspended Job is ready: whoever suspended it resumes it later. The official provider waits for its completion.
+    * A suspended Job is ready: it may be resumed much later. The official provider waits for its completion.
     * An Ingress is ready when it has an address; the Services of its rules are not checked.
     * The time limit of every kind is 10 minutes; the official provider's are between 5 seconds and 10 minutes.
 """

@@ -23,7 +23,7 @@ class AbortedError(Exception):
 
 
 class Context:
-    """The context of a call, as far as the provider uses it."""
+    """The context of a call, with the methods that the provider uses."""
 
     details: bytes = b""
 
