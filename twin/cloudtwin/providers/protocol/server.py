@@ -161,10 +161,12 @@ class ProviderServer(provider_pb2_grpc.ResourceProviderServicer):
     def _connect(self, address: str) -> None:
         self.engine = EngineClient(address)
 
+    @_with_engine_errors
     def GetPluginInfo(self, request: Empty, context: ServicerContext) -> plugin_pb2.PluginInfo:
         """Return the version."""
         return plugin_pb2.PluginInfo(version=self.version)
 
+    @_with_engine_errors
     def GetSchema(
         self, request: pb.GetSchemaRequest, context: ServicerContext
     ) -> pb.GetSchemaResponse:

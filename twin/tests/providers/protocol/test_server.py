@@ -8,7 +8,9 @@ import pytest
 from cloudtwin.providers import azure
 from cloudtwin.providers.errors import CloudError, IncompleteError
 from cloudtwin.providers.protocol.values import Secret, to_struct
+from cloudtwin.providers.schema.store import SDKS
 from cloudtwin.providers.server import Provider
+from google.protobuf.empty_pb2 import Empty
 from pulumi.runtime.proto import provider_pb2 as pb
 from pulumi.runtime.proto import status_pb2
 
@@ -93,3 +95,12 @@ def test_an_argument_that_only_begins_like_json_is_text(provider: Provider) -> N
     response = provider.CheckConfig(pb.CheckRequest(news=arguments), Context())
 
     assert not response.failures
+
+
+def test_a_missing_sdk_is_named_with_its_fix(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SDKS, "azure-native", "pulumi_absent")
+
+    with pytest.raises(AbortedError, match="pip install pulumi-absent"):
+        provider.GetPluginInfo(Empty(), Context())
