@@ -186,12 +186,30 @@ class KubernetesOperations:
         self.cluster.probe()
         reference = _reference(inputs)
         self._claim(reference, urn)
-        body = conversion.body(inputs)
-        if ignored:
-            body = conversion.with_live_values(body, self.cluster.get(reference), ignored)
+        body = conversion.with_live_values(
+            conversion.body(inputs), self._live_to_update(reference), ignored
+        )
         return self._apply_and_wait(
             reference, body, inputs, old, self._timeouts(urn, inputs, timeout)
         )
+
+    def _live_to_update(self, reference: ObjectReference) -> Object:
+        """Return the object to update; applying a missing one would create it, unlike the official provider.
+
+        Raises:
+            RefusedError: the object does not exist.
+        """
+        try:
+            live = self.cluster.get(reference)
+        except UnknownKindError:
+            live = None  # its definition was deleted, and every object with it
+        if live is None:
+            raise RefusedError(
+                NOT_FOUND,
+                "NotFound",
+                f"{reference} was deleted by another client; run `pulumi up --refresh` to create it again",
+            )
+        return live
 
     def _apply(
         self, reference: ObjectReference, body: Object, inputs: Object, old: Object, *,
