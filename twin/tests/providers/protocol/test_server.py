@@ -14,10 +14,8 @@ from google.protobuf.empty_pb2 import Empty
 from pulumi.runtime.proto import provider_pb2 as pb
 from pulumi.runtime.proto import status_pb2
 
-KEY = {
-    "urn": "urn:pulumi:s::p::azure-native:network:Subnet::s",
-    "type": "azure-native:network:Subnet",
-}
+TYPE = "azure-native:network:Subnet"
+URN = f"urn:pulumi:s::p::{TYPE}::s"
 
 
 class AbortedError(Exception):
@@ -62,7 +60,7 @@ def test_a_refresh_of_an_incomplete_resource_returns_its_state(
     provider: Provider, monkeypatch: pytest.MonkeyPatch, inputs: dict[str, str]
 ) -> None:
     monkeypatch.setattr(provider, "read", fail_with(IncompleteError("s", ["no machine is Ready"])))
-    request = pb.ReadRequest(id="s", inputs=to_struct(inputs), **KEY)
+    request = pb.ReadRequest(id="s", inputs=to_struct(inputs), urn=URN, type=TYPE)
     context = Context()
 
     with pytest.raises(AbortedError, match="UNKNOWN: no machine is Ready"):
@@ -82,7 +80,7 @@ def test_an_error_shows_no_secret(provider: Provider, monkeypatch: pytest.Monkey
         monkeypatch.setattr(provider, "create", fail_with(error))
         context = Context()
         with pytest.raises(AbortedError) as refusal:
-            provider.Create(pb.CreateRequest(properties=properties, **KEY), context)
+            provider.Create(pb.CreateRequest(properties=properties, urn=URN, type=TYPE), context)
         assert "hunter2" not in str(refusal.value)
         assert "[secret]" in str(refusal.value)
         if isinstance(error, IncompleteError):
