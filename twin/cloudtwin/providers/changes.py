@@ -11,6 +11,7 @@ from cloudtwin.providers.protocol.values import (
     Object,
     Path,
     Plain,
+    Secret,
     has_unknown,
     path_starts_with,
     plain,
@@ -29,7 +30,10 @@ def with_name(
     old: Mapping[str, Plain],
     seed: bytes,
 ) -> Object:
-    """Return the inputs with a generated name if the program sets none; an existing name is kept.
+    """Return the inputs with a generated name if the program sets none.
+
+    A generated name is kept. A name that the program no longer sets is kept by Azure's provider, and replaced by a
+    generated name by the AWS provider (pulumi-terraform-bridge, `applyDefaults`).
 
     Args:
         kind: type of the resource.
@@ -42,17 +46,29 @@ def with_name(
     if naming is None or not naming.generated or inputs.get(naming.property) is not None:
         return inputs
     name = old.get(naming.property)
-    if name is None:
+    if name is None or not _is_kept(kind, old, inputs):
         digest = hashlib.sha256(seed + resource.encode()).hexdigest()
         separator, digits = DIGITS[_cloud(kind)]
-        prefix = inputs.get(f"{naming.property}Prefix")
+        declared_prefix = inputs.get(f"{naming.property}Prefix")
+        prefix = plain(declared_prefix)
         if isinstance(prefix, str):
             name = prefix + digest[:PREFIX_SUFFIX]
+            name = Secret(name) if isinstance(declared_prefix, Secret) else name
         elif has_unknown(prefix):
             name = UNKNOWN
         else:
             name = f"{naming.start}{resource}{separator}{digest[:digits]}"
     return {**inputs, naming.property: name}
+
+
+def _is_kept(kind: ResourceType, old: Mapping[str, Plain], inputs: Mapping[str, Plain]) -> bool:
+    """Return True if the last name of a resource is kept: the provider generated it, for any resource or prefix."""
+    if kind.naming is None or _cloud(kind) != "aws":
+        return True
+    key, (separator, digits) = kind.naming.property, DIGITS["aws"]
+    has_prefix = all(values.get(f"{key}Prefix") is not None for values in (old, inputs))
+    generated_end = rf"(?s).*{re.escape(separator)}[0-9a-f]{{{digits}}}"
+    return has_prefix or re.fullmatch(generated_end, str(plain(old[key]))) is not None
 
 
 def compare(

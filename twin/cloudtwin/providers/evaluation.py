@@ -141,16 +141,18 @@ def require_unique(
 
     Args:
         kind: type of the resource.
-        request: resource to create.
+        request: resource to create or update.
         identity: its id.
         account: all resources, including resources that are not ready.
 
     Raises:
         CloudError: the account has one already.
     """
+    key = _key(kind, request.inputs)
     for other in account.all(kind.token):
-        same_id = other.id.lower() == identity.lower()
-        if same_id or (kind.unique and _key(kind, other.inputs) == _key(kind, request.inputs)):
+        if request.previous and other.id == request.previous.id:
+            continue
+        if other.id.lower() == identity.lower() or (any(key) and _key(kind, other.inputs) == key):
             raise CloudError(
                 kind.unique_code,
                 f"the {kind.title} {other.id!r} exists already, created for "
@@ -158,8 +160,9 @@ def require_unique(
             )
 
 
-def _key(kind: ResourceType, inputs: Mapping[str, Plain]) -> tuple[str, ...]:
-    return tuple(repr(values_at(path, inputs)) for path in kind.unique)
+def _key(kind: ResourceType, inputs: Mapping[str, Plain]) -> list[list[Plain]]:
+    """Return the values of the unique inputs, one list for each; all empty if the inputs set none of them."""
+    return [values_at(path, inputs) for path in kind.unique]
 
 
 def require_deletable(

@@ -18,6 +18,8 @@ from typing import Any
 from cloudtwin import files
 from cloudtwin.providers.protocol.errors import ProviderError
 
+OPERATIONS = ("create", "update", "delete", "read")
+
 
 class FaultKind(StrEnum):
     """Kind of failure of an operation."""
@@ -107,6 +109,12 @@ def parse(document: Mapping[str, Any]) -> FaultPlan:
             f"faults.json has an invalid fault: {error}. A fault has {sorted(field_names)}; its kind is one "
             f"of {[str(kind) for kind in FaultKind]}"
         ) from None
+    for fault in faults:
+        if fault.operation not in OPERATIONS or not isinstance(fault.times, int):
+            raise ProviderError(
+                f"faults.json has a fault with the operation {fault.operation!r} and times {fault.times!r}: the "
+                f"operation is one of {', '.join(OPERATIONS)}, and times is a number"
+            )
     if unknown_keys:
         raise ProviderError(
             f"faults.json has unknown keys {unknown_keys}; it has faults and latency"

@@ -58,6 +58,11 @@ class Inventory:
         """The resources whose creation has finished."""
         return Inventory(tuple(resource for resource in self.resources if resource.ready))
 
+    @property
+    def unfinished(self) -> "Inventory":
+        """The resources whose creation has not finished."""
+        return Inventory(tuple(resource for resource in self.resources if not resource.ready))
+
     def all(self, *tokens: str) -> Iterator[Resource]:
         """Yield the resources of these types, or of all types if none is given."""
         return (resource for resource in self.resources if not tokens or resource.token in tokens)

@@ -7,7 +7,7 @@ why a service refuses a deletion.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -66,6 +66,7 @@ class ResourceRequest:
         id: id of the resource; empty until it is identified.
         created_at: seconds since the epoch.
         previous: the resource before the update; None for a creation.
+        unfinished: resources whose creation has not finished. They already have their addresses and names.
     """
 
     inputs: Inputs
@@ -75,6 +76,7 @@ class ResourceRequest:
     id: str = ""
     created_at: float = 0.0
     previous: Resource | None = None
+    unfinished: Inventory = field(default_factory=Inventory)
 
     def digits(self, purpose: str, length: int) -> str:
         """Return hexadecimal digits that are fixed for the resource and the purpose."""
@@ -90,6 +92,12 @@ class ResourceRequest:
         """Return the resource of a type to which a top-level input refers."""
         value = self.inputs.get(path)
         return self.account.find((token,), value, key) if value else None
+
+    def others(self, token: str) -> Iterator[Resource]:
+        """Yield the other resources of a type, including resources whose creation has not finished."""
+        for resource in (*self.account.all(token), *self.unfinished.all(token)):
+            if resource.id.lower() != self.id.lower():
+                yield resource
 
 
 ValueCheck: TypeAlias = Callable[[Any], str | None]

@@ -1,10 +1,9 @@
 """Operations of a cloud's provider. Independent of gRPC."""
 
-import reprlib
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,19 +18,32 @@ from cloudtwin.providers.exclusive_writes import ExclusiveWrites
 from cloudtwin.providers.faults import FaultInjector, FaultKind, InjectedFault
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.machines import Machines
-from cloudtwin.providers.model import Cloud, Inputs, ProviderConfig, ResourceRequest, ResourceType
+from cloudtwin.providers.model import (
+    Cloud,
+    Endpoint,
+    Inputs,
+    Outputs,
+    ProviderConfig,
+    ResourceRequest,
+    ResourceType,
+)
 from cloudtwin.providers.outputs import complete, predict, with_existing
 from cloudtwin.providers.protocol.diff import Diff
 from cloudtwin.providers.protocol.errors import ProviderError
 from cloudtwin.providers.protocol.resource import ResourceKey
-from cloudtwin.providers.protocol.values import Object, Plain, Secret, plain, without_nulls
+from cloudtwin.providers.protocol.values import (
+    Object,
+    plain,
+    redact,
+    secret_texts,
+    without_nulls,
+)
 from cloudtwin.providers.schema.check import CheckFailure, check, nearest
 from cloudtwin.providers.schema.model import ResourceSchema
 from cloudtwin.providers.schema.store import SchemaStore
 from cloudtwin.providers.timeouts import Timeouts
 
 THROTTLED_ATTEMPTS = 10
-REDACTED = "[secret]"
 FIRST_PAUSE_SECONDS = 0.05  # a cloud's SDK starts with seconds; the twin's time is compressed
 
 
@@ -98,9 +110,11 @@ class Operations:
         if not failures:  # the rules rely on names and types
             common = self.cloud.common_rules(schema, plain_inputs, self.config)
             limits = self.cloud.limits(key.token)
-            rule_failures = [*common, *evaluation.failures(kind, limits, plain_inputs)]
-            failures = [_redact(failure, secrets_in(inputs)) for failure in rule_failures]
-        return inputs, failures
+            failures = [*common, *evaluation.failures(kind, limits, plain_inputs)]
+        texts = secret_texts(inputs)
+        return inputs, [
+            CheckFailure(failure.path, redact(failure.reason, texts)) for failure in failures
+        ]
 
     def diff(self, key: ResourceKey, old: Object, new: Object, ignored: list[str]) -> Diff:
         """Return the difference between last and new inputs."""
@@ -202,6 +216,8 @@ class Operations:
         if fault and fault.kind is FaultKind.TIMEOUT:
             raise ProviderError(fault.message or self.cloud.timeout_message(resource))
         self._wait_latency(resource.token, timeouts)
+        if timeouts.expired:
+            raise ProviderError(self.cloud.timeout_message(resource))
         with self._writes.exclusive(kind, resource.inputs, timeouts):
             self._remove(kind, resource, timeouts)
         _lose_response(fault)
@@ -220,6 +236,7 @@ class Operations:
             inputs=inputs,
             config=self.config,
             account=transaction.inventory.ready,
+            unfinished=transaction.inventory.unfinished,
             entropy=secrets.token_hex(16),
             id=identity,
         )
@@ -250,6 +267,7 @@ class Operations:
                 raise CloudError("NotFound", f"{identity} no longer exists; run `pulumi refresh`")
             request = self._request(inputs, transaction, previous.id)
             request = replace(request, previous=previous)
+            evaluation.require_unique(kind, request, previous.id, transaction.inventory)
             evaluation.require(kind, request)
             return self._put(transaction, kind, request, key), previous
 
@@ -287,6 +305,7 @@ class Operations:
             **without_nulls(request.inputs),
             **self.cloud.common_outputs(request),
             **kind.describe(request),
+            **(_endpoint_outputs(kind, previous) if previous else {}),
         }
         resource = Resource(
             token=kind.token,
@@ -297,6 +316,8 @@ class Operations:
             acknowledged=bool(previous and previous.acknowledged),
             ready=bool(previous and previous.ready),
             created_at=request.created_at,
+            private=previous.private if previous else {},
+            owner=previous.owner if previous else "",
         )
         transaction.put(resource)
         account = transaction.inventory
@@ -342,6 +363,8 @@ class Operations:
             IncompleteError: the effects failed or timed out; the resource stays.
         """
         self._wait_latency(resource.token, timeouts)
+        if timeouts.expired:
+            raise self._incomplete_error(resource, self.cloud.timeout_message(resource))
         if fault and fault.kind is FaultKind.CAPACITY:
             message = fault.message or self._effects.shortage(resource)
             raise self._incomplete_error(resource, message)
@@ -413,29 +436,17 @@ class Operations:
         )
 
     def _wait_latency(self, token: str, timeouts: Timeouts) -> None:
+        """Wait for the latency of a type, but not beyond the time limit."""
         if seconds := self._faults.seconds(token):
-            timeouts.pause(seconds)
+            timeouts.pause(min(seconds, max(timeouts.remaining, 0)))
 
 
-def _redact(failure: CheckFailure, values: list[str]) -> CheckFailure:
-    """Return a failure without the secret values in its reason."""
-    reason = failure.reason
-    for value in sorted(values, key=len, reverse=True):
-        reason = reason.replace(reprlib.repr(value), REDACTED).replace(repr(value), REDACTED)
-        reason = reason.replace(value, REDACTED)
-    return CheckFailure(failure.path, reason)
-
-
-def secrets_in(value: Plain, *, secret: bool = False) -> list[str]:
-    """Return the texts in the secret parts of inputs."""
-    if isinstance(value, Secret):
-        return secrets_in(value.value, secret=True)
-    if isinstance(value, str):
-        return [value] if secret and value else []
-    parts = (
-        value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-    )
-    return [text for part in parts for text in secrets_in(part, secret=secret)]
+def _endpoint_outputs(kind: ResourceType, cluster: Resource) -> Outputs:
+    """Return the outputs with the endpoint of a cluster that runs: an update does not change it."""
+    if kind.cluster_outputs is None or not cluster.private:
+        return {}
+    endpoint = Endpoint(address=cluster.private["address"], ca=cluster.private["authority"])
+    return kind.cluster_outputs(cluster, endpoint)
 
 
 def _lose_response(fault: InjectedFault | None) -> None:

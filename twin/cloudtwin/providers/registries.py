@@ -46,8 +46,6 @@ def write(
     """
     path = state / "registry" / "rules" / f"{cloud}.json"
     old_rules = (files.read_json(path) or {}).get("registries", {})
-    if not registries and not old_rules:
-        return
     rules = {
         host: {
             "id": registry.id,
@@ -61,19 +59,21 @@ def write(
         }
         for host, registry in registries.items()
     }
-    if rules == old_rules:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    files.write_json(path, {"registries": rules}, files.PRIVATE)
-    _write_credentials(state)
+    if rules != old_rules:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        files.write_json(path, {"registries": rules}, files.PRIVATE)
+    _write_credentials(
+        state
+    )  # even for old rules: a process may have been killed between the two writes
 
 
 def _write_credentials(state: Path) -> None:
-    """Write the credentials that nodes may use, for the registries of both clouds."""
+    """Write the credentials that nodes may use, for the registries of both clouds, if they changed."""
+    path = state / "cloud" / "registry-credentials.json"
     logins = {
         host: {"username": user, "password": password}
-        for path in sorted((state / "registry" / "rules").glob("*.json"))
-        for host, registry in (files.read_json(path) or {}).get("registries", {}).items()
+        for rules in sorted((state / "registry" / "rules").glob("*.json"))
+        for host, registry in (files.read_json(rules) or {}).get("registries", {}).items()
         for user, password in registry["pull"].items()
     }
     response = {
@@ -83,7 +83,9 @@ def _write_credentials(state: Path) -> None:
         "cacheDuration": "0s",
         "auth": logins,
     }
-    files.write_json(state / "cloud" / "registry-credentials.json", response, files.PRIVATE)
+    old_response = files.read_json(path)
+    if response != old_response and (logins or old_response):
+        files.write_json(path, response, files.PRIVATE)
 
 
 def _password(passwords: Mapping[str, str]) -> str:

@@ -1,7 +1,7 @@
 """The gRPC service of a cloud: the engine's requests become operations on the account."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from google.protobuf.message import Message
@@ -32,6 +32,11 @@ from cloudtwin.providers.protocol.values import (
 )
 from cloudtwin.providers.schema.store import sdk_version
 
+# The field with the inputs, of each request that can leave a resource incomplete.
+INPUT_FIELDS: Mapping[type[Message], str] = {
+    pb.CreateRequest: "properties", pb.UpdateRequest: "news", pb.ReadRequest: "inputs",
+}  # fmt: skip
+
 
 class Provider(server.ProviderServer):
     """One provider instance, of one cloud."""
@@ -59,10 +64,11 @@ class Provider(server.ProviderServer):
         """Return the state of a resource that exists but is incomplete; None for other errors."""
         if not isinstance(error, IncompleteError):
             return None
-        is_creation = isinstance(request, pb.CreateRequest)
-        inputs = from_struct(getattr(request, "properties" if is_creation else "news"))
+        inputs = from_struct(getattr(request, INPUT_FIELDS[type(request)]))
         token = server.key_of(request).token
         resource = self._operations.account.read().find((token,), error.identity)
+        if resource and not inputs:  # an import
+            inputs = dict(resource.inputs)
         outputs = dict(resource.outputs) if resource else plain(inputs)
         state = ResourceState(error.identity, _mark_secrets(outputs, inputs), inputs)
         return PartialState(state, error.reasons)
@@ -136,7 +142,10 @@ def _arguments(arguments: Object) -> Object:
 
     def read(value: object) -> object:
         if isinstance(value, str) and value[:1] in ("{", "["):
-            return json.loads(value)
+            try:
+                return json.loads(value)
+            except ValueError:
+                return value  # text that only begins like JSON, such as a password
         return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
 
     return {key: read(plain(value)) for key, value in arguments.items() if value is not None}

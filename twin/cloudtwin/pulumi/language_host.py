@@ -140,13 +140,13 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
 
     def Cancel(self, request: Empty, context: ServicerContext) -> Empty:
         """Stop all running programs: the engine was interrupted."""
-        self._cancelled = True
         self.end_children()
         return Empty()
 
     def end_children(self) -> None:
-        """Terminate every program and plugin of this host."""
+        """Terminate every program and plugin of this host, including any that starts later."""
         with self._lock:
+            self._cancelled = True
             for child in self._children:
                 child.terminate()
 
@@ -155,6 +155,8 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         """Register a child process to be ended with this process."""
         with self._lock:
             self._children.add(child)
+            if self._cancelled:  # the engine was interrupted while the child started
+                child.terminate()
         try:
             yield
         finally:

@@ -8,11 +8,12 @@ from cloudtwin.providers import aws, azure
 from cloudtwin.providers.aws.eks_rules import CLUSTER, NODES
 from cloudtwin.providers.aws.fsx import FILE_SYSTEM as SYSTEM
 from cloudtwin.providers.aws.network import SUBNET
+from cloudtwin.providers.aws.policies import ROLE
 from cloudtwin.providers.azure import aks_rules, identity
 from cloudtwin.providers.changes import compare, is_generated, with_name
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import ProviderConfig, ResourceRequest
-from cloudtwin.providers.protocol.values import UNKNOWN, Object
+from cloudtwin.providers.protocol.values import UNKNOWN, Object, Secret
 from hypothesis import given, settings
 
 from twin.tests.providers.azure.cases import AKS, INLINE
@@ -259,3 +260,24 @@ def test_equal_inputs_have_no_difference(tree: Object) -> None:
     known_inputs = {key: value for key, value in tree.items() if "UNKNOWN" not in repr(value)}
     kind = aws.CLOUD.types["aws:ec2/vpc:Vpc"]
     assert compare(kind, "r", known_inputs, known_inputs, []).fields == ()
+
+
+@pytest.mark.parametrize(("token", "is_kept"), [(ROLE, False), (identity.IDENTITY, True)])
+def test_a_name_that_the_program_no_longer_sets_is_kept_only_by_azure(
+    token: str, is_kept: bool
+) -> None:
+    kind = TYPES[token]
+    assert kind.naming
+    key = kind.naming.property
+
+    new = with_name(kind, "nodes", {}, {key: "chosen"}, b"seed")
+
+    assert (new[key] == "chosen") is is_kept
+    assert with_name(kind, "renamed", {}, new, b"other") == new, "a generated name is kept"
+
+
+def test_a_name_with_a_secret_prefix_is_secret() -> None:
+    new = with_name(TYPES[ROLE], "nodes", {"namePrefix": Secret("hunter-")}, {}, b"seed")
+
+    assert isinstance(new["name"], Secret)
+    assert new["name"].value.startswith("hunter-")

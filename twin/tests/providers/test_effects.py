@@ -11,12 +11,19 @@ from cloudtwin.providers.aws.eks_nodes import node_pools
 from cloudtwin.providers.aws.eks_rules import NODES
 from cloudtwin.providers.azure.aks import BLOB_DRIVER
 from cloudtwin.providers.azure.aks_pools import inline_pools
+from cloudtwin.providers.azure.aks_rules import POOL
+from cloudtwin.providers.azure.common import GROUP
+from cloudtwin.providers.azure.identity import CLUSTER
 from cloudtwin.providers.effects import Effects
+from cloudtwin.providers.errors import CloudError
 from cloudtwin.providers.machines import Offline
+from cloudtwin.providers.model import ProviderConfig
+from cloudtwin.providers.protocol.values import Object
 from cloudtwin.providers.timeouts import Timeouts
 
 from twin.tests.providers.aws import cases as aws_cases
 from twin.tests.providers.azure import cases as azure_cases
+from twin.tests.providers.offline import Provider, request
 
 
 @pytest.mark.parametrize(
@@ -79,3 +86,40 @@ def test_an_update_that_disables_a_driver_removes_it_from_the_cluster(tmp_path: 
 
     effects.apply(without_driver, with_driver, timeouts)
     assert not machines.drivers, "volumes could be mounted that AKS would not mount"
+
+
+def test_an_inline_pool_that_an_update_no_longer_declares_is_kept_until_its_cluster_is_deleted(
+    tmp_path: Path,
+) -> None:
+    config = ProviderConfig(cloud="azure-native", region="eastus")
+    provider = Provider(azure.CLOUD, tmp_path, Offline(), config)
+    names = {"resourceGroupName": "g", "resourceName": "c"}
+    system, extra = (
+        {"name": name, "mode": mode, "count": 1, "vmSize": "Standard_D4s_v5"}
+        for name, mode in (("system", "System"), ("extra", "User"))
+    )
+    inputs = {**names, "dnsPrefix": "c", "identity": {"type": "SystemAssigned"}}
+    provider.make(GROUP, "g", resourceGroupName="g")
+    cluster = provider.make(
+        CLUSTER, "c", **inputs, kubernetesVersion="1.35", agentPoolProfiles=[system, extra]
+    )
+
+    def pools_after_update(*profiles: Object) -> list[str]:
+        provider.update(
+            request(CLUSTER, "c"), cluster, {**inputs, "agentPoolProfiles": list(profiles)}, 5
+        )
+        resource = provider.account.read().find((CLUSTER,), cluster)
+        assert resource
+        return [pool.name for pool in inline_pools(resource, provider.account.read())]
+
+    def version() -> str:
+        resource = provider.account.read().find((CLUSTER,), cluster)
+        assert resource
+        return str(resource.outputs["currentKubernetesVersion"])
+
+    assert version() == "1.35.5"
+    assert pools_after_update(system) == ["system", "extra"], "its machines would outlive it"
+    assert version() == "1.35.5", "the update sets no version"
+    with pytest.raises(CloudError, match="has an inline pool 'extra' already"):
+        provider.make(POOL, "p", **names, agentPoolName="extra", vmSize="Standard_D4s_v5", count=1)
+    assert pools_after_update(system, extra) == ["system", "extra"], "AKS accepts it again"

@@ -11,15 +11,24 @@ from cloudtwin.providers import azure
 from cloudtwin.providers.aws import CLOUD
 from cloudtwin.providers.aws.common import OBJECT
 from cloudtwin.providers.aws.eks_rules import CLUSTER
-from cloudtwin.providers.aws.network import GROUP, INGRESS, SUBNET, VPC
+from cloudtwin.providers.aws.network import ASSOCIATION, GROUP, INGRESS, SUBNET, TABLE, VPC
 from cloudtwin.providers.aws.s3 import BUCKET
 from cloudtwin.providers.azure.common import GROUP as RESOURCE_GROUP
 from cloudtwin.providers.azure.identity import CREDENTIAL, IDENTITY
 from cloudtwin.providers.errors import CloudError, IncompleteError
+from cloudtwin.providers.inventory import Resource
 from cloudtwin.providers.machines import Offline
 from cloudtwin.providers.model import ProviderConfig
 from cloudtwin.providers.protocol.errors import ProviderError
-from cloudtwin.providers.protocol.values import UNKNOWN, Object, Secret, Unknown
+from cloudtwin.providers.protocol.values import (
+    UNKNOWN,
+    Object,
+    Secret,
+    Unknown,
+    plain,
+    secret_texts,
+)
+from cloudtwin.providers.schema.model import Field, ResourceSchema
 from cloudtwin.providers.timeouts import Timeouts
 
 from twin.tests.providers.aws.cases import TRUST
@@ -61,6 +70,20 @@ def test_a_secret_is_never_shown_in_a_refusal(provider: Provider) -> None:
     assert "hunter2" not in str(failures)
 
 
+def test_a_secret_of_the_wrong_choice_is_never_shown(provider: Provider) -> None:
+    schema = ResourceSchema(
+        token=VPC,
+        inputs={"tier": Field(shape={"enum": ["a", "b"]})},
+        outputs={},
+        objects={},
+    )
+    provider._schemas[VPC] = schema
+
+    _, failures = provider.check_inputs(VPC, "v", tier=Secret("hunter2"))
+
+    assert "('tier',): [secret] is not one of a, b" in failures
+
+
 def test_a_preview_echoes_inputs_and_leaves_outputs_of_the_cloud_unknown(
     provider: Provider,
 ) -> None:
@@ -93,6 +116,17 @@ def test_the_providers_region_and_tags_are_on_every_resource(provider: Provider)
     (vpc,) = provider.account.read().all(VPC)
     assert vpc.outputs["tagsAll"] == {"owner": "me", "name": "v"}
     assert vpc.outputs["arn"] == f"arn:aws:ec2:us-east-1:123456789012:vpc/{vpc.id}"
+
+
+@pytest.mark.parametrize("tags", [Secret({"a": "b"}), {"a": Secret("b")}])
+def test_secret_tags_stay_secret_next_to_the_providers_tags(
+    provider: Provider, tags: Object | Secret
+) -> None:
+    inputs, failures = provider.check_inputs(VPC, "v", cidrBlock=BLOCK, tags=tags)
+
+    assert failures == []
+    assert plain(inputs["tags"]) == {"owner": "me", "a": "b"}
+    assert secret_texts(inputs)[-1] == "b"
 
 
 def test_a_name_is_generated_once_and_kept(provider: Provider) -> None:
@@ -133,6 +167,44 @@ def test_a_security_group_is_deleted_with_its_rules_unless_another_group_refers_
     provider.drop(INGRESS, rule)
     provider.drop(GROUP, group)
     assert not list(provider.account.read().all(INGRESS))
+
+
+def test_an_update_cannot_make_two_rules_equal(provider: Provider) -> None:
+    vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
+    group = provider.make(GROUP, "g", vpcId=vpc)
+    traffic = {"securityGroupId": group, "ipProtocol": "-1"}
+    provider.make(INGRESS, "one", **traffic, cidrIpv4="10.0.1.0/24")
+    rule = provider.make(INGRESS, "two", **traffic, cidrIpv4="10.0.2.0/24")
+
+    def update(block: str) -> Object:
+        return provider.update(request(INGRESS, "two"), rule, {**traffic, "cidrIpv4": block}, 5)
+
+    with pytest.raises(CloudError, match=r"InvalidPermission\.Duplicate"):
+        update("10.0.1.0/24")
+    assert update("10.0.3.0/24")["cidrIpv4"] == "10.0.3.0/24"
+    assert update("10.0.3.0/24"), "it is equal to itself"
+
+
+def test_two_resources_that_set_no_unique_input_do_not_conflict(provider: Provider) -> None:
+    vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
+    table = provider.make(TABLE, "t", vpcId=vpc)
+
+    ids = [
+        provider.make(ASSOCIATION, name, routeTableId=table, gatewayId=name)
+        for name in ("igw-1", "vgw-1")
+    ]
+
+    assert len(set(ids)) == 2, "each has a gateway, and no subnet"
+
+
+def test_an_update_without_a_version_keeps_the_version(provider: Provider) -> None:
+    kind = provider.kind(CLUSTER)
+    inputs = {"name": "c", "vpcConfig": {"subnetIds": []}}
+    old = Resource(token=CLUSTER, id="c", urn="u", inputs={}, outputs={"version": "1.34"})
+    with provider.account.transaction() as transaction:
+        update = replace(provider._request(inputs, transaction, "c"), previous=old)
+
+    assert kind.describe(update)["version"] == "1.34", "AWS would not upgrade it"
 
 
 def test_a_bucket_with_objects_is_deleted_only_by_force(provider: Provider) -> None:
@@ -254,6 +326,50 @@ def test_a_resource_that_is_not_ready_in_time_is_kept_for_the_engine(provider: P
         provider.make(VPC, "v", cidrBlock=BLOCK)
     (resource,) = provider.account.read().all(VPC)
     assert resource.acknowledged, "the engine has its id and will update it"
+
+
+def test_a_cluster_keeps_its_endpoint_through_an_update_that_fails(provider: Provider) -> None:
+    roles = "arn:aws:iam::123456789012:role/"
+    inputs = {"name": "c", "roleArn": f"{roles}c", "vpcConfig": {"subnetIds": ["a", "b"]}}
+    endpoint = {"address": "https://c", "authority": "Yw=="}
+    kind = provider.kind(CLUSTER)
+    cluster = Resource(
+        token=CLUSTER, id="c", urn="u", inputs=inputs, outputs={"version": "1.36"}, ready=True, private=endpoint,
+        owner="o",
+    )  # fmt: skip
+    with provider.account.transaction() as transaction:
+        update = provider._request(inputs, transaction, "c")
+        changed = provider._put(
+            transaction, kind, replace(update, previous=cluster), request(CLUSTER, "c")
+        )
+
+    assert changed.outputs["endpoint"] == "https://c"
+    assert changed.outputs["certificateAuthority"] == {"data": "Yw=="}
+    assert (changed.private, changed.owner) == (endpoint, "o")
+
+
+def test_a_block_is_taken_while_its_subnet_is_being_created(provider: Provider) -> None:
+    vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
+    faults(provider, {"kind": "timeout", "type": SUBNET})
+    with pytest.raises(IncompleteError):
+        provider.make(SUBNET, "one", vpcId=vpc, cidrBlock="10.0.1.0/24")
+
+    with pytest.raises(CloudError, match=r"InvalidSubnet\.Conflict"):
+        provider.make(SUBNET, "two", vpcId=vpc, cidrBlock="10.0.1.0/24")
+
+
+def test_a_latency_ends_at_the_time_limit_of_the_operation(provider: Provider) -> None:
+    vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
+    faults(provider, latency={VPC: 1})
+    inputs = {"cidrBlock": BLOCK}
+
+    with pytest.raises(IncompleteError, match="timeout while waiting"):
+        provider.create(request(VPC, "w"), inputs, 0.05)
+    with pytest.raises(IncompleteError, match="timeout while waiting"):
+        provider.update(request(VPC, "v"), vpc, inputs, 0.05)
+    with pytest.raises(ProviderError, match="timeout while waiting"):
+        provider.delete(request(VPC, "v"), vpc, 0.05)
+    assert provider.account.read().find((VPC,), vpc)
 
 
 def test_a_resource_without_machines_cannot_lack_capacity(provider: Provider) -> None:

@@ -13,7 +13,7 @@ from cloudtwin.accounts import AWS_ACCOUNT
 from cloudtwin.providers.conditions import cidr, failure_at, is_known
 from cloudtwin.providers.model import Inputs, ProviderConfig, ResourceRequest
 from cloudtwin.providers.protocol.errors import ProviderError
-from cloudtwin.providers.protocol.values import Object, Unknown, plain
+from cloudtwin.providers.protocol.values import Object, Secret
 from cloudtwin.providers.schema.check import CheckFailure, nearest
 from cloudtwin.providers.schema.limits import limits_of
 from cloudtwin.providers.schema.model import ResourceSchema
@@ -113,10 +113,11 @@ def with_defaults(inputs: Object, schema: ResourceSchema, config: ProviderConfig
     if "region" in schema.inputs and completed_inputs.get("region") is None and config.region:
         completed_inputs["region"] = config.region
     tags = completed_inputs.get("tags")
-    known_tags = plain(tags) or {}
-    mergeable = isinstance(known_tags, Mapping) and not isinstance(tags, Unknown)
-    if "tags" in schema.inputs and config.tags and mergeable:  # the type check refuses other tags
-        completed_inputs["tags"] = {**config.tags, **known_tags}
+    declared_tags = (tags.value if isinstance(tags, Secret) else tags) or {}
+    # The type check refuses tags that are no object.
+    if "tags" in schema.inputs and config.tags and isinstance(declared_tags, Mapping):
+        all_tags = {**config.tags, **declared_tags}
+        completed_inputs["tags"] = Secret(all_tags) if isinstance(tags, Secret) else all_tags
     return completed_inputs
 
 

@@ -56,14 +56,16 @@ def to_role(path: str) -> Reference:
 
 
 def _describe_cluster(request: ResourceRequest) -> dict[str, Any]:
-    vpc = dict(request.inputs["vpcConfig"])
+    vpc, old = dict(request.inputs["vpcConfig"]), request.previous
     subnets = (request.account.find((SUBNET,), subnet_id) for subnet_id in vpc["subnetIds"])
     issuer = (
         f"https://oidc.eks.{request.region}.amazonaws.com/id/{request.digits('oidc', 32).upper()}"
     )
     return {
         "arn": arn("eks", f"cluster/{request.id}", request.region),
-        "version": request.inputs.get("version") or EKS_VERSIONS[-1],
+        "version": request.inputs.get("version")
+        or (old and old.outputs["version"])
+        or EKS_VERSIONS[-1],
         "status": "ACTIVE",
         "platformVersion": "eks.1",
         "createdAt": CREATION_TIME,

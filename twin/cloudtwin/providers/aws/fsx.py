@@ -282,8 +282,8 @@ def _bucket_exists(request: ResourceRequest) -> Iterable[str]:
 
 def _paths_disjoint(request: ResourceRequest) -> Iterable[str]:
     system, path = request.inputs["fileSystemId"], str(request.inputs.get("fileSystemPath"))
-    associations = request.account.where(ASSOCIATION, fileSystemId=system)
-    others = [other for other in associations if other.id != request.id]
+    associations = request.others(ASSOCIATION)
+    others = [other for other in associations if other.inputs.get("fileSystemId") == system]
     if len(others) >= MAX_ASSOCIATIONS:
         yield f"{system} has {MAX_ASSOCIATIONS} associations already"
     for other in others:

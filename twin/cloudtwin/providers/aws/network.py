@@ -158,8 +158,9 @@ def _subnet_fits(request: ResourceRequest) -> Iterable[str]:
 
 def _subnet_free(request: ResourceRequest) -> Iterable[str]:
     block = request.inputs.get("cidrBlock")
-    for other in request.account.where(SUBNET, vpcId=request.inputs["vpcId"]):
-        if other.id != request.id and overlap(block, other.inputs.get("cidrBlock")):
+    for other in request.others(SUBNET):
+        in_same_vpc = other.inputs.get("vpcId") == request.inputs["vpcId"]
+        if in_same_vpc and overlap(block, other.inputs.get("cidrBlock")):
             yield f"{block} conflicts with the subnet {other.id}"
 
 

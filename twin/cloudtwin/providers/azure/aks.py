@@ -36,7 +36,9 @@ MAX_NODE_RESOURCE_GROUP = 80  # characters; AKS documentation, naming
 
 def _describe_cluster(request: ResourceRequest) -> dict[str, Any]:
     inputs, location = request.inputs, location_of(request.region)
-    version = str(inputs.get("kubernetesVersion") or AKS_DEFAULT_VERSION)
+    old = request.previous
+    old_version = old.outputs["currentKubernetesVersion"] if old else AKS_DEFAULT_VERSION
+    version = str(inputs.get("kubernetesVersion") or old_version)
     prefix = f"{inputs.get('dnsPrefix') or inputs['resourceName']}-{request.digits('dns', 8)}"
     access = section(inputs, "apiServerAccessProfile")
     zone = str(access.get("privateDNSZone") or "system")
@@ -51,6 +53,7 @@ def _describe_cluster(request: ResourceRequest) -> dict[str, Any]:
         "azurePortalFQDN": f"{prefix}.portal.hcp.{location}.azmk8s.io",
         **({"privateFQDN": private_host} if is_private else {}),
         "nodeResourceGroup": inputs.get("nodeResourceGroup") or group,
+        "agentPoolProfiles": rules.profiles_after(request),
         "maxAgentPools": 100,
         "powerState": {"code": "Running"},
         "resourceUID": request.digits("uid", 24),

@@ -157,8 +157,7 @@ def _idle_seconds(cluster: Inputs) -> float:
 
 def inline_pools(cluster: Resource, _account: Inventory) -> Sequence["Pool"]:
     """Return the machine pools of a cluster's inline pools."""
-    pools = cluster.inputs.get("agentPoolProfiles") or ()
-    return [_pool(pool, str(pool["name"]), cluster) for pool in pools]
+    return [_pool(pool, str(pool["name"]), cluster) for pool in rules.inline_profiles(cluster)]
 
 
 def separate_pool(pool: Resource, subscription: Inventory) -> Sequence["Pool"]:

@@ -8,7 +8,8 @@ errors of the AKS REST API, and the issues that the rules name. Read 2026-11.
 import base64
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from cloudfacts.kubernetes import AKS_VERSIONS
@@ -37,6 +38,8 @@ from cloudtwin.providers.inventory import Inventory, Resource, values_at
 from cloudtwin.providers.model import Inputs, ResourceRequest
 from cloudtwin.providers.schema.check import CheckFailure
 
+Profile: TypeAlias = Mapping[str, Any]
+"""The inputs of an inline pool."""
 POOL = "azure-native:containerservice:AgentPool"
 SNAPSHOT = "azure-native:containerservice:Snapshot"
 CLUSTER_PATH = "Microsoft.ContainerService/managedClusters/{resourceName}"
@@ -382,14 +385,31 @@ def inline_versions(request: ResourceRequest) -> Iterable[str]:
         )
 
 
+def inline_profiles(cluster: Resource) -> Sequence[Profile]:
+    """Return the inline pools that a cluster has, including pools that its inputs no longer declare."""
+    return _with_kept_pools(cluster.inputs, cluster.outputs.get("agentPoolProfiles") or ())
+
+
+def profiles_after(request: ResourceRequest) -> Sequence[Profile]:
+    """Return the inline pools that a cluster has after a creation or update."""
+    return _with_kept_pools(
+        request.inputs, inline_profiles(request.previous) if request.previous else ()
+    )
+
+
+def _with_kept_pools(inputs: Inputs, old_pools: Sequence[Profile]) -> Sequence[Profile]:
+    """Return the declared pools and the other old ones: AKS keeps them (pulumi-azure-native #1686, #579)."""
+    declared_pools = inputs.get("agentPoolProfiles") or ()
+    names = {pool["name"] for pool in declared_pools}
+    return [*declared_pools, *(pool for pool in old_pools if pool["name"] not in names)]
+
+
 def inline_unchanged(request: ResourceRequest) -> Iterable[str]:
     """Yield an error for changes of inline pools that AKS refuses."""
     if request.previous is None:
         return
-    pools = (request.previous.inputs, request.inputs)
-    old_pools, new_pools = (
-        {pool["name"]: pool for pool in p.get("agentPoolProfiles") or ()} for p in pools
-    )
+    old_pools = {pool["name"]: pool for pool in inline_profiles(request.previous)}
+    new_pools = {pool["name"]: pool for pool in request.inputs.get("agentPoolProfiles") or ()}
     for name in sorted(set(new_pools) - set(old_pools)):
         yield f"A new agent pool was introduced: {name}; declare it as an AgentPool"
     for name in sorted(set(new_pools) & set(old_pools)):
@@ -440,7 +460,7 @@ def pools_in_skew(request: ResourceRequest) -> Iterable[str]:
 def pool_name_free(request: ResourceRequest) -> Iterable[str]:
     """Yield an error for a pool with the name of an inline pool."""
     cluster, name = cluster_of(request), request.inputs.get("agentPoolName")
-    for pool in (cluster.inputs.get("agentPoolProfiles") or ()) if cluster else ():
+    for pool in inline_profiles(cluster) if cluster else ():
         if pool.get("name") == name:
             yield f"the cluster has an inline pool {name!r} already"
 
@@ -494,6 +514,6 @@ def last_system_pool(pool: Resource, subscription: Inventory) -> Iterable[str]:
         return
     separate_pools = filter(is_child_of(cluster.id), subscription.all(POOL))
     other_pools = [other.inputs for other in separate_pools if other.id != pool.id]
-    inline_pools = cluster.inputs.get("agentPoolProfiles") or ()
+    inline_pools = inline_profiles(cluster)
     if not any(other.get("mode") == "System" for other in (*inline_pools, *other_pools)):
         yield "There has to be at least one system agent pool"

@@ -98,11 +98,7 @@ def _role(value: object) -> str | None:
 
 
 def _credentials(request: ResourceRequest) -> Iterable[str]:
-    others = [
-        other
-        for other in filter(is_child_of(parent_of(request.id)), request.account.all(CREDENTIAL))
-        if other.id != request.id
-    ]
+    others = list(filter(is_child_of(parent_of(request.id)), request.others(CREDENTIAL)))
     if len(others) >= MAX_CREDENTIALS:
         yield f"an identity has at most {MAX_CREDENTIALS} federated credentials"
     for other in others:
@@ -129,10 +125,8 @@ def _principal_exists(request: ResourceRequest) -> Iterable[str]:
 def _assigned_once(request: ResourceRequest) -> Iterable[str]:
     keys = ("scope", "principalId", "roleDefinitionId")
     declared_values = [str(request.inputs[key]).lower() for key in keys]
-    for assignment in request.account.all(ASSIGNMENT):
-        if assignment.id != request.id and declared_values == [
-            str(assignment.inputs[key]).lower() for key in keys
-        ]:
+    for assignment in request.others(ASSIGNMENT):
+        if declared_values == [str(assignment.inputs[key]).lower() for key in keys]:
             yield f"The role assignment already exists: {assignment.id}"
 
 

@@ -74,10 +74,18 @@ def _in_network(request: ResourceRequest) -> Iterable[str]:
     if block and space and not any(lies_in(block, prefix) for prefix in space):
         name = vnet.name if vnet else ""
         yield f"{block} is not in the address space of {name}: {', '.join(space)}"
-    for other in filter(is_child_of(parent_of(request.id)), request.account.all(SUBNET)):
-        is_other = other.id.lower() != request.id.lower()
-        if is_other and overlap(block, other.inputs.get("addressPrefix")):
+    for other in filter(is_child_of(parent_of(request.id)), request.others(SUBNET)):
+        if overlap(block, other.inputs.get("addressPrefix")):
             yield f"{block} overlaps with the subnet {other.name}"
+
+
+def _subnets_fit(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error for each subnet outside the address space of its network."""
+    space = section(request.inputs, "addressSpace").get("addressPrefixes") or ()
+    for subnet in filter(is_child_of(request.id), request.others(SUBNET)):
+        block = subnet.inputs.get("addressPrefix")
+        if block and space and not any(lies_in(block, prefix) for prefix in space):
+            yield f"the address space has active allocations and cannot be reduced: {subnet.name} has {block}"
 
 
 def _standard(inputs: Inputs) -> Iterable[CheckFailure]:
@@ -133,6 +141,10 @@ TYPES = (
         name=(PLAIN_NAME, 2),
         describe=_guid,
         rules=(value_rule("blocks of a network", "addressSpace.addressPrefixes.*", _block, VNET_DOCS),),
+        preconditions=(
+            Precondition("subnets in the address space", VNET_DOCS, "InUsePrefixCannotBeDeleted",
+                         _subnets_fit),
+        ),
     ),
     arm_type(
         SUBNET, SUBNET_PATH, 80,

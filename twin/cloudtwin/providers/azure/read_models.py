@@ -10,7 +10,7 @@ import ast
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ def main(folder: Path) -> None:
     validations = {
         module: {
             "source": package,
-            "names": dict(_names(folder / "azure/mgmt" / version / "operations")),
+            "names": _names(folder / "azure/mgmt" / version / "operations"),
             "models": dict(_models(folder / "azure/mgmt" / version / "models/_models_py3.py")),
         }
         for module, (package, version) in PACKAGES.items()
@@ -89,13 +89,27 @@ def _validation(model: ast.ClassDef) -> dict[str, dict[str, Any]]:
     return {}
 
 
-def _names(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the path parameters of operations that are names of resources, with their limits."""
+def _names(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the limits of the path parameters of operations that are names of resources."""
+    limits: dict[str, list[dict[str, Any]]] = {}
     for file in sorted(folder.glob("*.py")):
-        for name, limits in NAME.findall(file.read_text()):
-            if not name.endswith("_name"):  # other parameters are not names of resources
-                continue
-            yield name, {key: ast.literal_eval(value) for key, value in LIMIT.findall(limits)}
+        for name, text in NAME.findall(file.read_text()):
+            if name.endswith("_name"):  # other parameters are not names of resources
+                parsed_limits = {key: ast.literal_eval(value) for key, value in LIMIT.findall(text)}
+                limits.setdefault(name, []).append(parsed_limits)
+    return {name: _all_limits(limits_of_name) for name, limits_of_name in limits.items()}
+
+
+def _all_limits(limits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the limits of a name that all operations accept: they differ in the limits that they state."""
+    result: dict[str, Any] = {}
+    for key in dict.fromkeys(key for limit in limits for key in limit):
+        first, *others = dict.fromkeys(limit[key] for limit in limits if key in limit)
+        if key == "pattern":
+            result[key] = "".join(f"(?={pattern})" for pattern in others) + first
+        else:
+            result[key] = (max if key.startswith("min") else min)([first, *others])
+    return result
 
 
 if __name__ == "__main__":

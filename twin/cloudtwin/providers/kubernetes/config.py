@@ -128,9 +128,12 @@ def _server(config: KubernetesConfig) -> str | None:
     kubeconfig = content(config.kubeconfig) if config.kubeconfig else None
     if kubeconfig is None:
         return None
-    contexts = {entry["name"]: entry["context"] for entry in kubeconfig.get("contexts") or ()}
-    context = contexts.get(config.context or kubeconfig.get("current-context"), {})
-    clusters = kubeconfig.get("clusters") or ()
-    servers = {entry["name"]: entry["cluster"].get("server") for entry in clusters}
-    server = servers.get(context.get("cluster"))
+    try:
+        contexts = {entry["name"]: entry["context"] for entry in kubeconfig.get("contexts") or ()}
+        context = contexts.get(config.context or kubeconfig.get("current-context"), {})
+        clusters = kubeconfig.get("clusters") or ()
+        servers = {entry["name"]: entry["cluster"].get("server") for entry in clusters}
+        server = servers.get(context.get("cluster"))
+    except (AttributeError, KeyError, TypeError):  # the first operation reports the damage
+        return None
     return str(server) if server else None

@@ -5,12 +5,12 @@ ProviderError: the operation failed; the text is for the user.
     UnknownKindError: the cluster does not serve the kind.
     RefusedError: the API server refused a request; carries the HTTP code.
         ConflictError: other field managers own fields that the program sets.
-    NotReadyError: the object exists but is not ready; carries the object, so that the state keeps it.
+    NotReadyError: the object exists but is not ready; carries the object.
+    IncompleteObjectError: the same for the engine; carries the outputs and inputs that the state keeps.
 """
 
-from typing import Any
-
 from cloudtwin.providers.protocol.errors import ProviderError
+from cloudtwin.providers.protocol.values import Object
 
 
 class UnreachableError(ProviderError):
@@ -43,15 +43,27 @@ class NotReadyError(ProviderError):
     """Error for an object that exists but is not ready.
 
     Attributes:
-        live: the object as last read, or the outputs derived from it.
+        live: the object as last read.
         reasons: reasons why it is not ready, most specific first.
-        inputs: its inputs.
     """
 
-    def __init__(
-        self, live: dict[str, Any], reasons: list[str], inputs: dict[str, Any] | None = None
-    ) -> None:
+    def __init__(self, live: Object, reasons: list[str]) -> None:
         super().__init__("\n".join(reasons))
         self.live = live
         self.reasons = reasons
-        self.inputs = inputs or {}
+
+
+class IncompleteObjectError(ProviderError):
+    """Error for a resource whose object exists but is not ready. The engine keeps it, and the next update continues.
+
+    Attributes:
+        outputs: its outputs.
+        inputs: its inputs.
+        reasons: reasons why it is not ready, most specific first.
+    """
+
+    def __init__(self, outputs: Object, inputs: Object, reasons: list[str]) -> None:
+        super().__init__("\n".join(reasons))
+        self.outputs = outputs
+        self.inputs = inputs
+        self.reasons = reasons

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 
-from cloudtwin.providers.protocol.values import Object, Plain, Unknown, plain
+from cloudtwin.providers.protocol.values import Object, Plain, Secret, Unknown, plain
 
 SKIP_AWAIT = "pulumi.com/skipAwait"
 TIMEOUT_SECONDS = "pulumi.com/timeoutSeconds"
@@ -125,21 +125,24 @@ def with_namespace(inputs: Object, namespace: str) -> Object:
 
 
 def _with_metadata(
-    inputs: Object, annotations: Mapping[str, str] | None = None, **fields: str
+    inputs: Object, annotations: Mapping[str, str] | None = None, **fields: Plain
 ) -> Object:
     result = deepcopy(inputs)
-    declared_metadata = result.get("metadata")
-    result["metadata"] = {
-        **(declared_metadata if isinstance(declared_metadata, dict) else {}),
-        **fields,
-    }
     if annotations:
-        existing = result["metadata"].get("annotations")
-        result["metadata"]["annotations"] = {
-            **(existing if isinstance(existing, dict) else {}),
-            **annotations,
-        }
+        declared_metadata = result.get("metadata")
+        existing = (
+            declared_metadata.value if isinstance(declared_metadata, Secret) else declared_metadata
+        ) or {}
+        fields["annotations"] = _with_fields(existing.get("annotations"), annotations)
+    result["metadata"] = _with_fields(result.get("metadata"), fields)
     return result
+
+
+def _with_fields(value: Plain, fields: Mapping[str, Plain]) -> Plain:
+    """Return an object with additional fields; a secret object stays secret."""
+    if isinstance(value, Secret):
+        return Secret(_with_fields(value.value, fields))
+    return {**(value if isinstance(value, dict) else {}), **fields}
 
 
 def is_patch_or_list(token: str) -> bool:

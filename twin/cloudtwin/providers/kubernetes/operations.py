@@ -13,6 +13,7 @@ from cloudtwin.providers.kubernetes.client import CONFLICT, NOT_FOUND, ClusterCl
 from cloudtwin.providers.kubernetes.config import UPSERT_VARIABLE, KubernetesConfig
 from cloudtwin.providers.kubernetes.errors import (
     ConflictError,
+    IncompleteObjectError,
     NotReadyError,
     RefusedError,
     UnknownKindError,
@@ -147,7 +148,7 @@ class KubernetesOperations:
         """Create an object and wait until it is ready. Return its id and outputs.
 
         Raises:
-            NotReadyError: the object exists, but is not ready.
+            IncompleteObjectError: the object exists, but is not ready.
             ProviderError: the object was not created.
         """
         self.cluster.probe()
@@ -179,18 +180,36 @@ class KubernetesOperations:
         """Update an object and wait until it is ready. Return its outputs.
 
         Raises:
-            NotReadyError: the object was updated, but is not ready.
+            IncompleteObjectError: the object was updated, but is not ready.
             ProviderError: the object was not updated.
         """
         self.cluster.probe()
         reference = _reference(inputs)
         self._claim(reference, urn)
-        body = conversion.body(inputs)
-        if ignored:
-            body = conversion.with_live_values(body, self.cluster.get(reference), ignored)
+        body = conversion.with_live_values(
+            conversion.body(inputs), self._live_to_update(reference), ignored
+        )
         return self._apply_and_wait(
             reference, body, inputs, old, self._timeouts(urn, inputs, timeout)
         )
+
+    def _live_to_update(self, reference: ObjectReference) -> Object:
+        """Return the object to update; applying a missing one would create it, unlike the official provider.
+
+        Raises:
+            RefusedError: the object does not exist.
+        """
+        try:
+            live = self.cluster.get(reference)
+        except UnknownKindError:
+            live = None  # its definition was deleted, and every object with it
+        if live is None:
+            raise RefusedError(
+                NOT_FOUND,
+                "NotFound",
+                f"{reference} was deleted by another client; run `pulumi up --refresh` to create it again",
+            )
+        return live
 
     def _apply(
         self, reference: ObjectReference, body: Object, inputs: Object, old: Object, *,
@@ -225,7 +244,7 @@ class KubernetesOperations:
             observed = error.live if isinstance(error, NotReadyError) else live
             reasons = error.reasons if isinstance(error, NotReadyError) else [str(error)]
             outputs = conversion.outputs(observed, inputs, origin)
-            raise NotReadyError(outputs, reasons, inputs) from None
+            raise IncompleteObjectError(outputs, inputs, reasons) from None
         return conversion.outputs(live, inputs, origin)
 
     def _claim(self, reference: ObjectReference, urn: str) -> None:
@@ -244,7 +263,7 @@ class KubernetesOperations:
             old: its last state; inputs and outputs are empty for an import.
 
         Raises:
-            NotReadyError: the object exists but has failed.
+            IncompleteObjectError: the object exists but has failed.
         """
         self.cluster.probe()
         reference = self._reference_of(key.token, old.identity, old.inputs or old.outputs)
@@ -264,7 +283,7 @@ class KubernetesOperations:
         if isinstance(verdict, Failed) and not objects.flag(inputs, objects.SKIP_AWAIT):
             warnings = events(self.cluster, live, related.pods)
             reason = f"{reference} failed: {verdict.reason}"
-            raise NotReadyError(outputs, [reason, *warnings], inputs)
+            raise IncompleteObjectError(outputs, inputs, [reason, *warnings])
         return ResourceState(reference.id, outputs, inputs)
 
     def _reference_of(self, token: str, resource_id: str, live_object: Object) -> ObjectReference:

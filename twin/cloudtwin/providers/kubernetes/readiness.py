@@ -1,8 +1,16 @@
 """Readiness of an object, derived from it and from the objects that belong to it. Pure.
 
-The rules follow the official provider: a workload is ready when its pods are, a Job when it is
-complete, a claim when it is bound. The annotation `pulumi.com/waitFor` takes precedence. A kind
-without a rule is ready as soon as it exists.
+The rules follow the official provider (provider/pkg/await in pulumi/pulumi-kubernetes, read 2026-11): a workload
+is ready when its pods are, a Job when it is complete, a claim when it is bound. The annotation `pulumi.com/waitFor`
+takes precedence. A kind without a rule is ready as soon as it exists.
+
+Differences from the official provider:
+    * An object that is stuck, for example because of a missing image, fails after a minute (`wait`), not at the time
+      limit of the operation.
+    * A Namespace must be Active, and a CustomResourceDefinition established and served.
+    * A suspended Job is ready: it may be resumed much later. The official provider waits for its completion.
+    * An Ingress is ready when it has an address; the Services of its rules are not checked.
+    * The time limit of every kind is 10 minutes; the official provider's are between 5 seconds and 10 minutes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -63,6 +71,7 @@ class Related:
 
 
 READY = Ready()
+SERVICE_ACCOUNT_TOKEN = "kubernetes.io/service-account-token"  # noqa: S105  a type, not a secret
 # Container states that time alone does not fix.
 STUCK_REASONS = frozenset({
     "CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "ErrImageNeverPull",
@@ -103,12 +112,10 @@ def holds(live: Live, kind: str) -> bool:
     return match is not None and match.get("status") == "True"
 
 
-def reason_and_message(condition: Live | None) -> str:
-    """Return a condition's reason and message."""
-    parts = [
-        str(condition[key]) for key in ("reason", "message") if condition and condition.get(key)
-    ]
-    return ": ".join(parts) or "no reason given"
+def reason_and_message(part: Live | None) -> str:
+    """Return the reason and message of a part of a status: a condition, a container's state, or the status itself."""
+    texts = [str(part[key]) for key in ("reason", "message") if part and part.get(key)]
+    return ": ".join(texts) or "no reason given"
 
 
 def _is_observed(live: Live) -> bool:
@@ -292,16 +299,45 @@ def _namespace(live: Live, related: Related) -> Verdict:  # noqa: ARG001  all ru
     return Waiting(f"the namespace is {phase or 'not active'}", stuck=phase == "Terminating")
 
 
+def _replication_controller(live: Live, related: Related) -> Verdict:  # noqa: ARG001  all rules have one signature
+    desired = live["spec"].get("replicas", 1)
+    available = live.get("status", {}).get("availableReplicas", 0)
+    if not _is_observed(live) or available != desired:
+        return Waiting(f"{available} of {desired} pods are available")
+    return READY
+
+
+def _resource_quota(live: Live, related: Related) -> Verdict:  # noqa: ARG001  all rules have one signature
+    enforced = live.get("status", {}).get("hard") or {}
+    is_enforced = enforced == (live.get("spec", {}).get("hard") or {})
+    return READY if is_enforced else Waiting("the quota is not enforced yet")
+
+
+def _secret(live: Live, related: Related) -> Verdict:  # noqa: ARG001  all rules have one signature
+    if live.get("type") == SERVICE_ACCOUNT_TOKEN and not live.get("data"):
+        return Waiting("the token of the service account is not issued yet")
+    return READY
+
+
+def _ingress(live: Live, related: Related) -> Verdict:  # noqa: ARG001  all rules have one signature
+    addresses = live.get("status", {}).get("loadBalancer", {}).get("ingress")
+    return READY if addresses else Waiting("no ingress controller has given it an address yet")
+
+
 ReadinessRule: TypeAlias = Callable[[Live, Related], Verdict]
 RULES: Mapping[tuple[str, str], ReadinessRule] = {
     ("", "Namespace"): _namespace,
     ("", "PersistentVolume"): _volume,
     ("", "PersistentVolumeClaim"): _claim,
     ("", "Pod"): _pod,
+    ("", "ReplicationController"): _replication_controller,
+    ("", "ResourceQuota"): _resource_quota,
+    ("", "Secret"): _secret,
     ("", "Service"): _service,
     ("apiextensions.k8s.io", "CustomResourceDefinition"): _definition,
     ("apps", "DaemonSet"): _daemon_set,
     ("apps", "Deployment"): _deployment,
     ("apps", "StatefulSet"): _stateful_set,
     ("batch", "Job"): _job,
+    ("networking.k8s.io", "Ingress"): _ingress,
 }

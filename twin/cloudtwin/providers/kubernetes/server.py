@@ -10,7 +10,7 @@ from pulumi.runtime.proto import provider_pb2 as pb
 
 from cloudtwin.providers.kubernetes import config, manifests, objects
 from cloudtwin.providers.kubernetes import diff as differences
-from cloudtwin.providers.kubernetes.errors import NotReadyError
+from cloudtwin.providers.kubernetes.errors import IncompleteObjectError
 from cloudtwin.providers.kubernetes.operations import KubernetesOperations
 from cloudtwin.providers.protocol import server
 from cloudtwin.providers.protocol.diff import Diff
@@ -46,9 +46,9 @@ class KubernetesProvider(server.ProviderServer):
 
     def partial_state(self, _: Message, error: Exception) -> PartialState | None:
         """Return the state of an object that exists but is not ready; None for other errors."""
-        if not isinstance(error, NotReadyError):
+        if not isinstance(error, IncompleteObjectError):
             return None
-        state = ResourceState(_identity(error.live), error.live, error.inputs)
+        state = ResourceState(_identity(error.outputs), error.outputs, error.inputs)
         return PartialState(state, error.reasons)
 
     def cancel(self) -> None:
@@ -120,8 +120,8 @@ def _is_kind(token: str) -> bool:
     return token.split(":")[1] not in ("helm.sh/v3", "helm.sh/v4", "yaml/v2", "kustomize/v2")
 
 
-def _identity(live: Object) -> str:
-    metadata = plain(live["metadata"])
+def _identity(outputs: Object) -> str:
+    metadata = plain(outputs["metadata"])
     name = str(metadata["name"])
     return f"{metadata['namespace']}/{name}" if metadata.get("namespace") else name
 

@@ -1,4 +1,8 @@
-"""Waits for an object to become ready or to be deleted, with the reason if it does not."""
+"""Waits for an object to become ready or to be deleted, with the reason if it does not.
+
+Unlike the official provider, which does so for a few kinds, a deletion is awaited even if the object has the annotation
+`pulumi.com/skipAwait`: with server-side apply, its replacement could be applied to the object that is being deleted.
+"""
 
 import os
 import time
@@ -28,7 +32,7 @@ MAX_EVENTS = 6
 WORKLOADS = {"DaemonSet", "Deployment", "Job", "Pod", "StatefulSet"}
 PERMISSIONS = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 """Kinds whose deletion may take from the client the permission to read them: a refusal counts as the deletion."""
-FORBIDDEN = 403
+FORBIDDEN, TOO_MANY_REQUESTS, INTERNAL_SERVER_ERROR = 403, 429, 500
 REVISION = "deployment.kubernetes.io/revision"
 """Annotation of a Deployment and its ReplicaSets."""
 
@@ -64,7 +68,7 @@ def wait_until_ready(
     Raises:
         NotReadyError: the object failed, is stuck or not ready in time, or the user interrupted.
             Carries the object and its events.
-        ProviderError: the object was deleted.
+        ProviderError: the object was deleted, or the API server refuses to return it.
     """
     stuck_since: float | None = None
     live, related = applied_object, Related()
@@ -74,7 +78,9 @@ def wait_until_ready(
             live = _existing(cluster, reference)
             related = related_to(cluster, live)
             verdict = assess(live, related)
-        except UnreachableError as error:  # the API server may be restarting
+        except (RefusedError, UnreachableError) as error:  # the API server may be restarting
+            if isinstance(error, RefusedError) and not _is_transient(error):
+                raise
             verdict = Waiting(str(error), stuck=True)
         if isinstance(verdict, Ready):
             _await_served(cluster, live, timeouts)
@@ -92,6 +98,11 @@ def _stuck_since(stuck_since: float | None, verdict: Waiting | Failed) -> float 
     if not (isinstance(verdict, Waiting) and verdict.stuck):
         return None
     return time.monotonic() if stuck_since is None else stuck_since
+
+
+def _is_transient(error: RefusedError) -> bool:
+    """Return True if the same request may succeed later: the server is overloaded or not ready."""
+    return error.code == TOO_MANY_REQUESTS or error.code >= INTERNAL_SERVER_ERROR
 
 
 def _existing(cluster: ClusterClient, reference: ObjectReference) -> Object:
@@ -128,11 +139,27 @@ def _await_served(cluster: ClusterClient, live: Mapping[str, Any], timeouts: Tim
     spec = live["spec"]
     for version in spec["versions"]:
         if version.get("served"):
-            cluster.kind(
-                f"{spec['group']}/{version['name']}",
-                spec["names"]["kind"],
-                wait_seconds=max(timeouts.remaining, 1),
+            _await_kind(
+                cluster, f"{spec['group']}/{version['name']}", spec["names"]["kind"], timeouts
             )
+
+
+def _await_kind(cluster: ClusterClient, api_version: str, kind: str, timeouts: Timeouts) -> None:
+    """Wait until a kind is served.
+
+    Raises:
+        UnknownKindError: the timeout passed or the user interrupted.
+    """
+    backoff = Backoff(timeouts)
+    while True:
+        try:
+            cluster.kind(api_version, kind)
+        except UnknownKindError:
+            if timeouts.expired or timeouts.cancelled.is_set():
+                raise
+        else:
+            return
+        backoff.pause()
 
 
 def related_to(cluster: ClusterClient, live: Mapping[str, Any]) -> Related:

@@ -11,6 +11,7 @@ import logging
 import traceback
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import wraps
 from typing import ClassVar, NoReturn, TypeVar
 
@@ -18,6 +19,7 @@ import grpc
 from google.protobuf import any_pb2
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
+from google.protobuf.struct_pb2 import Struct
 from grpc import ServicerContext
 from pulumi.runtime.proto import plugin_pb2, provider_pb2_grpc, status_pb2
 from pulumi.runtime.proto import provider_pb2 as pb
@@ -32,7 +34,15 @@ from cloudtwin.providers.protocol.resource import (
     ResourceKey,
     ResourceState,
 )
-from cloudtwin.providers.protocol.values import Object, from_struct, has_unknown, plain, to_struct
+from cloudtwin.providers.protocol.values import (
+    Object,
+    from_struct,
+    has_unknown,
+    plain,
+    redact,
+    secret_texts,
+    to_struct,
+)
 from cloudtwin.pulumi import plugin
 
 Response = TypeVar("Response")
@@ -48,7 +58,7 @@ def _with_engine_errors(method: Callable[..., Response]) -> Callable[..., Respon
         except Exception as error:
             failure = error
         # Outside the except block: abort raises its own exception to end the call.
-        _abort(context, failure, self.title, self.partial_state(request, failure))
+        _abort(context, request, failure, self.title, self.partial_state(request, failure))
 
     return handle
 
@@ -151,10 +161,12 @@ class ProviderServer(provider_pb2_grpc.ResourceProviderServicer):
     def _connect(self, address: str) -> None:
         self.engine = EngineClient(address)
 
+    @_with_engine_errors
     def GetPluginInfo(self, request: Empty, context: ServicerContext) -> plugin_pb2.PluginInfo:
         """Return the version."""
         return plugin_pb2.PluginInfo(version=self.version)
 
+    @_with_engine_errors
     def GetSchema(
         self, request: pb.GetSchemaRequest, context: ServicerContext
     ) -> pb.GetSchemaResponse:
@@ -284,18 +296,34 @@ def _old_state(request: pb.ReadRequest) -> ResourceState:
 
 
 def _abort(
-    context: ServicerContext, error: Exception, title: str, partial: PartialState | None
+    context: ServicerContext,
+    request: Message,
+    error: Exception,
+    title: str,
+    partial: PartialState | None,
 ) -> NoReturn:
+    secrets = _secret_texts(request)
+    message = redact(str(error), secrets)
     if partial:
-        details = _pack_details(partial, str(error))
+        reasons = [redact(reason, secrets) for reason in partial.reasons]
+        details = _pack_details(replace(partial, reasons=reasons), message)
         context.set_trailing_metadata((("grpc-status-details-bin", details),))
-        context.abort(grpc.StatusCode.UNKNOWN, str(error))
+        context.abort(grpc.StatusCode.UNKNOWN, message)
     if isinstance(error, ProviderError | TwinError):
         # UNKNOWN or INTERNAL would make the engine assume that the resource may exist.
-        context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-    text = "".join(traceback.format_exception(error))
+        context.abort(grpc.StatusCode.FAILED_PRECONDITION, message)
+    text = redact("".join(traceback.format_exception(error)), secrets)
     context.abort(grpc.StatusCode.INTERNAL, f"a bug in {title}, please report it:\n{text}")
     raise AssertionError("abort raises")
+
+
+def _secret_texts(request: Message) -> list[str]:
+    """Return the texts in the secret values of a request."""
+    structs = (value for _, value in request.ListFields() if isinstance(value, Struct))
+    try:
+        return [text for struct in structs for text in secret_texts(from_struct(struct))]
+    except ProviderError:  # an asset, which is the error to report
+        return []
 
 
 def _pack_details(partial: PartialState, message: str) -> bytes:

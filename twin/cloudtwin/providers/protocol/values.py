@@ -6,6 +6,7 @@ bool, int, float, str, list or dict. A path is a tuple of keys and list indexes 
 """
 
 import re
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -17,6 +18,7 @@ from cloudtwin.providers.protocol.errors import ProviderError
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 SECRET = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105  the marker of the protocol, not a secret
 OUTPUT = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
+REDACTED = "[secret]"
 ASSETS = {"c44067f5952c0a294b673a41bacd8c17", "0def7320c3a5731c473e5ecbe6d01bc7"}
 # One marker for each type that an unknown value may have.
 UNKNOWN_STRING = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
@@ -149,27 +151,51 @@ def has_unknown(value: Plain) -> bool:
 
 
 def secret_paths(value: Plain, path: Path = ()) -> frozenset[Path]:
-    """Return the paths of secrets, without paths inside another secret."""
+    """Return the paths of secrets, without paths inside another secret.
+
+    A list with a secret is secret as a whole: a service may return its items in another order.
+    """
     if isinstance(value, Secret):
         return frozenset({path})
     if isinstance(value, Mapping):
         return frozenset().union(*(secret_paths(item, (*path, key)) for key, item in value.items()))
-    if isinstance(value, list):
-        return frozenset().union(
-            *(secret_paths(item, (*path, index)) for index, item in enumerate(value))
-        )
+    if isinstance(value, list) and any(secret_paths(item) for item in value):
+        return frozenset({path})
     return frozenset()
 
 
 def with_secrets(value: Plain, paths: frozenset[Path], path: Path = ()) -> Plain:
-    """Return a value with the values at `paths` marked as secret. Absent paths are ignored."""
+    """Return a value with the values at `paths` marked as secret.
+
+    Absent keys of an object are ignored. Where `paths` lead into an object and the value is none, the whole value is
+    marked.
+    """
     if path in paths:
         return Secret(plain(value))
     if isinstance(value, Mapping):
         return {key: with_secrets(item, paths, (*path, key)) for key, item in value.items()}
-    if isinstance(value, list):
-        return [with_secrets(item, paths, (*path, index)) for index, item in enumerate(value)]
-    return value
+    has_secret = any(secret[: len(path)] == path for secret in paths)
+    return Secret(plain(value)) if has_secret else value
+
+
+def secret_texts(value: Plain, *, secret: bool = False) -> list[str]:
+    """Return the texts in the secret parts of a value."""
+    if isinstance(value, Secret):
+        return secret_texts(value.value, secret=True)
+    if isinstance(value, str):
+        return [value] if secret and value else []
+    parts = (
+        value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    )
+    return [text for part in parts for text in secret_texts(part, secret=secret)]
+
+
+def redact(message: str, texts: Sequence[str]) -> str:
+    """Return a message without secret texts, written plainly or as Python writes them."""
+    for text in sorted(texts, key=len, reverse=True):
+        for form in (reprlib.repr(text), repr(text), text):
+            message = message.replace(form, REDACTED)
+    return message
 
 
 def path_text(path: Path) -> str:

@@ -383,6 +383,10 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
         [resource(NETWORK, VNET, {"addressSpace": {"addressPrefixes": ["10.0.0.0/16"]}})],
         [resource(NETWORK, VNET, {"addressSpace": {"addressPrefixes": ["10.1.0.0/16"]}})], "is not in",
     ),
+    "subnets in the address space": (
+        NETWORK, inputs_with_id("virtualNetworkName", "v") | {"addressSpace": {"addressPrefixes": ["10.0.0.0/16"]}},
+        [subnet()], [subnet(addressPrefix="10.1.0.0/24")], "nodes has 10.1.0.0/24",
+    ),
     "address of a gateway": (
         GATEWAY, {"publicIpAddresses": [{"id": f"{RG}/a"}]}, [STANDARD_IP], [BASIC_IP], "Standard",
     ),

@@ -71,3 +71,9 @@ def test_a_cluster_identifier_overrides_the_kubeconfig() -> None:
     assert replacing_arguments(
         old, KubernetesConfig(kubeconfig=kubeconfig("https://a"), cluster_identifier="x")
     ) == ["clusterIdentifier"]
+
+
+def test_a_damaged_kubeconfig_names_no_server() -> None:
+    damaged = KubernetesConfig(kubeconfig="{current-context: a, contexts: [{name: a}]}")
+
+    assert replacing_arguments(damaged, KubernetesConfig(kubeconfig=kubeconfig("https://a"))) == []

@@ -119,6 +119,15 @@ def test_the_outputs_have_the_internal_fields_of_the_official_provider() -> None
     assert "managedFields" not in outputs["metadata"]
 
 
+def test_a_secret_stays_one_when_a_refresh_moves_it_in_a_list() -> None:
+    inputs = {"env": [{"name": "open", "value": "1"}, {"name": "word", "value": Secret("hunter2")}]}
+    previous_object = plain(inputs)
+
+    refreshed = live.refreshed_inputs(inputs, previous_object, {"env": previous_object["env"][1:]})
+
+    assert refreshed == {"env": Secret([{"name": "word", "value": "hunter2"}])}
+
+
 def test_a_secret_is_marked_in_the_inputs_that_the_outputs_keep() -> None:
     inputs = {"apiVersion": "v1", "kind": "Secret", "metadata": {}, "stringData": {"a": "hunter2"}}
 

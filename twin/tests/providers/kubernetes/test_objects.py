@@ -2,7 +2,7 @@
 
 import pytest
 from cloudtwin.providers.kubernetes import objects
-from cloudtwin.providers.protocol.values import UNKNOWN
+from cloudtwin.providers.protocol.values import UNKNOWN, Secret, plain
 
 
 def test_an_object_without_a_name_gets_one_and_keeps_it() -> None:
@@ -69,3 +69,16 @@ def test_the_timeout_option_overrides_the_annotation_and_the_default() -> None:
         )
         == 600
     )
+
+
+def test_secret_metadata_keeps_its_content_and_stays_secret() -> None:
+    document = {"metadata": Secret({"labels": {"a": "b"}, "annotations": Secret({"c": "d"})})}
+
+    named_object = objects.with_namespace(objects.with_name(document, "r", b"", {}), "n")
+
+    assert isinstance(named_object["metadata"], Secret)
+    assert isinstance(named_object["metadata"].value["annotations"], Secret)
+    metadata = plain(named_object["metadata"])
+    assert metadata["labels"] == {"a": "b"}
+    assert metadata["annotations"] == {"c": "d", objects.AUTO_NAMED: "true"}
+    assert metadata["namespace"] == "n"

@@ -58,6 +58,14 @@ DEFINITION: tuple[str, str, Object] = ("apiextensions.k8s.io/v1", "CustomResourc
     ("observed", "verdict"),
     [
         (live_object("v1", "ConfigMap"), Ready),
+        (live_object("v1", "Secret"), Ready),
+        ({**live_object("v1", "Secret"), "type": "kubernetes.io/service-account-token"}, Waiting),
+        (live_object("v1", "ResourceQuota", {"hard": {"pods": "2"}}), Waiting),
+        (live_object("v1", "ResourceQuota", {"hard": {"pods": "2"}}, {"hard": {"pods": "2"}}), Ready),
+        (live_object("v1", "ReplicationController", {"replicas": 2}, {"availableReplicas": 1}), Waiting),
+        (live_object("v1", "ReplicationController", {"replicas": 2}, COUNTS), Ready),
+        (live_object("networking.k8s.io/v1", "Ingress"), Waiting),
+        (live_object("networking.k8s.io/v1", "Ingress", {}, {"loadBalancer": {"ingress": [{"ip": "::1"}]}}), Ready),
         (live_object("example.com/v1", "Deployment", {"replicas": 2}), Ready),  # another group with the same kind
         (live_object(*DEPLOYMENT, COUNTS), Ready),
         (live_object(*DEPLOYMENT, COUNTS, generation=2), Waiting),  # its controller has not observed the change

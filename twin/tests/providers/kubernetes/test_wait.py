@@ -1,17 +1,24 @@
-"""Waits for a deletion at an API server that refuses requests: real HTTP, no cluster."""
+"""Waits for readiness and deletion at an API server that refuses requests: real HTTP, no cluster."""
 
 import json
 import threading
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import pytest
 from cloudtwin.providers.kubernetes.client import ClusterClient
 from cloudtwin.providers.kubernetes.config import KubernetesConfig
+from cloudtwin.providers.kubernetes.errors import RefusedError, UnknownKindError
 from cloudtwin.providers.kubernetes.objects import ObjectReference
 from cloudtwin.providers.kubernetes.readiness import Waiting, assess
-from cloudtwin.providers.kubernetes.wait import REVISION, related_to, wait_until_gone
+from cloudtwin.providers.kubernetes.wait import (
+    REVISION,
+    _await_served,
+    related_to,
+    wait_until_gone,
+    wait_until_ready,
+)
 from cloudtwin.providers.protocol.errors import ProviderError
 from cloudtwin.providers.timeouts import Timeouts
 
@@ -19,7 +26,7 @@ from twin.tests.providers.kubernetes.kubeconfigs import kubeconfig
 
 BINDING = ObjectReference("rbac.authorization.k8s.io/v1", "RoleBinding", "default", "b")
 MAP = ObjectReference("v1", "ConfigMap", "default", "m")
-LIVE = {"kind": "ConfigMap", "metadata": {"uid": "1", "finalizers": ["a.b/c"]}}
+LIVE = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"uid": "1", "finalizers": ["a.b/c"]}}
 DISCOVERY = {
     "/api/v1": {"name": "configmaps", "kind": "ConfigMap", "namespaced": True},
     "/apis/rbac.authorization.k8s.io/v1": {
@@ -102,6 +109,51 @@ def test_the_deletion_of_the_clients_own_permissions_ends_with_a_refusal(
     assert wait(cluster, BINDING, [200, 403], 60)
     with pytest.raises(ProviderError, match="says 500"):
         wait(cluster, BINDING, [500], 0.3)
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_the_wait_for_readiness_continues_after_an_error_of_the_server(
+    cluster: ClusterClient, status: int
+) -> None:
+    ApiServer.statuses = [status, 200]
+    reports: list[str] = []
+    timeouts = Timeouts(report=reports.append, cancelled=threading.Event(), seconds=60)
+
+    assert wait_until_ready(cluster, MAP, LIVE, timeouts) == LIVE
+    assert f"the server says {status}" in reports[0]
+
+
+def test_the_wait_for_readiness_ends_if_the_object_may_not_be_read(cluster: ClusterClient) -> None:
+    ApiServer.statuses = [403]
+    timeouts = Timeouts(report=lambda _text: None, cancelled=threading.Event(), seconds=60)
+
+    with pytest.raises(RefusedError, match="says 403"):
+        wait_until_ready(cluster, MAP, LIVE, timeouts)
+
+
+class Unserved(ClusterClient):
+    """A cluster that does not serve a kind yet."""
+
+    def __init__(self) -> None:
+        """Connect to nothing."""
+
+    def kind(self, api_version: str, kind: str, *, wait_seconds: float = 0) -> NoReturn:
+        """Raise, as after a definition that is not established."""
+        assert not wait_seconds, "a wait here would not end with the interrupt"
+        raise UnknownKindError(f"{kind} of {api_version}")
+
+
+def test_an_interrupt_ends_the_wait_for_a_kind() -> None:
+    timeouts = Timeouts(report=lambda _text: None, cancelled=threading.Event(), seconds=60)
+    timeouts.cancelled.set()
+    versions = [{"name": "v1", "served": True}]
+    definition = {
+        "kind": "CustomResourceDefinition",
+        "spec": {"group": "a.b", "versions": versions, "names": {"kind": "Job"}},
+    }
+
+    with pytest.raises(UnknownKindError, match=r"Job of a\.b/v1"):
+        _await_served(Unserved(), definition, timeouts)
 
 
 def item(name: str, owner: str = "", revision: str = "", **parts: Any) -> dict[str, Any]:

@@ -72,6 +72,23 @@ def test_secrets_can_be_marked_again_at_their_paths(values: Object) -> None:
     assert secret_paths(marked_values) == secret_paths(values)
 
 
+def test_a_list_with_a_secret_is_secret_as_a_whole() -> None:
+    inputs = {"env": [{"name": "a", "value": "1"}, {"name": "b", "value": Secret("hunter2")}]}
+    outputs = {"env": [{"name": "b", "value": "hunter2"}, {"name": "a", "value": "1"}]}
+
+    marked_values = with_secrets(outputs, secret_paths(inputs))
+
+    assert marked_values == {"env": Secret(outputs["env"])}, "a service may reorder a list"
+
+
+def test_a_value_of_another_kind_than_its_input_is_secret_as_a_whole() -> None:
+    inputs = {"config": {"key": Secret("hunter2")}}
+
+    assert with_secrets({"config": '{"key": "hunter2"}'}, secret_paths(inputs)) == {
+        "config": Secret('{"key": "hunter2"}')
+    }
+
+
 @given(OBJECTS)
 def test_a_printed_value_shows_no_secret(values: Object) -> None:
     values_with_secret = with_secrets({**plain(values), "word": "hunter2"}, frozenset({("word",)}))
