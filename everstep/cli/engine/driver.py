@@ -56,7 +56,7 @@ Deployment = Mapping[str, Any]
 
 POLL_SECONDS = 0.1
 STOP_SECONDS = 60
-"""Time that an interrupted engine has to finish running operations and save its state."""
+"""Time that an engine which was interrupted twice has to save its state."""
 
 
 @dataclass(frozen=True)
@@ -265,15 +265,25 @@ def _wait(process: "subprocess.Popen[bytes]", events: EventLog, step: Step) -> N
         process.send_signal(signal.SIGINT)
         with suppress(OSError):  # a closed terminal
             step.note(
-                "interrupted: waiting for Pulumi to finish running operations and save its state"
+                "interrupted: Pulumi finishes running operations, which may take minutes, and saves its state; "
+                "Ctrl-C again ends it earlier"
             )
+        _wait_for_state(process)
+        raise
+    events.advance()
+
+
+def _wait_for_state(process: "subprocess.Popen[bytes]") -> None:
+    """Wait until an interrupted engine has saved its state; a second Ctrl-C makes it abandon running operations."""
+    try:
+        process.wait()  # the creation of a cluster takes ten minutes
+    except KeyboardInterrupt:
+        process.send_signal(signal.SIGINT)
         try:
             process.wait(STOP_SECONDS)
         except (subprocess.TimeoutExpired, KeyboardInterrupt):
             process.kill()
             process.wait()
-        raise
-    events.advance()
 
 
 def interrupt_with_parent() -> list[str]:

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from everstep.cli.engine import driver
 from everstep.cli.engine.driver import Engine, engine_environment
+from everstep.cli.engine.events import EventLog
 from everstep.cli.engine.workspace import Workspace
 from everstep.errors import EverstepError
 from everstep.progress import Silent
@@ -55,6 +57,31 @@ def test_an_error_of_the_display_lets_the_engine_save_its_state(
     with pytest.raises(ValueError, match="Expecting value"):
         Engine(workspace, program, dict(os.environ)).up(Silent())
     assert saved.exists()
+
+
+def test_after_ctrl_c_the_engine_finishes_running_operations_however_long_they_take(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "STOP_SECONDS", 0.1)
+    program, saved, started = (tmp_path / name for name in ("pulumi", "saved", "started"))
+    program.write_text(
+        f"#!/bin/sh\ntrap 'sleep 1; touch {saved}; exit 1' INT\ntouch {started}\n"
+        "for _ in $(seq 200); do sleep 0.1; done\n"
+    )
+    program.chmod(0o755)
+    workspace.stack_file.parent.mkdir()
+    workspace.stack_file.write_text("config: {}\n")
+    workspace.engine.mkdir(parents=True)
+
+    def interrupt(_: EventLog) -> None:
+        if started.exists():
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(EventLog, "advance", interrupt)
+
+    with pytest.raises(KeyboardInterrupt):
+        Engine(workspace, program, dict(os.environ)).up(Silent())
+    assert saved.exists(), "a cluster whose creation is killed is not in the state"
 
 
 def test_a_passphrase_of_the_user_takes_precedence(
