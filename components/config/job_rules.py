@@ -138,7 +138,6 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED_VARIABLES = (POD_NAME_VARIABLE, POD_IP_VARIABLE, NODE_NAME_VARIABLE)
 _RESERVED_PREFIX = "EVERSTEP_"
 _ETCD_WITHOUT_V2 = re.compile(r"v?3\.([6-9]|\d\d+)\.")
-MAX_SEED = 2**63 - 1
 
 
 def _variables_valid(env: Mapping[str, str]) -> list[ConfigFault]:
@@ -171,13 +170,6 @@ def _object_names_valid(
         if name is not None and not is_object_name(name)
     ]
     return faults + duplicate_faults("job.envFromSecrets", secrets)
-
-
-def _seed_fits(seed: int) -> list[ConfigFault]:
-    """Check that the seed fits into the 64 bits of PyTorch's generators."""
-    if seed <= MAX_SEED:
-        return []
-    return [ConfigFault("job.seed", seed, f"is more than {MAX_SEED}", "use a smaller number")]
 
 
 def _fresh_is_not_an_option(fresh: str) -> list[ConfigFault]:
@@ -218,7 +210,6 @@ RULES = (
     ConfigRule(
         ("job.priorityClass", "job.envFromSecrets", "etcd.storageClass"), _object_names_valid
     ),
-    ConfigRule(("job.seed",), _seed_fits),
     ConfigRule(("job.fresh",), _fresh_is_not_an_option),
     ConfigRule(("controller.kind", "controller.image"), _upstream_has_image),
     ConfigRule(("job.scaling", "controller.kind"), _controller_supports_scaling),

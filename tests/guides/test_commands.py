@@ -55,6 +55,7 @@ AZURE: dict[str, frozenset[str]] = {
     "account show": frozenset(),
     "provider register": frozenset({"--namespace", "--wait"}),
     "provider show": frozenset({"--namespace", "--query"}),
+    "aks command invoke": frozenset(),
     "aks get-credentials": frozenset({"--resource-group", "--name", "--file"}),
     "aks install-cli": frozenset(),
     "aks nodepool snapshot create": frozenset(),

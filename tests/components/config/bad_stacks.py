@@ -1487,7 +1487,7 @@ CASES = [
         "cost.prices.g5.xlarge.onDemand",
         ("is true, and a number is required",),
     ),
-    wrong_key(LOCAL, "job.seed", 2**70, "is more than 9223372036854775807"),
+    wrong_key(LOCAL, "job.seed", 2**70, "must be less than 9223372036854775808"),
     wrong_key(LOCAL, "job.fresh", "-x", "begins with a dash"),
     wrong_key(LOCAL, "job.acceptData", "a1 b2", "must match pattern '^[0-9a-f]*$'"),
     # --- images

@@ -1,5 +1,6 @@
 """Recorded runs, and a port, that several tests use."""
 
+import signal
 import socket
 from collections.abc import Iterator
 
@@ -24,3 +25,11 @@ def refusing_port() -> Iterator[int]:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield int(bound.getsockname()[1])
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Let child processes be interrupted: background jobs of a shell inherit that SIGINT is ignored."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, handler)

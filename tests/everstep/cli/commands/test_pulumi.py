@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = """#!/bin/sh
 trap 'sleep 1; echo saved; exit 3' INT
 echo ready
@@ -27,6 +29,7 @@ pulumi.pulumi(SimpleNamespace(args=["stack", "ls"]))
 """
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_after_ctrl_c_pulumi_has_the_time_to_save_its_state(tmp_path: Path) -> None:
     program = tmp_path / "pulumi"
     program.write_text(PROGRAM)

@@ -39,6 +39,7 @@ def test_the_state_is_plain_json_whatever_the_user_sets_for_another_backend(
     assert engine_environment(workspace, None)["PULUMI_DIY_BACKEND_GZIP"] == "false"
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_error_of_the_display_lets_the_engine_save_its_state(
     workspace: Workspace, tmp_path: Path
 ) -> None:
@@ -59,6 +60,7 @@ def test_an_error_of_the_display_lets_the_engine_save_its_state(
     assert saved.exists()
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_after_ctrl_c_the_engine_finishes_running_operations_however_long_they_take(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
