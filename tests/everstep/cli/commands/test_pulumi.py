@@ -1,5 +1,6 @@
 """`everstep pulumi` on a terminal."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -42,9 +43,13 @@ def test_after_ctrl_c_pulumi_has_the_time_to_save_its_state(tmp_path: Path) -> N
         start_new_session=True,
     )
     assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
+    try:
+        assert process.stdout.readline() == "ready\n"
 
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal sends it
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal sends it
 
-    assert process.communicate(timeout=60)[0] == "saved\n"
-    assert process.returncode == 3
+        assert process.communicate(timeout=60)[0] == "saved\n"
+        assert process.returncode == 3
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            os.killpg(process.pid, signal.SIGKILL)
