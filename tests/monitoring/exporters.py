@@ -80,13 +80,10 @@ def data_preparation(folder: Path) -> Iterator[int]:
     source.mkdir()
     (source / "first.jpg").write_bytes(b"x" * 1000)
     server, thread = start_http_server(0, addr="127.0.0.1", registry=metrics.registry)
-    try:
+    with http_servers.stopping(server) as port:
         stage(FolderSource(source), folder / "volume", Options(), metrics)
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        yield port
+    thread.join()
 
 
 @contextmanager

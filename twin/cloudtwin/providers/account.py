@@ -5,7 +5,6 @@ kilobytes are read and written in milliseconds. A file lock separates the provid
 and the twin's own processes.
 """
 
-import fcntl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,9 +38,7 @@ class Account:
     @contextmanager
     def transaction(self) -> Iterator["Transaction"]:
         """Lock the account while the block reads and changes it; an exception changes nothing."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with self._thread_lock, self._lock.open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with self._thread_lock, files.locked(self._lock):
             initial = self.read()
             transaction = Transaction(initial)
             yield transaction

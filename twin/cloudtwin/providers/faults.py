@@ -7,7 +7,6 @@ The first fault that matches an operation and is not used up is injected. A seco
 injections, so that a fault with `times` 1 happens once, in any process.
 """
 
-import fcntl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -137,8 +136,7 @@ class FaultInjector:
         plan = self._plan()
         if not plan.faults:
             return None
-        with (self._folder / "faults.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with files.locked(self._folder / "faults.lock"):
             counts = self._folder / "faults-used.json"
             use_counts = list((files.read_json(counts) or {}).get("used", ()))
             use_counts += [0] * (len(plan.faults) - len(use_counts))

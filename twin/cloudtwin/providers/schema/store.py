@@ -1,6 +1,5 @@
 """Cache of extracted resource types, one file each; missing types are extracted."""
 
-import fcntl
 import hashlib
 import json
 import subprocess
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from cloudtwin import files
 from cloudtwin.errors import TwinError
 from cloudtwin.paths import cache_directory
 from cloudtwin.providers.schema.model import ResourceSchema, from_json
@@ -72,9 +72,7 @@ class SchemaStore:
         Raises:
             TwinError: as for `load`.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with files.locked(self.folder / "lock"):
             missing = sorted(
                 token for token in self.tokens if not (self.folder / file_name(token)).exists()
             )
