@@ -128,7 +128,7 @@ class Agent:
         self._core = Membership(limits)
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._assignments: queue.SimpleQueue[NodeAssignment | Exception] = queue.SimpleQueue()
-        self._generation_number = 0
+        self._assigned_generation: Generation | None = None
         self._has_departed = threading.Event()
         self._lease_prober = LeaseProber(etcd, self._keys)
         self._shortage_log = ShortageLog()
@@ -200,7 +200,7 @@ class Agent:
 
         They may be called before another thread has taken the assignment.
         """
-        return self._generation_number
+        return self._assigned_generation.number if self._assigned_generation else 0
 
     def report_stall(self) -> None:
         """Report that workers wait unusually long for others; called several times a second while they wait."""
@@ -258,7 +258,10 @@ class Agent:
         """
         try:
             with contextlib.closing(self._etcd):
-                is_announced = self._keys.put_outcome(outcome, number)
+                generation = self._generation(number)
+                is_announced = bool(generation or not number) and self._keys.put_outcome(
+                    outcome, generation
+                )
         except EverstepError as error:
             log.error("the end of the run is not announced (%s): %s", outcome.reason, error)
             return False
@@ -270,12 +273,20 @@ class Agent:
 
     def commit(self, number: int, snapshot_generation: int, step: int, run: str = "") -> bool:
         """Commit a step for generation `number`; return False if the commit is refused or etcd does not respond."""
+        generation = self._generation(number)
+        if not generation:
+            return False
         try:
             with contextlib.closing(self._etcd):
-                return self._keys.commit(number, StepProgress(snapshot_generation, step, run))
+                return self._keys.commit(generation, StepProgress(snapshot_generation, step, run))
         except EverstepError as error:
             log.warning("step %d is not committed, a later one will be: %s", step, error)
             return False
+
+    def _generation(self, number: int) -> Generation | None:
+        """Return this node's newest generation if it has this number: no other one can be current."""
+        newest = self._assigned_generation
+        return newest if newest and newest.number == number else None
 
     @property
     def committed(self) -> StepProgress:
@@ -351,7 +362,7 @@ class Agent:
             case Propose():
                 self._propose(action)
             case Begin(generation, rank):
-                self._generation_number = generation.number
+                self._assigned_generation = generation
                 self._assignments.put(NodeAssignment(generation, rank))
             case Stop(reason):
                 self._on_stop(reason)

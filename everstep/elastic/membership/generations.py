@@ -53,6 +53,14 @@ class Generation:
     endpoints: tuple[str, ...] = ()
     orders: tuple[int, ...] = ()
 
+    def is_same(self, other: "Generation") -> bool:
+        """Return True if both are one agreement, even if members were fenced out since.
+
+        The number does not suffice: if etcd loses its data and no agent is left that remembers the numbers, they
+        begin again. The identities of members are never used twice.
+        """
+        return self.number == other.number and self.members == other.members
+
     @cached_property
     def ranks(self) -> Mapping[str, int]:
         """Rank by identity."""

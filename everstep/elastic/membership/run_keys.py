@@ -298,8 +298,8 @@ class RunKeys:
             self._etcd.revoke(entry.lease)
         return deleted_entries is not None
 
-    def commit(self, number: int, committed: StepProgress) -> bool:
-        """Commit a step for generation `number`.
+    def commit(self, generation: Generation, committed: StepProgress) -> bool:
+        """Commit a step for a generation.
 
         One transaction: it succeeds only if the keys of the generation and of the newest commit are
         unchanged since they were read. So commits only advance: a slow request for an earlier step does not
@@ -317,13 +317,15 @@ class RunKeys:
             generation_entries = self._read_until(deadline, self._generation_key)
             if not generation_entries:
                 return False
-            if read_generation(generation_entries[0]).number != number:
+            if not read_generation(generation_entries[0]).is_same(generation):
                 return False
             commit_entries = self._read_until(deadline, self._commit_key)
             previous = read_commit(commit_entries[0]) if commit_entries else StepProgress()
             if previous >= committed:  # equal: the response to the same commit was lost
                 return previous == committed
-            if self._put_commit(number, committed, generation_entries[0], commit_entries, deadline):
+            if self._put_commit(
+                generation.number, committed, generation_entries[0], commit_entries, deadline
+            ):
                 return True
         return False
 
@@ -347,23 +349,25 @@ class RunKeys:
             retry_seconds=min(COMMIT_SECONDS / 2, deadline - time.monotonic()),
         )
 
-    def put_outcome(self, outcome: RunEnded, number: int) -> bool:
+    def put_outcome(self, outcome: RunEnded, generation: Generation | None) -> bool:
         """Announce for a minute how the run ended; the durable record is in the run folder.
 
         While the generation cannot be read, it is read again.
 
         Args:
             outcome: the outcome.
-            number: generation whose workers have the outcome, which must be current; 0 if they were in none yet: then
-                there must be none.
+            generation: generation whose workers have the outcome, which must be current; None if they were in none yet:
+                then there must be none.
 
         Returns:
             False if the condition does not hold.
         """
         value = outcome_value(outcome)
         while True:  # a fence changes the key of a generation that stays current
-            entries, current = self._current_number()
-            if current != number:
+            entries, current = self._current_generation()
+            if not (
+                generation.is_same(current) if generation and current else generation is current
+            ):
                 return False
             lease = self._etcd.grant(OUTCOME_SECONDS)
             try:
@@ -380,15 +384,15 @@ class RunKeys:
                     raise
                 # The lease has lapsed in an outage of etcd: try again.
 
-    def _current_number(self) -> tuple[list[KeyValue], int]:
-        """Return the generation's key and its number, 0 if there is none; wait while it cannot be read."""
+    def _current_generation(self) -> tuple[list[KeyValue], Generation | None]:
+        """Return the generation's key and its value, None if there is none; wait while it cannot be read."""
         reader = KeyReader()
         while True:
             entries, _ = self._etcd.get(self._generation_key)
             if not entries:
-                return entries, 0
+                return entries, None
             if generation := reader.read(entries[0], read_generation, "no outcome is announced"):
-                return entries, generation.number
+                return entries, generation
             time.sleep(READ_AGAIN_SECONDS)
 
     # --- entries ---

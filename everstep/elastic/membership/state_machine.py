@@ -381,9 +381,8 @@ class Membership:
         )
 
     def _decide_in_group(self, group: Generation, now: float) -> list[Action]:
-        if self.current and self.current.number != group.number:
-            reason = f"generation {self.current.number} has replaced {group.number}"
-            return self._act_once("stop", [Stop(reason)])
+        if self.current and not self.current.is_same(group):
+            return self._act_once("stop", [Stop(_replacement(self.current, group))])
         if not self.identity:
             return self._reclaim(group)
         if not self.view.revision:  # the generation's key was removed: the group can commit nothing
@@ -504,3 +503,10 @@ class Membership:
         """
         after = max(self._waits_for_generation(), self._assigned_number)
         return self.identity in generation.ranks and generation.number > after
+
+
+def _replacement(current: Generation, group: Generation) -> str:
+    """Return the reason to stop a group that another one has replaced."""
+    if current.number == group.number:  # etcd has lost its data
+        return f"another generation {group.number} has replaced this one"
+    return f"generation {current.number} has replaced {group.number}"

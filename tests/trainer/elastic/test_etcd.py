@@ -420,28 +420,34 @@ def test_waiting_members_receive_the_end_of_the_run(group: list[Peer]) -> None:
 
 def test_the_end_of_an_earlier_run_of_the_same_name_is_ignored(etcd: Etcd) -> None:
     outcome = RunEnded(finished=True, reason="done")
-    RunKeys(etcd, "again").put_outcome(outcome, 0)
+    RunKeys(etcd, "again").put_outcome(outcome, None)
     later_keys = RunKeys(etcd, "again")
 
     assert outcome not in [*later_keys.read(), *later_keys.read()], "not even when it is read again"
 
-    RunKeys(etcd, "again").put_outcome(outcome, 0)
+    RunKeys(etcd, "again").put_outcome(outcome, None)
     assert outcome in [*later_keys.read()]
 
 
 def test_only_workers_of_the_current_generation_may_end_the_run(etcd: Etcd) -> None:
     keys, failure = RunKeys(etcd, "outcome"), RunEnded(finished=False, reason="diverged")
     [*keys.read()]
-    assert not keys.put_outcome(failure, 1), "there is no generation yet"
-    assert keys.propose(Generation(1, ("a", "b"), "127.0.0.1:1"), 0)
+    first_group, second_group = (
+        Generation(1, ("a", "b"), "127.0.0.1:1"),
+        Generation(2, ("a",), "127.0.0.1:1"),
+    )
+    assert not keys.put_outcome(failure, first_group), "there is no generation yet"
+    assert keys.propose(first_group, 0)
     [agreed_snapshot] = [update for update in keys.read() if isinstance(update, MembershipSnapshot)]
-    assert keys.propose(Generation(2, ("a",), "127.0.0.1:1"), agreed_snapshot.revision)
+    assert keys.propose(second_group, agreed_snapshot.revision)
 
-    assert not keys.put_outcome(failure, 1), "b was fenced out: the run of a continues"
-    assert not keys.put_outcome(failure, 0), "a worker without a generation may not end it either"
+    assert not keys.put_outcome(failure, first_group), "b was fenced out: the run of a continues"
+    assert not keys.put_outcome(failure, None), (
+        "a worker without a generation may not end it either"
+    )
     assert failure not in [*keys.read()]
 
-    assert keys.put_outcome(failure, 2)
+    assert keys.put_outcome(failure, second_group)
     assert failure in [*keys.read()]
 
 
@@ -449,30 +455,30 @@ def test_before_the_first_generation_any_worker_may_end_the_run(etcd: Etcd) -> N
     keys, failure = RunKeys(etcd, "first"), RunEnded(finished=False, reason="no data")
     [*keys.read()]
 
-    assert keys.put_outcome(failure, 0)
+    assert keys.put_outcome(failure, None)
     assert failure in [*keys.read()]
 
 
 def test_a_commit_needs_the_current_generation_and_is_read_by_joiners(
     etcd: Etcd,
 ) -> None:
-    keys = RunKeys(etcd, "commits")
-    assert not keys.commit(1, StepProgress(1, 5)), "there is no generation yet"
+    keys, group = RunKeys(etcd, "commits"), Generation(1, ("a",), "127.0.0.1:1")
+    assert not keys.commit(group, StepProgress(1, 5)), "there is no generation yet"
 
-    assert keys.propose(Generation(1, ("a",), "127.0.0.1:1"), 0)
-    assert keys.commit(1, StepProgress(1, 5))
-    assert not keys.commit(2, StepProgress(1, 6))
+    assert keys.propose(group, 0)
+    assert keys.commit(group, StepProgress(1, 5))
+    assert not keys.commit(Generation(2, ("a",), "127.0.0.1:1"), StepProgress(1, 6))
 
     assert StepProgress(1, 5) in [*RunKeys(etcd, "commits").read()]
 
 
 def test_commits_only_advance(etcd: Etcd) -> None:
-    keys = RunKeys(etcd, "monotonic")
-    assert keys.propose(Generation(1, ("a",), "127.0.0.1:1"), 0)
-    assert keys.commit(1, StepProgress(1, 108))
+    keys, group = RunKeys(etcd, "monotonic"), Generation(1, ("a",), "127.0.0.1:1")
+    assert keys.propose(group, 0)
+    assert keys.commit(group, StepProgress(1, 108))
 
-    assert not keys.commit(1, StepProgress(1, 100)), "a slow request for an earlier step"
-    assert keys.commit(1, StepProgress(1, 108)), "the same commit again: its response was lost"
+    assert not keys.commit(group, StepProgress(1, 100)), "a slow request for an earlier step"
+    assert keys.commit(group, StepProgress(1, 108)), "the same commit again: its response was lost"
 
     assert StepProgress(1, 108) in [*RunKeys(etcd, "monotonic").read()]
 

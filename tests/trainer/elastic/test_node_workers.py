@@ -113,7 +113,7 @@ def test_a_worker_that_starts_at_the_end_of_the_run_is_informed(
     agent: Workers, run: tuple[str, RunKeys]
 ) -> None:
     _, first_worker = agent.connect()
-    run[1].put_outcome(RunEnded(finished=True, reason="all steps are done"), 0)
+    run[1].put_outcome(RunEnded(finished=True, reason="all steps are done"), None)
     assert receive(first_worker, "end")["code"] == 0
 
     _, late_worker = agent.connect()

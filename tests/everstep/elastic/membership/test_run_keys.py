@@ -133,37 +133,57 @@ def run_of_generation_1() -> tuple[MemoryEtcd, RunKeys]:
 
 def test_a_slow_commit_of_an_earlier_step_does_not_replace_a_later_one() -> None:
     etcd, keys = run_of_generation_1()
-    assert keys.commit(1, StepProgress(1, 108))
+    assert keys.commit(GENERATION, StepProgress(1, 108))
 
-    assert not keys.commit(1, StepProgress(1, 100))
+    assert not keys.commit(GENERATION, StepProgress(1, 100))
 
     assert etcd.committed_step() == 108, "a restart from 100 would repeat committed steps"
 
 
 def test_a_commit_that_was_overtaken_between_its_two_requests_is_refused() -> None:
     etcd, keys = run_of_generation_1()
-    etcd.before_put = lambda: keys.commit(1, StepProgress(1, 108))
+    etcd.before_put = lambda: keys.commit(GENERATION, StepProgress(1, 108))
 
-    assert not keys.commit(1, StepProgress(1, 100))
+    assert not keys.commit(GENERATION, StepProgress(1, 100))
 
     assert etcd.committed_step() == 108, "the transaction must compare the committed key, too"
 
 
 def test_a_commit_of_a_later_generation_outranks_more_steps_of_an_earlier_one() -> None:
     etcd, keys = run_of_generation_1()
-    assert keys.commit(1, StepProgress(1, 108))
+    assert keys.commit(GENERATION, StepProgress(1, 108))
     mod_revision = etcd.entries["/everstep/run/generation"].mod_revision
-    assert keys.propose(Generation(2, ("a",), "127.0.0.1:1"), mod_revision)
+    next_generation = Generation(2, ("a",), "127.0.0.1:1")
+    assert keys.propose(next_generation, mod_revision)
 
-    assert keys.commit(2, StepProgress(2, 104))
+    assert keys.commit(next_generation, StepProgress(2, 104))
     assert etcd.committed_step() == 104
+
+
+def test_a_commit_of_an_earlier_generation_with_the_same_number_is_refused() -> None:
+    etcd = MemoryEtcd()
+    keys = RunKeys(etcd, "run")
+    frozen_group = Generation(1, ("n1-before-etcd-was-wiped",), GENERATION.store)
+    assert keys.propose(GENERATION, 0)
+
+    assert not keys.commit(frozen_group, StepProgress(1, 108))
+    assert not keys.put_outcome(RunEnded(finished=True, reason="done"), frozen_group)
+    assert COMMITTED_KEY not in etcd.entries
+
+
+def test_a_generation_whose_member_was_fenced_out_since_still_commits() -> None:
+    etcd = MemoryEtcd()
+    keys = RunKeys(etcd, "run")
+    assert keys.propose(replace(GENERATION, fenced=("b",)), 0)
+
+    assert keys.commit(GENERATION, StepProgress(1, 108))
 
 
 def test_the_same_commit_may_be_repeated_after_a_lost_response() -> None:
     etcd, keys = run_of_generation_1()
 
-    assert keys.commit(1, StepProgress(1, 108))
-    assert keys.commit(1, StepProgress(1, 108)), "its checkpoint must not count as refused"
+    assert keys.commit(GENERATION, StepProgress(1, 108))
+    assert keys.commit(GENERATION, StepProgress(1, 108)), "its checkpoint must not count as refused"
     assert etcd.committed_step() == 108
 
 
@@ -172,7 +192,7 @@ def test_a_commit_whose_generation_ended_between_its_two_requests_is_refused() -
     mod_revision = etcd.entries["/everstep/run/generation"].mod_revision
     etcd.before_put = lambda: keys.propose(Generation(2, ("b",), "127.0.0.1:1"), mod_revision)
 
-    assert not keys.commit(1, StepProgress(1, 108))
+    assert not keys.commit(GENERATION, StepProgress(1, 108))
     assert COMMITTED_KEY not in etcd.entries
 
 
@@ -208,7 +228,7 @@ def test_a_commit_ends_before_its_worker_stops_waiting(monkeypatch: pytest.Monke
     etcd = SlowEtcd(monkeypatch, seconds=9.0)
     etcd.write("generation", generation_value(GENERATION))
 
-    assert RunKeys(etcd, "run").commit(1, StepProgress(1, 108))
+    assert RunKeys(etcd, "run").commit(GENERATION, StepProgress(1, 108))
 
     assert etcd.ends == [RESPONSE_SECONDS] * 3, (
         "the worker would discard a checkpoint that is committed"
@@ -361,7 +381,7 @@ def test_no_step_is_committed_over_a_key_that_cannot_be_read(key: str) -> None:
     etcd.write(key, "x")
 
     with pytest.raises(UnreadableKeyError, match=f"/everstep/run/{key} in etcd cannot be read"):
-        keys.commit(1, StepProgress(1, 8))
+        keys.commit(GENERATION, StepProgress(1, 8))
     assert etcd.entries[f"/everstep/run/{key}"].value == "x"
 
 
@@ -374,7 +394,7 @@ def test_an_outcome_is_announced_as_soon_as_the_generation_can_be_read(
     monkeypatch.setattr("time.sleep", lambda _: etcd.write("generation", next(values)))
     outcome = RunEnded(finished=True, reason="done")
 
-    assert keys.put_outcome(outcome, 1)
+    assert keys.put_outcome(outcome, GENERATION)
 
     entry = etcd.entries["/everstep/run/ended"]
     assert (entry.value, entry.lease) == (outcome_value(outcome), OUTCOME_SECONDS)
@@ -390,7 +410,7 @@ def test_an_outcome_is_announced_although_its_first_lease_lapses_in_an_outage() 
 
     etcd.before_put = refuse
 
-    assert RunKeys(etcd, "run").put_outcome(RunEnded(finished=True, reason="done"), 1)
+    assert RunKeys(etcd, "run").put_outcome(RunEnded(finished=True, reason="done"), GENERATION)
     assert "/everstep/run/ended" in etcd.entries
 
 

@@ -444,6 +444,16 @@ def test_a_worker_whose_generation_was_replaced_stops() -> None:
     assert actions == [Stop("generation 6 has replaced 5")]
 
 
+def test_a_frozen_agent_does_not_take_a_new_generation_with_its_number_for_its_own() -> None:
+    core = training_agent("a", "b")
+    other_members = (member("c", order=1), member("d", order=2))
+
+    snapshot = MembershipSnapshot(other_members, Generation(5, ("c", "d")), 9, is_replaced=True)
+
+    assert core.handle(snapshot, 1) == [Stop("another generation 5 has replaced this one")]
+    assert core.handle(Ready(), 2) == [Register(5)]
+
+
 def test_an_agent_with_a_lapsed_lease_restores_its_key_and_continues_if_no_peer_regrouped() -> None:
     core = training_agent("a", "b")
 
