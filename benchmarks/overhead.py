@@ -7,10 +7,11 @@
 Workers are local processes connected over loopback. Each has all variants, which take turns in blocks
 of a few steps, so that other load on the machine affects all of them: `plain` (one worker, no
 all-reduce), `ddp` (torch's defaults), `live` and `exact` (the trainer's steps, in a group that is
-formed once). Model, precision, optimizer, order of samples, augmentation and normalization are the
-same. A ratio is computed within each round, against `ddp`, and for one worker also against `plain`;
-the output has the median over rounds, and the quartiles. `cpu_time` is the ratio of the CPU time
-of worker 0, which other load disturbs less; it does not include waits.
+formed once). `ddp_shards` is `ddp` with a forward and a backward pass for each shard of `exact`, and one all-reduce
+after the last: the rest of the time of `exact` is the cost of its sums. Model, precision, optimizer, order of
+samples, augmentation and normalization are the same. A ratio is computed within each round, against `ddp`,
+`ddp_shards`, and for one worker also against `plain`; the output has the median over rounds, and the quartiles.
+`cpu_time` is the ratio of the CPU time of worker 0, which other load disturbs less; it does not include waits.
 
 Nothing is saved unless --checkpoint-seconds is given: then `live` and `exact` save as the trainer
 does, `ddp` never.
@@ -43,7 +44,7 @@ from torch.nn.parallel import DistributedDataParallel
 from benchmarks.progress import track
 from everstep.catalog.names import AGENT_VARIABLE
 from everstep.elastic.accounting.time_account import TimeAccount
-from everstep.elastic.data_order.sampler import SampleOrder, share
+from everstep.elastic.data_order.sampler import Ids, SampleOrder, share
 from everstep.elastic.training.worker import connect
 from everstep.elastic.transport import channel
 from tests.processes import free_port
@@ -225,7 +226,7 @@ def summarize(
     variants = {}
     for name, durations in seconds.items():
         variants[name] = {"images_per_second": quartiles([images / wall for wall, _ in durations])}
-        for base in [name for name in ("ddp", "plain") if name in seconds]:
+        for base in [name for name in ("ddp", "ddp_shards", "plain") if name in seconds]:
             pairs = list(zip(seconds[base], durations, strict=True))
             variants[name][f"ratio_to_{base}"] = quartiles(
                 [base_times[0] / times[0] for base_times, times in pairs]
@@ -271,7 +272,7 @@ def lines(report: Mapping[str, Any]) -> list[str]:
             f"{kind.replace('_', ' ')} {ratio['median']:.4f} ({ratio['q1']:.4f} to {ratio['q3']:.4f})"
             for kind, ratio in ratios
         ]
-        text.append(f"  {name:6} " + "; ".join(words))
+        text.append(f"  {name:10} " + "; ".join(words))
     return text
 
 
@@ -298,9 +299,14 @@ def work(
     trainers = {mode: trainer_in_a_group(parse(lines[mode]), sockets[mode]) for mode in lines}
     reference = trainers["live"]
     threads = max(1, len(os.sched_getaffinity(0)) // task.count)
+    share_size = -(-reference.settings.global_batch // task.count)
+    shard_size = reference.settings.shard_size
     if task.count == 1:
-        variants["plain"] = with_threads(threads, PlainLoop(reference, task, ddp=False))
-    variants["ddp"] = with_threads(threads, PlainLoop(reference, task, ddp=True))
+        variants["plain"] = with_threads(threads, PlainLoop(reference, task, share_size, ddp=False))
+    variants["ddp"] = with_threads(threads, PlainLoop(reference, task, share_size, ddp=True))
+    if shard_size < share_size:
+        loop = PlainLoop(reference, task, shard_size, ddp=True)
+        variants["ddp_shards"] = with_threads(1, loop)  # one thread, as in `exact`
     variants["live"] = with_threads(threads, trainer_steps(reference))
     if "overlap" in trainers:
         variants["overlap"] = with_threads(threads, trainer_steps(trainers["overlap"]))
@@ -359,10 +365,17 @@ def trainer_steps(trainer: Classifier) -> Block:
 
 
 class PlainLoop:
-    """An ordinary training loop over the same data and model."""
+    """An ordinary training loop over the same data and model.
 
-    def __init__(self, trainer: Classifier, task: WorkerTask, *, ddp: bool) -> None:
-        self._trainer, self._task, self._step = trainer, task, 0
+    Args:
+        trainer: source of the samples and the settings.
+        task: the worker.
+        pass_size: number of samples in a forward and backward pass, at most.
+        ddp: whether the model is wrapped in DistributedDataParallel.
+    """
+
+    def __init__(self, trainer: Classifier, task: WorkerTask, pass_size: int, *, ddp: bool) -> None:
+        self._trainer, self._task, self._pass_size, self._step = trainer, task, pass_size, 0
         settings = trainer.settings
         self._order = SampleOrder(
             len(trainer.train_set), settings.global_batch, settings.epochs, settings.seed
@@ -387,10 +400,23 @@ class PlainLoop:
             parameters["lr"] = trainer.schedule.rate(self._step)
         ids = self._order.batch(self._step)
         own_ids = ids[share(len(ids), task.rank, task.count)]
-        epoch = self._order.epoch_of(self._step)
-        images, labels = trainer.train_set.train_batch(own_ids, trainer.settings.seed, epoch)
         self._model.train()
         self._optimizer.zero_grad()
+        for first in range(0, len(own_ids), self._pass_size):
+            pass_ids = own_ids[first : first + self._pass_size]
+            is_last = first + self._pass_size >= len(own_ids)
+            with contextlib.ExitStack() as stack:
+                if isinstance(self._model, DistributedDataParallel) and not is_last:
+                    stack.enter_context(self._model.no_sync())
+                self._compute(pass_ids, len(pass_ids) / len(own_ids))
+        self._optimizer.step()
+        self._step += 1
+
+    def _compute(self, ids: Ids, weight: float) -> None:
+        """Add the gradients of one forward and backward pass."""
+        trainer = self._trainer
+        epoch = self._order.epoch_of(self._step)
+        images, labels = trainer.train_set.train_batch(ids, trainer.settings.seed, epoch)
         with torch.autocast("cpu", torch.bfloat16, enabled=trainer.precision.dtype is not None):
             outputs = self._model(trainer.convert_input(images))
         loss = nn.functional.cross_entropy(
@@ -398,9 +424,7 @@ class PlainLoop:
             torch.from_numpy(labels),
             label_smoothing=trainer.settings.label_smoothing,
         )
-        loss.backward()  # type: ignore[no-untyped-call] # torch's own annotation is missing
-        self._optimizer.step()
-        self._step += 1
+        (loss * weight).backward()  # type: ignore[no-untyped-call] # torch's own annotation is missing
         loss.item()
 
 
