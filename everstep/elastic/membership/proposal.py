@@ -99,9 +99,11 @@ def _rotate(
         return ranked
     position = current.number % len(ranked)
     skipped_member = ranked[position]
-    others = [*ranked[:position], *ranked[position + 1 :]]
-    # The skipped member proposes last, in case the others do not.
-    return [*others, skipped_member] if skipped_member.identity == identity else others
+    first, *others = [*ranked[:position], *ranked[position + 1 :]]
+    if skipped_member.identity == identity:
+        # It proposes second, in case the first cannot: in a large run it may be the only coordinator.
+        return [first, skipped_member, *others]
+    return [first, *others]
 
 
 def _window_seconds(ranked: list[Member], current: Generation | None, limits: GroupLimits) -> float:
