@@ -83,9 +83,9 @@ class Results:
     """The results of one test.
 
     Attributes:
-        setup: facts of the group: ranks, backend, device, versions, largest size.
+        setup: properties of the group: ranks, backend, device, versions, largest size.
         measurements: measurements in order.
-        unsupported: reason by name of each collective that the backend lacks.
+        unsupported: collective that the backend lacks -> reason.
         complete: True if the test reached its end.
         verdict: the network that carried the data.
     """
@@ -118,7 +118,7 @@ class Results:
         )
 
     def summary(self, collective: str = ALL_REDUCE, max_bytes: int | None = None) -> Summary | None:
-        """Return average and maximum of a collective; None without a measurement.
+        """Return the average and maximum bus bandwidth of a collective; None without a measurement.
 
         Args:
             collective: name of the collective.
@@ -133,9 +133,9 @@ class Results:
 
     @property
     def link_rate(self) -> float | None:
-        """Rate of a link in each direction in GB/s, by the largest array of send_recv; None if it was not measured.
+        """Rate of a link in each direction in GB/s, from the largest array of send_recv; None if it was not measured.
 
-        The other collectives show the algorithms of the backend as well: gloo's wait for the peer between parts of an
+        The other collectives include the cost of the backend's algorithms: gloo's wait for the peer between parts of an
         array.
         """
         largest = max(

@@ -61,7 +61,7 @@ class S3Source:
         self.name = f"s3://{bucket}/{prefix}".rstrip("/")
 
     def entries(self) -> Iterator[Entry]:
-        """Yield all objects below the prefix; if there is none, the object of that key.
+        """Yield all objects below the prefix; if there is none, the object with that key.
 
         Raises:
             EverstepError: the bucket is missing or forbidden, an object is archived or has an unsafe name.
@@ -161,7 +161,7 @@ class S3Source:
         if status_of(error) == 403:
             return FileError(
                 f"{name} cannot be accessed: {code}",
-                f"Allow s3:GetObject on arn:aws:s3:::{self._bucket}/*, and kms:Decrypt of its key.",
+                f"Allow s3:GetObject on arn:aws:s3:::{self._bucket}/*, and kms:Decrypt on its key.",
             )
         return BrokenContentError(f"could not be read: {error}")
 
