@@ -60,7 +60,7 @@ def main() -> None:
     with cache.lock():
         cache.remove_partial()
         if not fill(cache, open_objects(arguments.store), needs, arguments.limits):
-            reader_thread.join()  # with the lock: another process of the node would fail in the same way
+            reader_thread.join()  # keeps the lock: another process of the node would fail in the same way
     os._exit(0)
 
 
