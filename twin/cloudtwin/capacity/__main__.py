@@ -52,12 +52,12 @@ class Daemon:
         twin: the twin.
         scaler: its autoscaler.
         workers: threads that start and stop machines.
-        starting_machines: pools of the machines that are being started, by machine.
+        starting_machines: key of the pool of each machine that is being started, by name of the machine.
         busy_machines: machines that a worker is changing.
         leaving_machines: the busy machines that are being removed.
-        retry_at: time of the next attempt to start machines that failed, by pool; monotonic clock.
+        retry_at: time of the next attempt to start machines after a failure, by pool; monotonic clock.
         faults: reasons why machines failed to start, by pool.
-        interrupted_machines: pools of the machines that have a notice, by machine.
+        interrupted_machines: key of the pool of each machine that has a notice, by name of the machine.
         last_errors: the errors last logged, by machine.
         logged_reasons: the autoscaler's reasons last logged.
     """

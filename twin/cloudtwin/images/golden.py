@@ -150,7 +150,7 @@ def _ctr(process: subprocess.Popen[bytes], *arguments: str) -> str:
         _ctr_command(process, *arguments), capture_output=True, text=True, check=False
     )
     if result.returncode:
-        raise _containerd_error(f"ctr {' '.join(arguments[:2])} fails", result.stderr)
+        raise _containerd_error(f"ctr {' '.join(arguments[:2])} failed", result.stderr)
     return result.stdout
 
 
