@@ -27,7 +27,14 @@ LEDGER_FILE, RUN_FILE = "ledger.jsonl", "run.json"
 
 @dataclass(frozen=True)
 class Commit:
-    """One line of the ledger."""
+    """One line of the ledger.
+
+    Attributes:
+        step: number of completed steps.
+        generation: generation of the group that committed.
+        samples: number of samples trained since the start of the run.
+        digest: sum of the hashes of these samples, modulo 2^64.
+    """
 
     step: int
     generation: int

@@ -86,14 +86,14 @@ class Results:
         setup: properties of the group: ranks, backend, device, versions, largest size.
         measurements: measurements in order.
         unsupported: collective that the backend lacks -> reason.
-        complete: True if the test reached its end.
+        is_complete: True if the test reached its end.
         verdict: the network that carried the data.
     """
 
     setup: Mapping[str, Any]
     measurements: tuple[Measurement, ...]
     unsupported: Mapping[str, str]
-    complete: bool
+    is_complete: bool
     verdict: TransportVerdict
 
     @property
@@ -107,7 +107,7 @@ class Results:
         return sum(measurement.wrong for measurement in self.measurements)
 
     @property
-    def bound_by_memory(self) -> bool:
+    def is_limited_by_memory(self) -> bool:
         """True if memory was too small for the largest requested size."""
         return int(self.setup["largest"]) < int(self.setup["max_bytes"])
 
@@ -194,7 +194,7 @@ def read(logs: Sequence[str]) -> Results:
             for entry in records
             if entry["kind"] == "unsupported"
         },
-        complete=any(entry["kind"] == "end" for entry in records),
+        is_complete=any(entry["kind"] == "end" for entry in records),
         verdict=_verdict(setup, lines),
     )
 

@@ -27,7 +27,7 @@ class WaitRecord:
     """The record of a worker in the store.
 
     Attributes:
-        collective: number of the last collective in which the worker waited for long; 0 for none.
+        collective: number of the last collective in which the worker waited for more than a second; 0 for none.
         node: name of its node.
     """
 

@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def fill(cache: CacheFolder, objects: Objects, needs: Needs, limits: CacheLimits) -> bool:
-    """Download all shards that fit; return False if that is not possible.
+    """Download all shards that fit; return False after a failure.
 
     Args:
         cache: folder of the data set.

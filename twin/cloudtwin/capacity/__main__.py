@@ -354,8 +354,8 @@ def report_bugs(future: "Future[None]") -> None:
     future.add_done_callback(show)
 
 
-def lock(state: Path) -> bool:
-    """Return True if this process is the twin's only daemon; the process holds the lock until it ends."""
+def acquire_lock(state: Path) -> bool:
+    """Acquire the lock of a twin's daemon until this process ends; return False if another daemon holds it."""
     path = state / "cloud" / "daemon.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -372,7 +372,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m cloudtwin.capacity", description=__doc__)
     parser.add_argument("--state", type=Path, required=True, help="the twin's folder")
     state = parser.parse_args().state
-    if not lock(state):
+    if not acquire_lock(state):
         log("another daemon serves this twin")
         return 0
     process = Process.of(os.getpid())

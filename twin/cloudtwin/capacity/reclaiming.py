@@ -1,4 +1,4 @@
-"""Interruptions of machines on command, as by a spot market: for drills and tests."""
+"""Interruption of machines on command, as a spot market would interrupt them: for drills and tests."""
 
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
