@@ -159,7 +159,7 @@ def prepare_photographs(options: argparse.Namespace) -> str:
     for name, low, high in (("short_side", 8, 8192), ("quality", 1, 100), ("processes", 1, 1024)):
         if not low <= (value := getattr(options, name)) <= high:
             raise EverstepError(
-                f"--{name.replace('_', '-')} is {value}", f"Choose it from {low} to {high}."
+                f"--{name.replace('_', '-')} is {value}", f"Choose a value from {low} to {high}."
             )
     if options.source is None or options.source == options.output:
         return check(options.output, Lines())

@@ -214,5 +214,5 @@ def _wait(process: subprocess.Popen[bytes], log: Path) -> None:
 
 def _containerd_error(problem: str, output: str) -> TwinError:
     tail = "\n".join(f"  {line}" for line in output.strip().splitlines()[-TAIL_LINES:])
-    fix = "Free some space there." if "no space left" in output else ""
+    fix = "Free some disk space." if "no space left" in output else ""
     return TwinError(f"{problem}:\n{tail}", fix)
