@@ -135,8 +135,8 @@ class Results:
     def link_rate(self) -> float | None:
         """Rate of a link in each direction in GB/s, from the largest array of send_recv; None if it was not measured.
 
-        The other collectives include the cost of the backend's algorithms: gloo's wait for the peer between parts of an
-        array.
+        The rates of the other collectives depend on the backend's algorithm: gloo waits for the peer between parts of
+        an array.
         """
         largest = max(
             self.measurements_of(SEND_RECV), key=lambda measurement: measurement.bytes, default=None
