@@ -137,7 +137,7 @@ def verify(run: Path, kind: str, seed: int, events: int) -> ScheduleOutcome:
     """Run `trainer.verify` on a run in a separate process; return its result."""
     result = run_verify(run)
     output = (result.stdout + result.stderr).strip()
-    counts = re.search(r"(\d+) commits, the last of step (\d+)", output)
+    counts = re.search(r"(\d+) commits, the last at step (\d+)", output)
     commits, steps = map(int, counts.groups()) if counts else (0, 0)
     return ScheduleOutcome(kind, seed, events, commits, steps, output, right=result.returncode == 0)
 

@@ -1,6 +1,6 @@
 """The error that a user can fix.
 
-All of Everstep raises an `EverstepError`, or a subclass of it, for a problem that a user can fix. The twin, which is a
+Everstep raises an `EverstepError`, or a subclass of it, for a problem that a user can fix. The twin, which is a
 separate distribution, has its own `TwinError`. The command line prints both and exits with status 1. Any other
 exception is a bug, except for errors of the operating system such as a full disk.
 """

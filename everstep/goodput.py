@@ -1,4 +1,4 @@
-"""A model of the cost of machine changes to a training run; it needs no clock and no cluster.
+"""A model of the time that a training run loses when machines leave and join; it needs no clock and no cluster.
 
 `replay` takes a history of machines that left and joined, and a `Design`: the cost of each kind of change
 for one way of training, every value with its source. `everstep report` uses it to estimate the loss of a

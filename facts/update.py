@@ -2,7 +2,7 @@
 
 Usage: python facts/update.py [--instance-types FILE]
 
-FILE is the response of EC2's DescribeInstanceTypes, as the distribution moto packages it:
+FILE is the response of EC2's DescribeInstanceTypes, as moto packages it:
 `moto/ec2/resources/instance_types.json.gz`, a JSON object with the name of a type as the key.
 """
 

@@ -1,4 +1,4 @@
-"""Helpers of the lab's notebooks: the choice of a cloud, and waiting for a training."""
+"""Helpers of the lab's notebooks: the choice of a cloud, and waiting for a training run."""
 
 import json
 import os
@@ -37,15 +37,15 @@ def choose(cloud: str, *, account: bool) -> None:
 
 
 def status() -> dict[str, Any]:
-    """Return what `everstep status` shows: nodes, the job, the training; empty before `up`."""
+    """Return the output of `everstep status`: nodes, the job, the training; empty before `up`."""
     return _query("status", *_stack())
 
 
 def report(run: str = "") -> dict[str, Any]:
-    """Return what `everstep report` shows: steps, sizes of the group, events; empty before the first step.
+    """Return the output of `everstep report`: steps, sizes of the group, events; empty before the first step.
 
     Args:
-        run: folder of a run of `everstep launch`; empty for the training of the stack.
+        run: folder of a run of `everstep launch`; empty for the training run of the stack.
     """
     return _query("report", *(["--run", run] if run else _stack()))
 

@@ -11,7 +11,7 @@ from policy.tokens import AGENT_POOL, AKS_CLUSTER, NODE_GROUP
 AWS_GPU_FAMILIES = aws.gpu_families()
 
 EKS_GPU_IMAGES = ("_NVIDIA", "_GPU")
-"""Ends of the AMI types for GPUs: the enumeration AMITypes in the service model of EKS."""
+"""Suffixes of the AMI types for GPUs: the enumeration AMITypes in the service model of EKS."""
 
 AKS_SPOT_TAINT_TEXT = f"{AZURE_SPOT_LABEL}={AZURE_SPOT}:NoSchedule"
 

@@ -40,8 +40,8 @@ def _check_wildcards(resource: Resource) -> Iterator[str]:
         for action in actions:
             if WILDCARDS & set(action):
                 yield f"allows {action}: list the required actions"
-        everywhere = "*" in _as_list(statement.get("Resource"))
-        if everywhere and not statement.get("Condition") and not _only_reads(actions):
+        covers_all = "*" in _as_list(statement.get("Resource"))
+        if covers_all and not statement.get("Condition") and not _only_reads(actions):
             examples = ", ".join(actions[:3])
             yield f"allows {examples} on every resource: list the ARNs, or add a Condition"
         if "NotAction" in statement or "NotResource" in statement:

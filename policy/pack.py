@@ -1,4 +1,4 @@
-"""All rules as Pulumi's policies: the only module that imports the SDK."""
+"""All rules as Pulumi's policies. Besides `__main__`, it is the only module that imports the SDK."""
 
 import json
 from collections.abc import Mapping

@@ -49,8 +49,10 @@ class Resource:
     @property
     def in_production(self) -> bool:
         """Whether it belongs to production: by its tag, or by the name of its stack."""
-        named = self.stack.endswith(PRODUCTION) and not self.stack.endswith(NOT_PRODUCTION)
-        return named or self.tags.get("environment") == PRODUCTION
+        has_production_name = self.stack.endswith(PRODUCTION) and not self.stack.endswith(
+            NOT_PRODUCTION
+        )
+        return has_production_name or self.tags.get("environment") == PRODUCTION
 
 
 Check = Callable[[Resource], Iterable[str]]

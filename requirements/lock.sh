@@ -20,17 +20,17 @@ lock account --no-deps --python-version 3.11 --universal --extra account pyproje
 lock s3-server --no-deps --python-version 3.11 --universal --extra s3-server pyproject.toml
 # In addition to the torch, torchvision and numpy of the base image.
 lock trainer --no-deps --python-version 3.11 --universal --constraint requirements/development.txt --extra trainer-image --extra account pyproject.toml
-# Of examples/, in addition to the trainer's.
+# For examples/, in addition to the trainer group.
 lock examples --python-version 3.11 --universal --constraint requirements/development.txt --extra examples pyproject.toml
-# Of notebooks/, in addition to the development group.
+# For notebooks/, in addition to the development group.
 lock notebooks --python-version 3.11 --universal --constraint requirements/development.txt --extra notebooks pyproject.toml
-# Of `make test-trackers`, in addition to the development group.
+# For `make test-trackers`, in addition to the development group.
 lock trackers --python-version 3.11 --universal --constraint requirements/development.txt --extra trackers pyproject.toml
-# Of benchmarks/peers, in addition to the development group.
+# For benchmarks/peers, in addition to the development group.
 lock peers --python-version 3.11 --universal --constraint requirements/development.txt --extra peers pyproject.toml
-# Of `make site`, which needs nothing else.
+# For `make site`, which needs nothing else.
 lock docs --python-version 3.11 --universal --constraint requirements/development.txt --extra docs pyproject.toml
-# Of `make scan`, which has an environment of its own.
+# For `make scan`, which has an environment of its own.
 lock scan --python-version 3.11 --universal --extra scan pyproject.toml
 # The images run Debian trixie's Python.
 lock controller --python-version 3.13 --python-platform x86_64-manylinux_2_28 --extra controller pyproject.toml

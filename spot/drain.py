@@ -160,8 +160,8 @@ def _noticed_at(
 ) -> float:
     """Return the time since which the notice is handled, in seconds since 1970.
 
-    It is in the node's annotation, for a restarted watcher. A node whose annotation the API server refuses is drained
-    nevertheless, and not later.
+    It is recorded in the node's annotation, so that it survives a restart of the watcher. If the API server refuses the
+    annotation, the time of the first pass counts, so that the drain is not delayed.
     """
     if notice is None:
         return now

@@ -44,7 +44,7 @@ class Crop:
 
 
 def crop_and_flip(images: Images, seed: int, epoch: int, ids: Ids, padding: int) -> Images:
-    """Shift each image by up to `padding` pixels each way, and mirror half of them.
+    """Shift each image by up to `padding` pixels in each direction, and mirror half of them.
 
     Args:
         images: shape (n, height, width, channels).

@@ -64,8 +64,8 @@ class CroppedKernelConv2d(nn.Conv2d):
     """A convolution that skips kernel weights over padding: the same function, but faster.
 
     The last blocks of a ResNet have inputs of 1x1 or 2x2 pixels when the image is small, and a 3x3
-    kernel around one pixel multiplies eight times with padding. There is then one output pixel, for
-    which the part of the kernel over the image is enough.
+    kernel around one pixel multiplies padding by eight of its nine weights. There is then one output pixel,
+    for which the part of the kernel over the image is enough.
     """
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -101,8 +101,8 @@ def _kernel_part(module: nn.Conv2d, height: int, width: int) -> tuple[slice, sli
     parts = []
     for axis, size in enumerate((height, width)):
         padding, kernel = module.padding[axis], module.kernel_size[axis]
-        one_output = (size + 2 * padding - kernel) // module.stride[axis] == 0
-        if not one_output or padding + size > kernel:
+        has_one_output = (size + 2 * padding - kernel) // module.stride[axis] == 0
+        if not has_one_output or padding + size > kernel:
             return None
         parts.append(slice(padding, padding + size))
     return parts[0], parts[1]
@@ -120,11 +120,12 @@ def precision(name: str, device: torch.device, *, exact: bool = False) -> Precis
         if torch.cuda.is_bf16_supported(including_emulation=False):
             return Precision(torch.bfloat16)
         return Precision(None if exact else torch.float16)
-    on_cpu = name.startswith("resnet") and _multiplies_bfloat16()
-    return Precision(torch.bfloat16 if on_cpu else None)
+    is_bfloat16_faster = name.startswith("resnet") and _has_native_bfloat16()
+    return Precision(torch.bfloat16 if is_bfloat16_faster else None)
 
 
-def _multiplies_bfloat16() -> bool:
+def _has_native_bfloat16() -> bool:
+    """Return True if the CPU has instructions for bfloat16."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:  # noqa: PTH123 - one line is enough
             flags = next((line for line in lines if line.startswith("flags")), "")

@@ -8,7 +8,7 @@
 Fashion-MNIST comes from the Debian package dataset-fashion-mnist as gzipped IDX files and becomes
 uint8 arrays that workers map into memory. A folder of photographs is converted to shards
 (see `trainer.data.shards`); workers can also read the folder directly, and then every image is checked
-here. The manifest is written last. Output that is complete is not made again.
+here. The manifest is written last. Complete output is not written again.
 """
 
 import argparse
@@ -76,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--processes",
         type=int,
         default=_cpus(),
-        help="number of processes that convert (%(default)s)",
+        help="number of conversion processes (%(default)s)",
     )
     options = parser.parse_args(arguments)
     try:
@@ -159,7 +159,7 @@ def prepare_photographs(options: argparse.Namespace) -> str:
     for name, low, high in (("short_side", 8, 8192), ("quality", 1, 100), ("processes", 1, 1024)):
         if not low <= (value := getattr(options, name)) <= high:
             raise EverstepError(
-                f"--{name.replace('_', '-')} is {value}", f"Choose it from {low} to {high}."
+                f"--{name.replace('_', '-')} is {value}", f"Choose a value from {low} to {high}."
             )
     if options.source is None or options.source == options.output:
         return check(options.output, Lines())

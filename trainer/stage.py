@@ -20,7 +20,7 @@ GIGABYTE = 1e9
 
 
 class Notes(Observer):
-    """Notes about a staging run, about one every few seconds, and its metrics.
+    """Notes about a staging run, one every few seconds, and its metrics.
 
     Args:
         step: receiver of the notes.

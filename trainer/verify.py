@@ -1,8 +1,8 @@
 """Verification that a run trained every sample exactly once: `python3 -m trainer.verify RUN`.
 
 RUN is a run's folder. The program reads its ledger, which has one line for each committed checkpoint,
-and the manifests of the existing checkpoints. It recomputes the samples of each of them only from the seed,
-the size of the data set and the global batch. It shares no code with the trainer, so that it does
+and the manifests of the existing checkpoints. For each of them, it recomputes the samples only from the
+seed, the size of the data set and the global batch. It shares no code with the trainer, so that it does
 not repeat a bug in the trainer's sample order.
 
 Exit codes: 0 all commits agree, 1 a commit disagrees, 2 nothing to verify: no commit or no settings.
@@ -27,7 +27,14 @@ LEDGER_FILE, RUN_FILE = "ledger.jsonl", "run.json"
 
 @dataclass(frozen=True)
 class Commit:
-    """One line of the ledger."""
+    """One line of the ledger.
+
+    Attributes:
+        step: number of completed steps.
+        generation: generation of the group that committed.
+        samples: number of samples trained since the start of the run.
+        digest: sum of the hashes of these samples, modulo 2^64.
+    """
 
     step: int
     generation: int
@@ -61,7 +68,7 @@ def main() -> None:
         print(f"WRONG: {fault}")
     last_commit = commits[-1]
     print(
-        f"{len(commits)} commits, the last of step {last_commit.step}, {last_commit.samples} samples: "
+        f"{len(commits)} commits, the last at step {last_commit.step}, {last_commit.samples} samples: "
         f"{'every sample exactly once' if not faults else f'{len(faults)} faults'}"
     )
     sys.exit(1 if faults else 0)
@@ -109,7 +116,7 @@ def find_lost_end(run: Path, commits: list[Commit]) -> list[str]:
     except (OSError, ValueError, KeyError):
         return []
     last_step = max(commit.step for commit in commits)
-    return [f"the run ended after {steps} steps, but its last commit is of step {last_step}"] * (
+    return [f"the run ended after {steps} steps, but its last commit is at step {last_step}"] * (
         steps > last_step
     )
 

@@ -74,4 +74,4 @@ def zones_in(region: str) -> tuple[str, ...]:
 
 def lacks_zones(location: str) -> bool:
     """Return True if the table lists the location without availability zones."""
-    return location in azure.LOCATIONS and not azure.LOCATIONS[location].zones
+    return location in azure.LOCATIONS and not azure.LOCATIONS[location].has_zones

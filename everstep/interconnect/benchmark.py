@@ -1,7 +1,7 @@
 """Benchmark of collectives over the processes of a group: `python3 -m everstep.interconnect.benchmark` for each rank.
 
 Any launcher that sets RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and LOCAL_RANK can start it; `launch` does. Rank
-0 prints one JSON object a line: the setup, a line for each measurement, and the end. NCCL's own log lines, on the
+0 prints one JSON object per line: the setup, a line for each measurement, and the end. NCCL's own log lines, on the
 same stream, show which network carries the data; `transport` reads them.
 """
 
@@ -30,7 +30,7 @@ from everstep.interconnect.collectives import (
 
 WARM_UP_OPERATIONS = 2  # operations of each size before the timed ones
 MIN_OPERATIONS = 4
-"""Minimum number of timed operations of each size: the first ones profit from empty socket buffers."""
+"""Minimum number of timed operations of each size: the first ones benefit from empty socket buffers."""
 
 TIMEOUT = timedelta(seconds=300)
 """Timeout of one operation, after which a peer that vanished without notice is reported."""
@@ -134,7 +134,7 @@ def choose_device() -> torch.device:
 
 
 def describe(backend: str, device: torch.device) -> "dict[str, object]":
-    """Return the facts of the group for the first line."""
+    """Return the properties of the group for the first line."""
     version = ""
     if backend == "nccl":
         nccl = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]  # torch has no types here

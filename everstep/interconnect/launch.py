@@ -1,7 +1,7 @@
 """Start of the benchmark's processes on one node: `python3 -m everstep.interconnect.launch`.
 
 torchrun is not used: its store at a fixed address needs libuv, which Debian's PyTorch lacks, and the group never
-changes here. One process that fails ends the others of its node, whose peers then fail, too.
+changes here. A process that fails ends the others on its node; their peers then fail too.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def main(arguments: "list[str] | None" = None) -> int:
 
 
 def group_variables(options: argparse.Namespace, local_rank: int) -> "dict[str, str]":
-    """Return the environment variables with which torch.distributed forms the group."""
+    """Return the environment variables from which torch.distributed forms the group."""
     values = {
         "RANK": options.node_rank * options.processes + local_rank,
         "WORLD_SIZE": options.nodes * options.processes,
@@ -54,7 +54,7 @@ def group_variables(options: argparse.Namespace, local_rank: int) -> "dict[str, 
 def wait(processes: "Sequence[subprocess.Popen[bytes]]") -> int:
     """Wait until all processes have ended or one has failed; return its exit code, or 0.
 
-    For a signal, the code is 128 plus its number, as of a shell: 137 if memory ran out.
+    For a signal, the code is 128 plus its number, as in a shell: 137 if memory ran out.
     """
     while True:
         codes = [process.poll() for process in processes]
@@ -66,7 +66,7 @@ def wait(processes: "Sequence[subprocess.Popen[bytes]]") -> int:
 
 
 def stop(processes: "Sequence[subprocess.Popen[bytes]]") -> None:
-    """Stop the processes that still run."""
+    """Stop the processes that are still running."""
     for process in processes:
         process.terminate()
     deadline = time.monotonic() + GRACE_SECONDS

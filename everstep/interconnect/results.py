@@ -83,17 +83,17 @@ class Results:
     """The results of one test.
 
     Attributes:
-        setup: facts of the group: ranks, backend, device, versions, largest size.
+        setup: properties of the group: ranks, backend, device, versions, largest size.
         measurements: measurements in order.
-        unsupported: reason by name of each collective that the backend lacks.
-        complete: True if the test reached its end.
+        unsupported: collective that the backend lacks -> reason.
+        is_complete: True if the test reached its end.
         verdict: the network that carried the data.
     """
 
     setup: Mapping[str, Any]
     measurements: tuple[Measurement, ...]
     unsupported: Mapping[str, str]
-    complete: bool
+    is_complete: bool
     verdict: TransportVerdict
 
     @property
@@ -107,7 +107,7 @@ class Results:
         return sum(measurement.wrong for measurement in self.measurements)
 
     @property
-    def bound_by_memory(self) -> bool:
+    def is_limited_by_memory(self) -> bool:
         """True if memory was too small for the largest requested size."""
         return int(self.setup["largest"]) < int(self.setup["max_bytes"])
 
@@ -118,7 +118,7 @@ class Results:
         )
 
     def summary(self, collective: str = ALL_REDUCE, max_bytes: int | None = None) -> Summary | None:
-        """Return average and maximum of a collective; None without a measurement.
+        """Return the average and maximum bus bandwidth of a collective; None without a measurement.
 
         Args:
             collective: name of the collective.
@@ -133,10 +133,10 @@ class Results:
 
     @property
     def link_rate(self) -> float | None:
-        """Rate of a link in each direction in GB/s, by the largest array of send_recv; None if it was not measured.
+        """Rate of a link in each direction in GB/s, from the largest array of send_recv; None if it was not measured.
 
-        The other collectives show the algorithms of the backend as well: gloo's wait for the peer between parts of an
-        array.
+        The rates of the other collectives depend on the backend's algorithm: gloo waits for the peer between parts of
+        an array.
         """
         largest = max(
             self.measurements_of(SEND_RECV), key=lambda measurement: measurement.bytes, default=None
@@ -194,7 +194,7 @@ def read(logs: Sequence[str]) -> Results:
             for entry in records
             if entry["kind"] == "unsupported"
         },
-        complete=any(entry["kind"] == "end" for entry in records),
+        is_complete=any(entry["kind"] == "end" for entry in records),
         verdict=_verdict(setup, lines),
     )
 

@@ -1,4 +1,4 @@
-"""The network that carried a run of NCCL, from its log (NCCL_DEBUG=INFO).
+"""The network that NCCL used in a run, from its log (NCCL_DEBUG=INFO).
 
 The plugin aws-ofi-nccl connects NCCL with libfabric, whose provider `efa` uses Elastic Fabric Adapters. Three lines
 of each process matter; other lines, such as a plugin that was found or EFA-specific options, prove nothing:

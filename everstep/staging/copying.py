@@ -147,13 +147,13 @@ def _move_to_target(partial: Partial, target: Path) -> None:
     except (FileExistsError, IsADirectoryError, NotADirectoryError):
         raise FileError(
             f"{target} cannot be written: {_obstacle(target)}",
-            "Move it away, then run the command again.",
+            "Move it elsewhere, then run the command again.",
         ) from None
     partial.length.unlink(missing_ok=True)
 
 
 def _obstacle(target: Path) -> str:
-    """Return what is in the way of a file: a folder at its path, or a file at the path of one of its folders."""
+    """Return the obstacle at a file's path: a folder there, or a file at the path of one of its parent folders."""
     if target.is_dir():
         return f"{target} is a folder"
     parent = next(path for path in target.parents if os.path.lexists(path))

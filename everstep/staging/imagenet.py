@@ -127,7 +127,7 @@ def arranged_name(name: str, folder: str, file: str, label: str) -> str:
         return name
     if CLASS.fullmatch(parent):
         raise EverstepError(
-            f"{name} is in the folder of {parent}, and its annotation has {label}",
+            f"{name} is in the folder of {parent}, but its annotation is {label}",
             "Check which is right; the annotations may belong to another data set.",
         )
     return "/".join(filter(None, (folder, label, file)))

@@ -31,7 +31,7 @@ class ListItem(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
 
 
 Item = TypeVar("Item", bound=ListItem)

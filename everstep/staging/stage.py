@@ -91,7 +91,7 @@ def stage(source: Source, destination: Path, options: Options, observer: Observe
     """Copy a source to a destination; continue where an earlier run ended.
 
     Raises:
-        EverstepError: the source or a file of it cannot be copied, or the volume is too small.
+        EverstepError: the source or one of its files cannot be copied, or the volume is too small.
     """
     with locked_state(destination) as state:
         run_plan = _plan(source, destination, state, options, observer)

@@ -1,4 +1,4 @@
-"""Train a small network on MNIST: the loop of plain.py, elastic."""
+"""Train a small network on MNIST: the loop of plain.py, made elastic."""
 
 import argparse
 from pathlib import Path
@@ -50,7 +50,7 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     """Return the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=Path("data"), help="folder of MNIST")
+    parser.add_argument("--data", type=Path, default=Path("data"), help="folder for the data set")
     parser.add_argument("--run", type=Path, default=Path("run"), help="folder of the result")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--global-batch", type=int, default=256)

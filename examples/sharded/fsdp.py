@@ -3,7 +3,7 @@
     everstep launch --nproc-per-node 2 examples/sharded/fsdp.py
 
 A worker has one part of each parameter, of its gradient and of the optimizer's state. torch gathers the parameters of
-a block in the node while it is computed; across nodes, the library sums and copies each part. A node is lost as a
+a block within the node to compute the block; across nodes, the library sums and copies each part. A node is lost as a
 whole: the other nodes have its state. `python3 fsdp.py` trains the whole model in one process.
 """
 

@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def lines(pairs: torch.Tensor) -> TensorDataset:
-    """Return lines of text as tokens, shape (pairs, LENGTH); a pair 2758 is the line 27+58=085."""
+    """Return lines of text as tokens, shape (pairs, LENGTH); the pair 2758 is the line 27+58=085."""
     texts = [
         f"{left:02}+{right:02}={left + right:03}"
         for left, right in (divmod(pair, 100) for pair in pairs.tolist())

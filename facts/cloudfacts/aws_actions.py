@@ -45,7 +45,7 @@ DOCTOR = (
     "servicequotas:GetServiceQuota",
     "sts:GetCallerIdentity",
 )
-"""Actions of `everstep doctor`; without one, it reports the check that needs it as not made."""
+"""Actions of `everstep doctor`; it reports `not checked` where one is missing."""
 
 TASKS: Mapping[str, tuple[str, ...]] = {
     "`everstep images push`, on the stack's repositories": PUSH,
@@ -86,7 +86,7 @@ UNSCOPED = frozenset(
     }
 )
 """Actions that IAM allows on all resources or not at all. Source: Service Authorization Reference, 2026-11-25; the
-list has only actions that a stack needs, and not all of these."""
+list has only actions that a stack needs, but not all of them."""
 
 EC2_TAGS = ("ec2:CreateTags", "ec2:DeleteTags", "ec2:DescribeTags")
 RULES = (

@@ -16,12 +16,12 @@ class Location:
 
     Attributes:
         name: name, such as `westeurope`.
-        zones: True if it has availability zones.
+        has_zones: True if it has availability zones.
         restricted: True if only subscriptions with Microsoft's approval can use it.
     """
 
     name: str
-    zones: bool
+    has_zones: bool
     restricted: bool = False
 
 
@@ -95,7 +95,7 @@ _TABLE = load("azure_vm_sizes")
 _RETIRED: Mapping[str, str] = _TABLE["retired_patterns"]
 
 LOCATIONS: Mapping[str, Location] = {
-    name: Location(name=name, **facts)
+    name: Location(name=name, has_zones=facts["zones"], restricted=facts.get("restricted", False))
     for name, facts in load("azure_locations")["locations"].items()
 }
 """Name -> location."""

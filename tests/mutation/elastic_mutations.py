@@ -244,8 +244,8 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "abort that shuts all new connections",
         "everstep/elastic/transport/sockets.py",
-        "    connections = {fd: name for fd, name in new_sockets.items() if _is_connected_to(fd, *store)}",
-        "    connections = dict(new_sockets)",
+        "    sockets = {fd: name for fd, name in new_sockets.items() if _is_connected_to(fd, *store)}",
+        "    sockets = dict(new_sockets)",
         _TRANSPORT_TESTS,
     ),
     Mutation(

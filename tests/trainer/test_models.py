@@ -58,7 +58,7 @@ def test_biases_and_normalization_do_not_decay() -> None:
 def test_a_cpu_computes_in_bfloat16_only_if_it_is_faster(
     name: str, native_support: bool, dtype: torch.dtype | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(models, "_multiplies_bfloat16", lambda: native_support)
+    monkeypatch.setattr(models, "_has_native_bfloat16", lambda: native_support)
 
     assert models.precision(name, torch.device("cpu")).dtype is dtype
 

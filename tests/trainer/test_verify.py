@@ -59,7 +59,7 @@ def test_the_program_prints_the_result_and_returns_its_exit_code(tmp_path: Path)
     result = run_verify(tmp_path)
 
     assert result.returncode == 0, result.stderr
-    assert "2 commits, the last of step 8, 50 samples: every sample exactly once" in result.stdout
+    assert "2 commits, the last at step 8, 50 samples: every sample exactly once" in result.stdout
 
 
 def test_data_accepted_during_a_run_count_from_their_step() -> None:
@@ -139,4 +139,4 @@ def test_a_ledger_that_lacks_the_end_of_a_finished_run_is_wrong(tmp_path: Path) 
     result = run_verify(tmp_path)
 
     assert result.returncode == 1
-    assert "the run ended after 20 steps, but its last commit is of step 8" in result.stdout
+    assert "the run ended after 20 steps, but its last commit is at step 8" in result.stdout

@@ -44,7 +44,7 @@ MIN_SAMPLES, MAX_SAMPLES = 64, 8192  # in one shard: some 200 MB
 
 @dataclass(frozen=True)
 class Split:
-    """One split of the set, cut into shards."""
+    """One split of the data set: its classes and files."""
 
     name: str
     classes: Sequence[str]

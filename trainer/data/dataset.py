@@ -24,12 +24,19 @@ class BatchRequest:
 
 
 class Dataset(Protocol):
-    """One split (train or test) of a data set: uint8 images (n, height, width, channels) by sample id."""
+    """One split (train or test) of a data set: uint8 images (n, height, width, channels) by sample id.
+
+    Attributes:
+        class_count: number of classes.
+        mean: mean of each channel, for pixels from 0 to 1.
+        deviation: standard deviation of each channel, for pixels from 0 to 1.
+        identity: text that changes when the data change; part of every checkpoint.
+    """
 
     class_count: int
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
-    identity: str  # changes when the data changes; part of every checkpoint
+    identity: str
 
     def __len__(self) -> int:
         """Return the number of samples."""

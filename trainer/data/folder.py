@@ -22,7 +22,13 @@ _TEST_NAMES = ("test", "val")
 
 @dataclass(frozen=True)
 class ImageFile:
-    """One file, by its path below the split's folder."""
+    """One file.
+
+    Attributes:
+        path: path below the split's folder.
+        label: number of its class.
+        bytes: its size.
+    """
 
     path: str
     label: int

@@ -99,7 +99,7 @@ def resize(data: jpeg.Encoded, resizing: Resizing) -> bytes:
     """
     width, height = jpeg.frame_size(data)
     short_side = min(width, height)
-    # Small photographs are decoded, too: only that detects damaged content. Of large ones, the decoder leaves at least
+    # Small photographs are decoded too: only decoding detects damaged content. Large ones are decoded at no less than
     # twice the target size, because INTER_AREA below is a better filter than the decoder's own.
     pixels = jpeg.decode(data, jpeg.reduction_for(short_side, short_side, 2 * resizing.short_side))
     if short_side <= resizing.short_side:

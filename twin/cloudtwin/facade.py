@@ -400,7 +400,7 @@ def reclaim(
     Args:
         state: the twin's folder.
         machines: names of the machines.
-        notice_seconds: time between the notice and the end.
+        notice_seconds: time between the notice and the removal.
         unavailable_seconds: time from the notice until the pools can have replacements; None: immediately.
 
     Raises:

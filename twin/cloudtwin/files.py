@@ -18,7 +18,7 @@ PUBLIC = 0o644
 class DamagedFileError(TwinError):
     """A file of a twin that exists, but whose content cannot be used.
 
-    The twin writes its files atomically, so the damage is not its own. To continue without the content could lose
+    The twin writes its files atomically, so the damage is not its own. Continuing without the content could lose
     machines and resources that still exist.
     """
 
@@ -56,7 +56,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     """Return the JSON object in a file, or None if there is no such file.
 
     Raises:
-        DamagedFileError: the file cannot be read or holds no JSON object.
+        DamagedFileError: the file cannot be read, or its content is not a JSON object.
     """
     try:
         value = json.loads(path.read_text())
@@ -65,7 +65,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError) as error:
         raise DamagedFileError(path, str(error)) from None
     if not isinstance(value, dict):
-        raise DamagedFileError(path, "it holds no JSON object")
+        raise DamagedFileError(path, "its content is not a JSON object")
     return value
 
 
@@ -85,7 +85,7 @@ def change_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
         change: function that changes the object in place.
 
     Raises:
-        DamagedFileError: the file cannot be read or holds no JSON object; it stays as it is.
+        DamagedFileError: the file cannot be read, or its content is not a JSON object; it is not changed.
     """
     with locked(path.with_suffix(".lock")):
         document = read_json(path) or {}
@@ -95,7 +95,7 @@ def change_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Lock a file, created with its folder, while the block runs. Wait without a timeout for another holder."""
+    """Lock a file while the block runs; create it if necessary. Wait without a timeout for another holder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

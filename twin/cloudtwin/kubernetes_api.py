@@ -64,7 +64,7 @@ class KubernetesClient:
         user: name of the key pair.
         host: address of the server, or of the relay to it.
         port: port of the server or relay.
-        timeout_seconds: a request fails with OSError after this time.
+        timeout_seconds: time after which a request fails with OSError.
     """
 
     pki: Path
@@ -133,7 +133,7 @@ class KubernetesClient:
         payload: str | None = None,
         content_type: str = "application/json",
     ) -> bytes:
-        """Send one request and return the body of the response; raise as `request`."""
+        """Send one request and return the body of the response; raise as `request` does."""
         connection = _Connection(self.host, self.port, self.timeout_seconds, self._context())
         try:
             connection.request(method, path, payload, {"Content-Type": content_type})

@@ -18,19 +18,19 @@ _WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
 
 
 def socket_names() -> dict[int, str]:
-    """Return this process's sockets: descriptor and the kernel's own name, which is never reused."""
+    """Return the kernel's name of each socket of this process, by descriptor; a name is never reused."""
     return {fd: name for fd, name in _descriptors() if name.startswith("socket:")}
 
 
 def group_sockets(earlier_sockets: frozenset[str], store: tuple[str, int]) -> dict[int, str]:
-    """Return the connections of a group whose building began when the sockets `earlier_sockets` existed.
+    """Return the sockets of a group, including its listening socket.
 
     Args:
-        earlier_sockets: names of the sockets that existed.
+        earlier_sockets: names of the sockets that were open before the group was built.
         store: host and port of the group's store.
 
     Returns:
-        Descriptor and name of each connection.
+        Name of each socket, by descriptor.
     """
     entries = dict(_descriptors())
     new_sockets = {
@@ -38,12 +38,12 @@ def group_sockets(earlier_sockets: frozenset[str], store: tuple[str, int]) -> di
         for fd, name in entries.items()
         if name.startswith("socket:") and name not in earlier_sockets
     }
-    connections = {fd: name for fd, name in new_sockets.items() if _is_connected_to(fd, *store)}
+    sockets = {fd: name for fd, name in new_sockets.items() if _is_connected_to(fd, *store)}
     for epoll in (fd for fd, name in entries.items() if name == _EPOLL):
         watched_descriptors = [fd for fd in _watched_descriptors(epoll) if fd in new_sockets]
         if any(_listens_on_one_address(fd) for fd in watched_descriptors):
-            connections |= {fd: new_sockets[fd] for fd in watched_descriptors}
-    return connections
+            sockets |= {fd: new_sockets[fd] for fd in watched_descriptors}
+    return sockets
 
 
 def shut_down(descriptor: int, name: str) -> None:

@@ -27,7 +27,7 @@ class WaitRecord:
     """The record of a worker in the store.
 
     Attributes:
-        collective: number of the last collective in which the worker waited for long; 0 for none.
+        collective: number of the last collective in which the worker waited for more than a second; 0 for none.
         node: name of its node.
     """
 
@@ -65,7 +65,9 @@ class Stall:
             return f"the wait for {workers or 'the network'} is over after {seconds}"
         limit = f"the group waits at most {COLLECTIVE_SECONDS:.0f} s"
         if not workers:
-            return f"all workers have been in a sum for {seconds}: the network is slow; {limit}"
+            return (
+                f"all workers have been in a collective for {seconds}: the network is slow; {limit}"
+            )
         return f"the others have waited {seconds} for {workers}; {limit}"
 
 
@@ -139,15 +141,16 @@ class StallObserver:
         stall = None
         with contextlib.suppress(RuntimeError):  # the store is gone, with its group
             self._record(collective)
-            if not wait.has_ended(report_seconds - wait.seconds) and self._is_first(collective):
+            is_over = wait.wait_for_end(report_seconds - wait.seconds)
+            if not is_over and self._claim_report(collective):
                 stall = Stall(wait.began_at, wait.seconds, late_nodes(self._records(), collective))
         if stall:
             self._report(stall)
-            wait.has_ended(None)
+            wait.wait_for_end(None)
             self._report(replace(stall, seconds=wait.seconds, is_over=True, is_lost=wait.is_lost))
 
-    def _is_first(self, collective: int) -> bool:
-        """Return True if this worker is the first to report this stall."""
+    def _claim_report(self, collective: int) -> bool:
+        """Claim the report of a stall; return True if no other worker has claimed it."""
         return self._store.add(f"reports-{collective}", 1) == 1
 
     def _record(self, collective: int) -> None:
@@ -179,8 +182,8 @@ class _Wait:
         """Seconds of the wait, up to now or to its end."""
         return time.monotonic() - self._began if self._seconds is None else self._seconds
 
-    def has_ended(self, timeout_seconds: float | None) -> bool:
-        """Wait for the end at most this long; return True if it has come."""
+    def wait_for_end(self, timeout_seconds: float | None) -> bool:
+        """Block until the wait ends or the timeout passes; return True if the wait has ended."""
         return self._ended.wait(timeout_seconds)
 
     def end(self, is_lost: bool) -> None:  # noqa: FBT001 - the only argument

@@ -49,7 +49,7 @@ class BlobSource:
         self.name = f"az://{account}/{container}/{prefix}".rstrip("/")
 
     def entries(self) -> Iterator[Entry]:
-        """Yield all blobs below the prefix; if there is none, the blob of that name.
+        """Yield all blobs below the prefix; if there is none, the blob with that name.
 
         Raises:
             EverstepError: the container is missing or forbidden, a blob is archived or has an unsafe name.
@@ -208,7 +208,7 @@ def listing_error(name: str, code: str, status: int) -> EverstepError:
 def error_code(error: Any) -> str:  # noqa: ANN401  of the SDK
     """Return the code of an error as the service names it; empty without one."""
     code = getattr(error, "error_code", None) or ""
-    return str(getattr(code, "value", code))  # the SDK has an enumeration of the codes in its list
+    return str(getattr(code, "value", code))  # the SDK has enumeration members only for some codes
 
 
 def account_address(account: str) -> str:

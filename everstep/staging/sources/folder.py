@@ -81,12 +81,12 @@ def version_of(status: os.stat_result) -> str:
 
 @contextmanager
 def check_unchanged(file: IO[bytes], name: str) -> Iterator[os.stat_result]:
-    """Yield the status of an open file, and check at the end of the block that it was not written since.
+    """Yield the status of an open file, and check at the end of the block that it was not written to.
 
     The time of the last status change is compared too: no program can set it back.
 
     Raises:
-        ChangedError: the file was written.
+        ChangedError: the file was written to.
     """
     before = os.fstat(file.fileno())
     yield before

@@ -69,10 +69,10 @@ class S3Objects:
 
     def read(self, name: str, first: int = 0, size: int | None = None) -> bytes:
         """Return bytes of an object."""
-        interval = {} if size is None else {"Range": f"bytes={first}-{first + size - 1}"}
+        range_header = {} if size is None else {"Range": f"bytes={first}-{first + size - 1}"}
         with self._converted_errors(name):
             response = self._client.get_object(
-                Bucket=self._bucket, Key=self._prefix + name, **interval
+                Bucket=self._bucket, Key=self._prefix + name, **range_header
             )
             with contextlib.closing(response["Body"]) as body:
                 return _complete_content(body.read(), size)
@@ -90,7 +90,7 @@ class S3Objects:
         try:
             yield
         except ClientError as error:
-            raise self._refusal(f"{self.name}/{name}", error) from None
+            raise self._converted_error(f"{self.name}/{name}", error) from None
         except (NoCredentialsError, PartialCredentialsError) as error:
             raise EverstepError(
                 f"there are no credentials for {self.name}: {error}",
@@ -99,7 +99,7 @@ class S3Objects:
         except BotoCoreError as error:
             raise BrokenContentError(f"{self.name}/{name} could not be read: {error}") from None
 
-    def _refusal(self, address: str, error: Any) -> Exception:  # noqa: ANN401  of boto3
+    def _converted_error(self, address: str, error: Any) -> Exception:  # noqa: ANN401  of boto3
         code = str(error.response.get("Error", {}).get("Code", ""))
         status = s3.status_of(error)
         if code == "NoSuchBucket" or code in s3.WRONG_CREDENTIALS:
@@ -113,7 +113,7 @@ class S3Objects:
         if status == 403:
             return EverstepError(
                 f"{address} cannot be accessed: {code}, or it does not exist",
-                f"Allow s3:GetObject on arn:aws:s3:::{self._bucket}/{self._prefix}*, and kms:Decrypt of its key.",
+                f"Allow s3:GetObject on arn:aws:s3:::{self._bucket}/{self._prefix}*, and kms:Decrypt on its key.",
             )
         if status == 416:
             return _too_short(address)
@@ -148,12 +148,12 @@ class BlobObjects:
                 f"{blob.ROLE}, {blob.KEYS}",
             ) from None
         except HttpResponseError as error:
-            raise self._refusal(address, error) from None
+            raise self._converted_error(address, error) from None
         except AzureError as error:
             problem = blob.first_line(error)
             raise BrokenContentError(f"{address} could not be read: {problem}") from None
 
-    def _refusal(self, address: str, error: Any) -> Exception:  # noqa: ANN401  of the SDK
+    def _converted_error(self, address: str, error: Any) -> Exception:  # noqa: ANN401  of the SDK
         code, status = blob.error_code(error), error.status_code or 0
         if code == "ContainerNotFound" or (status == 404 and not code):
             return blob.listing_error(self.name, "ContainerNotFound", 404)
@@ -215,7 +215,7 @@ def _complete_content(content: bytes, size: int | None) -> bytes:
 
 def _missing_object(address: str) -> EverstepError:
     return EverstepError(
-        f"{address} does not exist", "Check the address; copy all files of the folder there."
+        f"{address} does not exist", "Check the address, and that all files were copied to it."
     )
 
 

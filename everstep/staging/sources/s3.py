@@ -27,9 +27,7 @@ DIRECTORY_BUCKET = "--x-s3"
 ARCHIVED = ("GLACIER", "DEEP_ARCHIVE")
 """Storage classes whose objects have to be restored before they can be read."""
 
-CREDENTIALS = (
-    "Check them with `aws sts get-caller-identity`; `aws sso login` renews SSO credentials."
-)
+CREDENTIALS = "Check the credentials with `aws sts get-caller-identity`; `aws sso login` renews SSO credentials."
 WRONG_CREDENTIALS = (
     "ExpiredToken",
     "ExpiredTokenException",
@@ -61,7 +59,7 @@ class S3Source:
         self.name = f"s3://{bucket}/{prefix}".rstrip("/")
 
     def entries(self) -> Iterator[Entry]:
-        """Yield all objects below the prefix; if there is none, the object of that key.
+        """Yield all objects below the prefix; if there is none, the object with that key.
 
         Raises:
             EverstepError: the bucket is missing or forbidden, an object is archived or has an unsafe name.
@@ -161,7 +159,7 @@ class S3Source:
         if status_of(error) == 403:
             return FileError(
                 f"{name} cannot be accessed: {code}",
-                f"Allow s3:GetObject on arn:aws:s3:::{self._bucket}/*, and kms:Decrypt of its key.",
+                f"Allow s3:GetObject on arn:aws:s3:::{self._bucket}/*, and kms:Decrypt on its key.",
             )
         return BrokenContentError(f"could not be read: {error}")
 
@@ -235,7 +233,10 @@ def listing_error(bucket: str, code: str, status: int, message: str) -> Everstep
             f"Allow s3:ListBucket on arn:aws:s3:::{bucket} and s3:GetObject on "
             f"arn:aws:s3:::{bucket}/* to this identity. {CREDENTIALS}",
         )
-    return EverstepError(f"the bucket {bucket!r} cannot be listed: {message}", CREDENTIALS)
+    return EverstepError(
+        f"the bucket {bucket!r} cannot be listed: {message}",
+        "Check the region (AWS_REGION) and --endpoint, or try again later.",
+    )
 
 
 def status_of(error: Any) -> int:  # noqa: ANN401  of boto3

@@ -1,4 +1,4 @@
-"""A tar archive as a source; archives inside it, as in ImageNet's archive, are unpacked to folders with their names.
+"""A tar archive as a source; archives inside it, as in ImageNet's archive, are unpacked into folders with their names.
 
 Members are read at their offsets, in parallel, without unpacking the preceding members. Therefore a compressed
 archive is refused: each start would decompress it again from its beginning.

@@ -102,7 +102,7 @@ def test_the_rate_of_a_shaped_link_is_found(machines: list[str]) -> None:
 def test_no_collective_is_faster_than_the_link(machines: list[str]) -> None:
     results = results_of(machines, "--min-bytes", "2097152", "--max-bytes", "2097152")
 
-    assert results.complete
+    assert results.is_complete
     assert results.wrong_results == 0
     assert results.verdict.transport is Transport.SOCKETS
     for collective in COLLECTIVES:
@@ -135,7 +135,7 @@ def test_a_process_over_gloo_ends_without_the_destructor_of_its_group() -> None:
         env=variables, capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
 
-    assert read([result.stdout]).complete
+    assert read([result.stdout]).is_complete
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_other_files_and_arranged_images_keep_their_names() -> None:
 
 
 def test_an_image_in_the_folder_of_another_class_is_refused() -> None:
-    with pytest.raises(EverstepError, match=f"folder of {CLASSES[1]}, .* has {CLASSES[0]}"):
+    with pytest.raises(EverstepError, match=f"folder of {CLASSES[1]}, .* is {CLASSES[0]}"):
         arranged_names(f"val/{CLASSES[1]}/{image(1)}.JPEG")
 
 

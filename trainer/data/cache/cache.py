@@ -15,7 +15,7 @@ from trainer.data.cache.plan import CacheLimits, sort_by_need
 from trainer.data.dataset import SPLITS
 
 PROGRAM = (sys.executable, "-m", "trainer.data.cache.filler")
-MAX_NEEDS = 256  # shards in a line: a pipe accepts up to PIPE_BUF bytes whole or not at all
+MAX_NEEDS = 256  # shards in a line: writes of up to PIPE_BUF bytes to a pipe are atomic
 
 
 class Cache:

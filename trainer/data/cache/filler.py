@@ -60,12 +60,12 @@ def main() -> None:
     with cache.lock():
         cache.remove_partial()
         if not fill(cache, open_objects(arguments.store), needs, arguments.limits):
-            reader_thread.join()  # with the lock: another process of the node would fail in the same way
+            reader_thread.join()  # keeps the lock: another process of the node would fail in the same way
     os._exit(0)
 
 
 def fill(cache: CacheFolder, objects: Objects, needs: Needs, limits: CacheLimits) -> bool:
-    """Download all shards that fit; return False if that is not possible.
+    """Download all shards that fit; return False after a failure.
 
     Args:
         cache: folder of the data set.

@@ -133,7 +133,7 @@ class CacheFolder:
             raise
 
     def remove_partial(self) -> None:
-        """Remove the leftovers of a dead process; only with the lock."""
+        """Remove the leftovers of a dead process; the caller must hold the lock."""
         for path in self.folder.glob(f"*{PARTIAL_SUFFIX}"):
             path.unlink(missing_ok=True)
 
@@ -214,7 +214,7 @@ def _parse_manifest(content: bytes, name: str) -> Mapping[str, Any]:
 def _no_manifest(name: str) -> EverstepError:
     return EverstepError(
         f"{name}/{MANIFEST_FILE} is not a manifest of shards",
-        "Copy a folder there that `python3 -m trainer.prepare` has written.",
+        "Copy a folder written by `python3 -m trainer.prepare` to this address.",
     )
 
 

@@ -52,12 +52,12 @@ class Daemon:
         twin: the twin.
         scaler: its autoscaler.
         workers: threads that start and stop machines.
-        starting_machines: pools of the machines that are being started, by machine.
+        starting_machines: key of the pool of each machine that is being started, by name of the machine.
         busy_machines: machines that a worker is changing.
         leaving_machines: the busy machines that are being removed.
-        retry_at: time of the next attempt to start machines that failed, by pool; monotonic clock.
+        retry_at: time of the next attempt to start machines after a failure, by pool; monotonic clock.
         faults: reasons why machines failed to start, by pool.
-        interrupted_machines: pools of the machines that have a notice, by machine.
+        interrupted_machines: key of the pool of each machine that has a notice, by name of the machine.
         last_errors: the errors last logged, by machine.
         logged_reasons: the autoscaler's reasons last logged.
     """
@@ -354,8 +354,8 @@ def report_bugs(future: "Future[None]") -> None:
     future.add_done_callback(show)
 
 
-def lock(state: Path) -> bool:
-    """Return True if this process is the twin's only daemon; the process holds the lock until it ends."""
+def acquire_lock(state: Path) -> bool:
+    """Acquire the lock of a twin's daemon until this process ends; return False if another daemon holds it."""
     path = state / "cloud" / "daemon.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -372,7 +372,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m cloudtwin.capacity", description=__doc__)
     parser.add_argument("--state", type=Path, required=True, help="the twin's folder")
     state = parser.parse_args().state
-    if not lock(state):
+    if not acquire_lock(state):
         log("another daemon serves this twin")
         return 0
     process = Process.of(os.getpid())

@@ -30,7 +30,7 @@ class Resources:
     gpus: int = 0
     pods: int = 0
 
-    def fits(self, other: "Resources") -> bool:
+    def covers(self, other: "Resources") -> bool:
         """Return True if these resources cover `other`."""
         remaining = self - other
         return min(remaining.milli_cpu, remaining.memory, remaining.gpus, remaining.pods) >= 0
@@ -196,7 +196,7 @@ class ScalablePool:
             blocks = taint.effect != "PreferNoSchedule" and taint.key not in self.ignored_taints
             if blocks and not any(toleration.tolerates(taint) for toleration in pod.tolerations):
                 return f"the pod does not tolerate {taint.key}={taint.value}:{taint.effect}"
-        if not self.offers.fits(pod.requests):
+        if not self.offers.covers(pod.requests):
             return f"it offers {self.offers}, the pod requests {pod.requests}"
         return ""
 
@@ -270,7 +270,7 @@ class _Placement:
         """Assign a pod; return the zone of its machine, None if it stays pending."""
         for index, node in enumerate(self._nodes):
             pool = self._pools.get(node.pool)
-            if pool and not pool.obstacle(pod) and node.free_resources.fits(pod.requests):
+            if pool and not pool.obstacle(pod) and node.free_resources.covers(pod.requests):
                 self._nodes[index] = replace(
                     node, free_resources=node.free_resources - pod.requests
                 )

@@ -99,7 +99,7 @@ class MarketConfig:
 
     def available(self, pool: Pool, now: float) -> int | None:
         """Return the capacity for a pool, 0 if its price is above its maximum price; None without a limit."""
-        too_expensive = prices.above_ceiling(pool, self.price(pool, now))
+        too_expensive = prices.exceeds_max_price(pool, self.price(pool, now))
         return 0 if too_expensive else self.capacity(pool, now)
 
     def price(self, pool: Pool, now: float) -> float | None:

@@ -45,7 +45,7 @@ class ControlPlane:
 def ensure_control_plane(
     state: Path, progress: Progress | None = None, options: TwinOptions | None = None
 ) -> ControlPlane:
-    """Start the twin's control plane and the daemon, unless they run.
+    """Start the twin's control plane and the daemon, unless they are running.
 
     Args:
         state: the twin's folder.

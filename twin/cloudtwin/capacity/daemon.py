@@ -27,7 +27,7 @@ DAEMON_START_SECONDS = 90.0  # limit on a busy host; measured: 0.4
 
 
 def start(state: Path) -> None:
-    """Start the daemon of a running twin, unless it runs. It ends with the twin's `down`."""
+    """Start the daemon of a running twin, unless it is running. It ends with the twin's `down`."""
     layout = Layout(state)
     if find(layout):
         return

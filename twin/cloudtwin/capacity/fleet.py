@@ -131,8 +131,8 @@ def _machines_to_replace(pool: Pool, machines: Sequence[PoolMachine], desired: i
         machine for machine in machines if not (machine.leaving or machine.has_notice)
     ]
     candidates = _stale_machines(pool, staying_machines)
-    waits = any(machine.leaving for machine in machines) or len(staying_machines) < desired
-    if waits or not all(m.ready for m in staying_machines if m.release == pool.release):
+    must_wait = any(machine.leaving for machine in machines) or len(staying_machines) < desired
+    if must_wait or not all(m.ready for m in staying_machines if m.release == pool.release):
         return []
     return [machine.name for machine in candidates[:1]]
 

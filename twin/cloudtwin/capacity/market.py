@@ -100,7 +100,13 @@ class MarketSeeds:
 class _Event:
     """The time of a change and the random numbers that decide it, each from 0 to 1.
 
-    All pools that share an event decide with the same numbers. What they lose depends on what they have.
+    All pools that share an event decide with the same numbers. The change depends on the capacity of each pool.
+
+    Attributes:
+        at_seconds: seconds from the market's start.
+        loss: decides whether machines are lost or return.
+        total: decides whether all machines are lost or return.
+        size: decides how many machines a partial change affects.
     """
 
     at_seconds: float

@@ -240,7 +240,7 @@ def pending_pods(
 
 def pool_nodes(
     pools: Mapping[str, Pool],
-    groups: Mapping[str, str],
+    pool_by_machine: Mapping[str, str],
     nodes: Mapping[str, Object],
     pods: Sequence[Object],
     idle: Mapping[str, float],
@@ -249,14 +249,14 @@ def pool_nodes(
 
     Args:
         pools: pools by key.
-        groups: the pool of each machine.
+        pool_by_machine: key of the pool of each machine.
         nodes: the Node objects, by name.
         pods: all pods of the cluster.
         idle: idle seconds of machines.
     """
     result = []
     for name, node in nodes.items():
-        pool = pools.get(groups.get(name, ""))
+        pool = pools.get(pool_by_machine.get(name, ""))
         if pool and node_objects.is_schedulable(node):
             free_resources = _allocatable(node, pool)
             for pod in _pods_on(name, pods):
@@ -273,11 +273,14 @@ def pool_nodes(
 
 
 def resources_of_new_node(
-    pool: Pool, groups: Mapping[str, str], nodes: Mapping[str, Object], pods: Sequence[Object]
+    pool: Pool,
+    pool_by_machine: Mapping[str, str],
+    nodes: Mapping[str, Object],
+    pods: Sequence[Object],
 ) -> Resources | None:
     """Return the resources of a new machine of a pool, computed from an existing one; None if the pool has none."""
     for name, node in nodes.items():
-        if groups.get(name) == pool.key:
+        if pool_by_machine.get(name) == pool.key:
             offers = _allocatable(node, pool)
             for pod in _pods_on(name, pods):
                 if not node_objects.is_evictable(pod):
@@ -295,7 +298,7 @@ def requests_of(pod: Object) -> Resources:
     """Return a pod's requests as the scheduler computes them.
 
     Init containers run one at a time before the others; a sidecar, an init container with `restartPolicy: Always`, runs
-    beside all containers after it. Source:
+    alongside all containers after it. Source:
     https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers, 2026-11.
     """
     spec = pod["spec"]

@@ -189,7 +189,7 @@ class PoolStore:
         return next((pool for pool in self.all() if pool.key == key), None)
 
     def put(self, pool: Pool) -> None:
-        """Add a pool, or replace the pool of its cluster with its name."""
+        """Add a pool, or replace the pool with the same cluster and name."""
         files.change_json(self.path, lambda document: document.update({pool.key: asdict(pool)}))
 
     def resize(self, key: str, desired_size: int) -> None:

@@ -35,7 +35,7 @@ def spot_price(pool: Pool, seed: str, seconds: float) -> float | None:
     return round(min(price, listed.on_demand or price), 6)
 
 
-def above_ceiling(pool: Pool, price: float | None) -> bool:
+def exceeds_max_price(pool: Pool, price: float | None) -> bool:
     """Return True if a price is known and above the maximum price of a pool."""
     return pool.max_price is not None and price is not None and price > pool.max_price
 

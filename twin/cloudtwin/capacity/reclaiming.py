@@ -1,4 +1,4 @@
-"""Interruptions of machines on command, as by a spot market: for drills and tests."""
+"""Interruption of machines on command, as a spot market would interrupt them: for drills and tests."""
 
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +30,7 @@ def reclaim(
         progress: receiver of the steps.
 
     Raises:
-        TwinError: a machine does not exist, does not run or belongs to no cloud; then no machine has a notice.
+        TwinError: a machine does not exist, is not running or belongs to no cloud; then no machine has a notice.
     """
     names = list(dict.fromkeys(names))
     twin, config = Twin(Layout(state)), MarketConfig.load(state)

@@ -35,7 +35,7 @@ class Scaler:
     def decide(
         self,
         pools: Sequence[Pool],
-        groups: Mapping[str, str],
+        pool_by_machine: Mapping[str, str],
         shortages: Mapping[str, int],
         time_factor: float,
     ) -> ScalingDecision | None:
@@ -43,7 +43,7 @@ class Scaler:
 
         Args:
             pools: all pools.
-            groups: the pools of the machines that stay, by machine.
+            pool_by_machine: key of the pool of each machine that stays.
             shortages: the pools for which the cloud has no capacity.
             time_factor: seconds of the cloud per second of the twin.
         """
@@ -56,12 +56,16 @@ class Scaler:
             autoscaler_pod = observation.find_autoscaler(pods)
             if not autoscaler_pod and not any(pool.autoscaled for pool in pools):
                 return None
-            nodes = {name: n for name, n in node_objects.nodes(self.api).items() if name in groups}
+            nodes = {
+                name: n
+                for name, n in node_objects.nodes(self.api).items()
+                if name in pool_by_machine
+            }
             priorities = self._priorities(autoscaler_pod, pools)
         except (ApiError, OSError):
             return None
         offers = {
-            pool.key: observation.resources_of_new_node(pool, groups, nodes, pods)
+            pool.key: observation.resources_of_new_node(pool, pool_by_machine, nodes, pods)
             or nominal_resources(pool)
             for pool in pools
         }
@@ -74,7 +78,7 @@ class Scaler:
             return ScalingDecision(sizes={}, remove=(), reasons=(reason,))
         pool_by_key = {scalable_pool.pool.key: scalable_pool.pool for scalable_pool in scalable}
         pool_nodes = observation.pool_nodes(
-            pool_by_key, groups, nodes, pods, self._idle_seconds(nodes, pods)
+            pool_by_key, pool_by_machine, nodes, pods, self._idle_seconds(nodes, pods)
         )
         return autoscaler.decide(
             scalable, pool_nodes, observation.pending_pods(pods, _zones(nodes))

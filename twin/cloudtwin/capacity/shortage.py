@@ -8,7 +8,7 @@ reports it (aws/containers-roadmap #2204), and spot machines (cortexlabs/cortex 
 
 from cloudtwin.accounts import AZURE_SUBSCRIPTION, scale_set
 from cloudtwin.capacity.pools import Pool
-from cloudtwin.capacity.prices import above_ceiling
+from cloudtwin.capacity.prices import exceeds_max_price
 
 
 def reason(pool: Pool, missing: int, price: float | None = None) -> str:
@@ -19,7 +19,7 @@ def reason(pool: Pool, missing: int, price: float | None = None) -> str:
         missing: number of machines.
         price: current spot price of one machine; None if it is not known.
     """
-    if above_ceiling(pool, price):
+    if exceeds_max_price(pool, price):
         text = _price_too_high(pool, price)
     elif pool.cloud == "aws":
         text = _aws(pool)

@@ -145,6 +145,6 @@ def explain(action: str, output: str) -> TwinError:
     if re.search(r"overlay.*(?:not supported|invalid argument)", output, re.IGNORECASE):
         return TwinError(
             failure,
-            f"The cache must lie on a disk that supports overlay (ext4, xfs): set {CACHE_VARIABLE}.",
+            f"The cache must be on a disk that supports overlay (ext4, xfs): set {CACHE_VARIABLE}.",
         )
     return TwinError(failure)

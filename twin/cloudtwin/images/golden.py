@@ -150,7 +150,7 @@ def _ctr(process: subprocess.Popen[bytes], *arguments: str) -> str:
         _ctr_command(process, *arguments), capture_output=True, text=True, check=False
     )
     if result.returncode:
-        raise _containerd_error(f"ctr {' '.join(arguments[:2])} fails", result.stderr)
+        raise _containerd_error(f"ctr {' '.join(arguments[:2])} failed", result.stderr)
     return result.stdout
 
 
@@ -214,5 +214,5 @@ def _wait(process: subprocess.Popen[bytes], log: Path) -> None:
 
 def _containerd_error(problem: str, output: str) -> TwinError:
     tail = "\n".join(f"  {line}" for line in output.strip().splitlines()[-TAIL_LINES:])
-    fix = "Free some space there." if "no space left" in output else ""
+    fix = "Free some disk space." if "no space left" in output else ""
     return TwinError(f"{problem}:\n{tail}", fix)

@@ -102,7 +102,7 @@ def read(source: Path) -> list[Image]:
     An image without a full reference is named after the file: `localhost/<file>:<tag>`.
 
     Raises:
-        TwinError: this is not an OCI layout.
+        TwinError: the source is not an OCI layout.
     """
     try:
         index = json.loads(_read_index(source))

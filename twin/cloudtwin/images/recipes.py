@@ -32,7 +32,7 @@ class Recipe:
         base: the base image, passed to the Dockerfile as BASE_IMAGE; None for an image from scratch.
         program: a program of the toolchain, put into build/bin/; empty for none.
         requirements: a locked requirements file whose wheels are put into build/wheels/<name>/; empty for none.
-        pythons: versions of Python that a base of the image may have, for which the wheels are.
+        pythons: Python versions that the base image may have; wheels are fetched for each.
         prefix: registry and repository of its reference.
     """
 
@@ -126,7 +126,7 @@ def context_files(recipe: Recipe) -> list[Path]:
         if not path.exists():
             raise TwinError(
                 f"{path}, a source of the image {recipe.name}, does not exist.",
-                "Images are built from a checkout of the repository: run it from one.",
+                "Images are built from a checkout of the repository: run the command in one.",
             )
         files.update(_files_below(path) if path.is_dir() else {path})
     return sorted(files)

@@ -155,7 +155,7 @@ def image_archives() -> list[Path]:
 def _require_root() -> None:
     if os.geteuid() != 0:
         raise TwinError(
-            "The images of a twin need root: they are unpacked with their owners.",
+            "The images of a twin need root: their files are unpacked with their owners.",
             "Run it as root, or use a Kubernetes cluster of your own.",
         )
 
@@ -235,7 +235,7 @@ def _download(command: Sequence[str], requirements: Path) -> None:
     if result.returncode:
         raise TwinError(
             f"The Python packages in {requirements} could not be fetched:\n{result.stderr.strip()}",
-            "Check the network and the package index that pip is set to.",
+            "Check the network and the package index that pip uses.",
         )
 
 

@@ -68,7 +68,7 @@ def bring_up(
     images: Callable[[Progress], ImageStore],
     progress: Progress,
 ) -> None:
-    """Start all components and machines that do not run. The caller has called `check` and holds the lock.
+    """Start all components and machines that are not running. The caller must have called `check` and hold the lock.
 
     Raises:
         TwinError: a component or machine does not start; the others are left running.
@@ -192,7 +192,7 @@ def prepare_folder(layout: Layout) -> None:
 def start_control_plane(
     layout: Layout, cgroups: CgroupHierarchies, programs: dict[str, Path]
 ) -> None:
-    """Start the keeper and each of the four programs that does not run."""
+    """Start the keeper and each of the four programs that is not running."""
     cgroups.create(layout.control_plane_cgroup)
     _end_strays(layout, cgroups)
     if not components.running_components(layout)[KEEPER]:

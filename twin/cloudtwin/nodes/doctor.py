@@ -21,9 +21,9 @@ def down_command(state: Path) -> str:
 
 
 def leftovers(command: Callable[[Path], str] = down_command) -> list[Leftover]:
-    """Return the remains of the twins that do not run.
+    """Return the remains of the twins that are not running.
 
-    State folders and mounts are searched below the state root only; processes and cgroups, on the whole host.
+    State folders and mounts are searched for only below the state root; processes and cgroups, on the whole host.
 
     Args:
         command: returns the shell command that takes down the twin of a state folder.
@@ -49,7 +49,7 @@ def leftovers(command: Callable[[Path], str] = down_command) -> list[Leftover]:
 
 
 def twins(command: Callable[[Path], str] = down_command) -> list[RunningTwin]:
-    """Return every twin that runs on this host, the oldest first, including twins of killed tests.
+    """Return every twin that is running on this host, the oldest first, including twins of killed tests.
 
     Args:
         command: returns the shell command that takes down the twin of a state folder.

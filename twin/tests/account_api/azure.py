@@ -251,7 +251,7 @@ class AzureApi:
         return {"value": [self._size(size, location_filter[1]) for size in sizes]}
 
     def _size(self, size: VmSize, location: str) -> AzureResponse:
-        zones = ZONES if LOCATIONS[location].zones else ()
+        zones = ZONES if LOCATIONS[location].has_zones else ()
         spot = size.name not in self.facts.not_on_spot
         return {
             "resourceType": "virtualMachines",

@@ -296,7 +296,7 @@ def test_no_pool_exceeds_its_maximum_and_a_pod_stays_pending_only_if_no_machine_
         assert requested <= sum(new_sizes.values()) * getattr(MACHINE, field.name)
     for pod in pods:
         suitable_pools = [p for p in pools.values() if pod.selector.items() <= p.labels.items()]
-        if not suitable_pools or not MACHINE.fits(pod.requests):
+        if not suitable_pools or not MACHINE.covers(pod.requests):
             assert pod.name in pending_names
         elif pod.name in pending_names:
             assert all(new_sizes[p.name] == 4 for p in suitable_pools), "another could start"

@@ -68,10 +68,10 @@ def test_coming_prices_begin_at_full_hours_of_the_market() -> None:
 def test_only_a_known_price_above_the_maximum_is_too_high() -> None:
     capped = pool(max_price=0.5)
 
-    assert [prices.above_ceiling(capped, price) for price in (0.4, 0.5, 0.6, None)] == [
+    assert [prices.exceeds_max_price(capped, price) for price in (0.4, 0.5, 0.6, None)] == [
         False,
         False,
         True,
         False,
     ]
-    assert not prices.above_ceiling(pool(), 9.0)
+    assert not prices.exceeds_max_price(pool(), 9.0)

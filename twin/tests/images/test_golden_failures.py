@@ -34,5 +34,5 @@ def test_a_containerd_that_has_to_be_killed_is_an_error_with_its_log(
     ):
         pass
 
-    assert error.value.fix == "Free some space there."
+    assert error.value.fix == "Free some disk space."
     assert processes[0].returncode == -9

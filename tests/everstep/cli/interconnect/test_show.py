@@ -110,8 +110,8 @@ def test_a_collective_that_the_backend_lacks_is_named() -> None:
 
 
 def test_a_log_that_ends_early_is_incomplete() -> None:
-    assert results(*MEASUREMENTS).complete
-    assert not read([json.dumps(SETUP)]).complete
+    assert results(*MEASUREMENTS).is_complete
+    assert not read([json.dumps(SETUP)]).is_complete
     with pytest.raises(EverstepError, match="before its processes had formed a group"):
         read(["a:1:1 [0] NCCL INFO Bootstrap : Using eth0"])
 

@@ -43,7 +43,7 @@ def test_a_wait_is_reported_only_if_it_is_long_and_unusual() -> None:
         ),
         (
             Stall(0.0, 5.2, {}),
-            "all workers have been in a sum for 5 s: the network is slow; the group waits at most 600 s",
+            "all workers have been in a collective for 5 s: the network is slow; the group waits at most 600 s",
         ),
         (
             Stall(0.0, 11.8, {1: "a"}, is_over=True),

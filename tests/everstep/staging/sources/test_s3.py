@@ -253,7 +253,7 @@ def test_a_server_that_does_not_respond_is_named(
         ),
         ("InvalidAccessKeyId", 403, "credentials for the bucket 'data' are not", "aws sts"),
         ("ExpiredToken", 400, "are not valid: ExpiredToken", "aws sso login"),
-        ("Other", 500, "'data' cannot be listed: message", "aws sts"),
+        ("Other", 500, "'data' cannot be listed: message", "region"),
     ],
 )
 def test_each_refusal_of_a_bucket_has_a_fix(code: str, status: int, words: str, fix: str) -> None:

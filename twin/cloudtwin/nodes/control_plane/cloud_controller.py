@@ -1,6 +1,6 @@
-"""Deletion of the Node of a machine that no longer exists, as by a cloud's controller manager.
+"""Deletion of the Node of a machine that no longer exists, as a cloud controller manager does it.
 
-Otherwise the pods of a machine that vanished stay Terminating endlessly: Kubernetes deletes them only after their
+Otherwise the pods of a machine that vanished stay Terminating forever: Kubernetes deletes them only after their
 Node. A machine that is frozen or disconnected still exists, so its Node stays.
 """
 

@@ -71,7 +71,7 @@ def issue(
     names: Sequence[str] = (),
     addresses: Sequence[IPv4Address] = (),
 ) -> KeyPair:
-    """Return a key pair for `user` of `group`, for a client; with names or addresses it is valid for a server, too."""
+    """Return a client key pair for `user` in `group`; with names or addresses, it is valid for a server too."""
     key = ec.generate_private_key(ec.SECP256R1())
     parts = [x509.NameAttribute(NameOID.COMMON_NAME, user)]
     if group:
@@ -161,7 +161,7 @@ def _usage(*, certificates: bool) -> x509.KeyUsage:
 def _load(key: bytes) -> ec.EllipticCurvePrivateKey:
     private_key = serialization.load_pem_private_key(key, password=None)
     if not isinstance(private_key, ec.EllipticCurvePrivateKey):
-        raise TypeError("not an elliptic key")
+        raise TypeError("not an elliptic-curve key")
     return private_key
 
 

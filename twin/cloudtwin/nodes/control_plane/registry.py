@@ -28,7 +28,7 @@ REGISTRY_START_SECONDS = 90.0  # limit on a busy host; typically 0.1
 
 
 def ensure(layout: Layout, cgroups: CgroupHierarchies, progress: Progress) -> None:
-    """Start the registry unless it runs. The control plane must be running.
+    """Start the registry unless it is running. The control plane must be running.
 
     Raises:
         TwinError: it cannot be built, ends, or does not respond in time.
@@ -39,7 +39,7 @@ def ensure(layout: Layout, cgroups: CgroupHierarchies, progress: Progress) -> No
     program = ensure_tools([NAME], progress)[NAME]
     keeper = holder(layout)
     if keeper is None:
-        raise TwinError("The twin's control plane does not run.", "Start it with `up`.")
+        raise TwinError("The twin's control plane is not running.", "Start it with `up`.")
     rules = rules_folder(layout.state)
     rules.mkdir(parents=True, exist_ok=True, mode=0o700)
     if _publisher(layout) is None:
@@ -71,7 +71,7 @@ def client(layout: Layout, host: str, *, as_node: bool = False) -> Registry:
         as_node: log in with the permissions of nodes.
 
     Raises:
-        TwinError: the twin does not run, or has no registry.
+        TwinError: the twin is not running, or has no registry.
     """
     kind = "pull" if as_node else "push"
     for path in rules_folder(layout.state).glob("*.json"):
@@ -83,7 +83,7 @@ def client(layout: Layout, host: str, *, as_node: bool = False) -> Registry:
 
 
 def publish(layout: Layout, source: Path, host: str, repository: str, tag: str, step: Step) -> str:
-    """Upload the image of a layout folder under any host's name, unless the tag refers to it; return its digest.
+    """Upload the image of a layout folder under any host's name unless the tag refers to it; return its digest.
 
     Raises:
         RegistryError: the registry refuses.
@@ -117,7 +117,7 @@ def endpoint(layout: Layout, host: str) -> str:
     """Return the prefix of requests to a host of the registry, from outside the twin's network.
 
     Raises:
-        TwinError: the twin does not run, or was started by a version without a registry.
+        TwinError: the twin is not running, or was started by a version without a registry.
     """
     settings = files.read_json(layout.settings)
     if settings is None:

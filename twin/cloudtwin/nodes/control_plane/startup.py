@@ -34,7 +34,7 @@ UNUSED_CONTROLLERS = (
 
 
 def start_missing(layout: Layout, tools: Mapping[str, Path], cgroups: CgroupHierarchies) -> None:
-    """Start each of the four programs that does not run. The keeper must be running."""
+    """Start each of the four programs that is not running. The keeper must be running."""
     keeper = holder(layout)
     if keeper is None:
         raise RuntimeError("the keeper must run before the control plane")

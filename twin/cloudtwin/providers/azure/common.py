@@ -35,7 +35,7 @@ CREATION_TIME = "2026-01-01T00:00:00Z"
 MAX_TAGS = 50
 PLAIN_NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9_])?"
 NAMES = "Resource Manager, naming rules"
-ZONAL = frozenset(name for name, location in azure.LOCATIONS.items() if location.zones)
+ZONAL = frozenset(name for name, location in azure.LOCATIONS.items() if location.has_zones)
 LOCATIONS = frozenset(azure.LOCATIONS) | {"global"}
 ARGUMENTS = frozenset({
     "location", "subscriptionId", "tenantId", "clientId", "clientSecret", "environment", "useMsi",
