@@ -16,7 +16,7 @@ from everstep.catalog.names import (
 
 
 class Kind(StrEnum):
-    """Types of metrics in Prometheus."""
+    """Types of Prometheus metrics."""
 
     COUNTER = "counter"
     GAUGE = "gauge"

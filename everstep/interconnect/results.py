@@ -133,7 +133,7 @@ class Results:
 
     @property
     def link_rate(self) -> float | None:
-        """Rate of a link in each direction in GB/s, by the largest array of send_recv; None if it was not measured.
+        """Rate of a link in GB/s in each direction, measured with the largest array of send_recv; None if unmeasured.
 
         The other collectives show the algorithms of the backend as well: gloo's wait for the peer between parts of an
         array.
