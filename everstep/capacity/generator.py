@@ -87,8 +87,8 @@ class MarketModel:
 
     Attributes:
         zones: model of each zone.
-        regime_hours: mean duration of a value of the slow process.
-        flicker_hours: mean duration of a value of the fast process.
+        regime_hours: mean hours until the slow process draws a new value.
+        flicker_hours: mean hours until the fast process draws a new value.
         regime_share: share of the slow process in the variance of the surplus.
     """
 

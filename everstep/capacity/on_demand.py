@@ -5,7 +5,7 @@ Instance Savings under Deadlines" (Wu et al., NSDI 2024), adapted to a group tha
 machines: where the paper switches all machines to on-demand, these buy the missing ones.
 
 `latest_start` is Everstep's. While the group can still finish in time with all machines, it buys none: a machine
-bought now costs as much as one bought later, and spot machines that come meanwhile make it unnecessary. From
+bought now costs as much as one bought later, and spot machines that arrive in the meantime make it unnecessary. From
 that moment it replaces every missing machine. Unlike the greedy policy it continues to use spot machines,
 because a group that grows and shrinks without restarts can do so with a small reserve of time. When only one start and
 one pass are left of this reserve, it uses only on-demand machines.

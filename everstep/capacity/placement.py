@@ -30,7 +30,7 @@ class PlacementPhase(StrEnum):
     """Phase of the group's placement in a zone."""
 
     SETTLED = "settled"  # nothing to gain from another zone
-    SHORT = "short"  # fewer machines than desired, since a short time ago
+    SHORT = "short"  # fewer machines than desired, but not for long
     SEARCHING = "searching"  # machines are requested in other zones
     MOVING = "moving"  # the group moves to another zone
 

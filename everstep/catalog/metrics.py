@@ -180,7 +180,7 @@ MIN_REPLICAS = Metric(
 DESIRED_WORKERS = Metric(
     "elasticjob_desired_workers",
     Kind.GAUGE,
-    "Number of workers that the controller wants now: replicas of the spec, or what the capacity allows.",
+    "Number of workers that the controller wants now: the spec's replicas, or the number that the capacity allows.",
     ("namespace", JOB),
 )
 RUNNING_WORKERS = Metric(

@@ -28,8 +28,8 @@ README = """# Elastic training on spot GPUs with Everstep
 {steps}
 ```
 
-`everstep doctor` checks what is missing on this machine; `everstep --help` lists all commands. Stacks of a
-cloud also run on this machine, without an account: add `--twin`.
+`everstep doctor` checks what is missing on this machine; `everstep --help` lists all commands. Cloud
+stacks also run on this machine, without an account: add `--twin`.
 """
 
 

@@ -364,7 +364,7 @@ Need: TypeAlias = tuple[Quota, str, int, int, str]
 
 
 def _network_needs(account: AwsAccount, cluster: "EksConfig") -> Iterator[Need]:
-    """Yield what a new network needs; an existing one needs nothing."""
+    """Yield the quotas that a new network needs; an existing network needs none."""
     network = cluster.network
     if network.vpc_id is not None:
         return
@@ -374,7 +374,7 @@ def _network_needs(account: AwsAccount, cluster: "EksConfig") -> Iterator[Need]:
 
 
 def _storage_needs(account: AwsAccount, config: "StackConfig") -> Iterator[Need]:
-    """Yield what a new file system needs; an existing one needs nothing."""
+    """Yield the quota that a new file system needs; an existing file system needs none."""
     storage = config.storage
     if storage.kind != "fsx" or storage.existing is not None:
         return

@@ -86,7 +86,7 @@ def push(
     context = open_stack(stack, twin=twin)
     if context.target is Target.TWIN:
         raise EverstepError(
-            f"stack {stack} runs on this machine, whose images `everstep up` builds; it pulls nothing",
+            f"stack {stack} runs on this machine: `everstep up` builds its images, and nothing is pulled",
             "Name a cloud stack with --stack, such as eks-dev.",
         )
     _check_options(context, {"--builder": builder, "--base": base})

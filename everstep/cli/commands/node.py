@@ -1,4 +1,4 @@
-"""`everstep node ...`: adds, removes and disrupts single machines of the twin."""
+"""`everstep node ...`: adds, removes and disrupts individual machines of the twin."""
 
 from typing import Annotated, Any
 

@@ -17,7 +17,7 @@ from everstep.progress import Progress
 from everstep.spelling import unknown_name
 
 VARIABLE = "EVERSTEP_PART"
-"""Variable with which the program declares only a part: other providers would need resources that are not targets."""
+"""Variable that makes the program declare only a part: other providers would need resources that are not targets."""
 
 TARGETED_SUFFIX = "-targets"
 """End of the variable's value in an update with targets, which the program accepts even if the stack is up."""

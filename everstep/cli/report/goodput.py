@@ -54,7 +54,7 @@ class Goodput:
 class RestartEstimate:
     """Modeled cost of the same history for a design that restarts its workers.
 
-    `ended_at` is the Unix time of the first drain, which ends a job of torchrun permanently; None without a drain.
+    `ended_at` is the Unix time of the first drain, which ends a torchrun job permanently; None without a drain.
     """
 
     goodput: float

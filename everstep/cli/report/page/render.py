@@ -140,7 +140,7 @@ def _inspector(page: ReportPage) -> Html:
 
 
 def _tables(page: ReportPage) -> list[Html]:
-    """Return the timeline's content as tables, for readers who do not see it."""
+    """Return the timeline's content as tables, for readers who cannot see it."""
     states = [state for state in NodeState if any(lane.seconds[state] for lane in page.lanes)]
     node_table = _table(
         "Seconds of each node by state",

@@ -176,7 +176,7 @@ def _goodput_rows(run_goodput: Goodput, estimate: RestartEstimate | None) -> Ite
 
 def _estimate(estimate: RestartEstimate, start: float) -> Html:
     end_note = (
-        f" At {clock(estimate.ended_at - start)} a worker was drained, which ends a job of torchrun permanently."
+        f" At {clock(estimate.ended_at - start)} a worker was drained, which ends a torchrun job permanently."
         if estimate.ended_at is not None
         else ""
     )

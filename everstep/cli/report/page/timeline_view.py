@@ -50,7 +50,7 @@ class Mark:
         at: Unix time.
         numbers: positions of the events in the table.
         effect: effect of the most severe event.
-        label: text for readers who do not see the mark.
+        label: text for readers who cannot see the mark.
     """
 
     at: float
