@@ -95,7 +95,7 @@ def count(observed: ObservedMachines, previous: LifetimeState | None) -> Lifetim
     """Return the state with the machine time and the losses until now."""
     state = previous or _initial_state(observed)
     elapsed = (observed.now - state.counted_at).total_seconds()
-    zones = {zone: record.faded(elapsed) for zone, record in state.zones.items()}
+    zones = {zone: record.decayed(elapsed) for zone, record in state.zones.items()}
     for pod in observed.pods:
         if not pod.zone or pod.uid in state.lost:
             continue

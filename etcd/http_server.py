@@ -1,4 +1,4 @@
-"""HTTP servers of a member: the readiness of its users, and the response of a member without data."""
+"""HTTP server of an etcd member, for its readiness probe and for the response of a member without data."""
 
 import ipaddress
 import socket
@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class MemberHttpServer(ThreadingHTTPServer):
     """A server at one address of this machine, or on all addresses.
 
-    Like etcd itself, it listens on all IPv4 and IPv6 addresses with `0.0.0.0` as with `::`: a pod of a cluster with
-    IPv6 only has no IPv4 address.
+    As for etcd itself, both `0.0.0.0` and `::` mean all IPv4 and IPv6 addresses: a pod in an IPv6-only cluster has no
+    IPv4 address.
 
     Args:
         host: IP address; empty for all.
@@ -23,7 +23,7 @@ class MemberHttpServer(ThreadingHTTPServer):
         super().__init__(("" if is_dual else host, port), handler)
 
     def server_bind(self) -> None:
-        """Bind the socket, for both families if its address is of IPv6."""
+        """Bind the socket; an IPv6 socket also accepts IPv4 connections."""
         if self.address_family == socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         super().server_bind()

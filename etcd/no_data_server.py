@@ -1,4 +1,4 @@
-"""HTTP server with which a member without data informs its peers, on etcd's client port."""
+"""HTTP server on etcd's client port, through which a member informs its peers that it has no data."""
 
 import contextlib
 import json
@@ -17,6 +17,12 @@ HANDSHAKE_SECONDS = 5.0
 
 class NoDataServer:
     """HTTP server of a member without data that waits for its peers.
+
+    Args:
+        name: name of the member.
+        host: IP address to listen on; empty for all.
+        port: port; 0 for any.
+        context: TLS context of the server; None for plain HTTP.
 
     Attributes:
         readers: names of the peers that have read the response.

@@ -34,7 +34,7 @@ _WRONG_PASSWORD = "invalid user ID or password"  # noqa: S105 - a message of etc
 
 @dataclass
 class Users:
-    """The users of an etcd, as one member sets them up.
+    """The users of an etcd cluster, as one member sets them up.
 
     Attributes:
         address: client URL of the member.
@@ -124,7 +124,7 @@ class Users:
         return True
 
     def _is_current(self, secret: Mapping[str, str], token: str) -> bool:
-        """Return True if a user is sure to have this password; False while authentication is disabled."""
+        """Return True if etcd accepts a user's password; False while authentication is disabled."""
         if not token:
             return False
         try:

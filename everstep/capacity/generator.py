@@ -1,8 +1,8 @@
 """Synthetic capacity histories with the statistics of published spot traces.
 
-Each zone has a latent pressure of supply over demand, a standard normal variable. No machine is available while
+Each zone has a latent surplus of supply over demand, a standard normal variable. No machine is available while
 it is below a threshold, all of them while it is above the threshold by a margin, and some in between. The
-pressure has a part that all zones share and a part that only the zone has. Each part is a sum of a slow renewal
+surplus has a part that all zones share and a part that only the zone has. Each part is a sum of a slow renewal
 process (regimes of a day) and a fast one (flicker of an hour): a value from a normal distribution is kept for
 an exponentially distributed time, then drawn again.
 
@@ -71,9 +71,9 @@ class ZoneModel:
     """Model of one zone.
 
     Attributes:
-        threshold: pressure below which no machine is available.
+        threshold: surplus below which no machine is available.
         margin: distance above the threshold from which all machines are available.
-        loading: weight of the shared part of the pressure, -1 to 1.
+        loading: weight of the shared part of the surplus, -1 to 1.
     """
 
     threshold: float
@@ -87,9 +87,9 @@ class MarketModel:
 
     Attributes:
         zones: model of each zone.
-        regime_hours: mean duration of a value of the slow process.
-        flicker_hours: mean duration of a value of the fast process.
-        regime_share: share of the slow process in the variance of the pressure.
+        regime_hours: mean hours until the slow process draws a new value.
+        flicker_hours: mean hours until the fast process draws a new value.
+        regime_share: share of the slow process in the variance of the surplus.
     """
 
     zones: tuple[ZoneModel, ...]
@@ -99,7 +99,7 @@ class MarketModel:
 
 
 def fit(statistics: MarketStatistics = PUBLISHED, machines: int = 16) -> MarketModel:
-    """Return the model whose expected statistics are the given ones.
+    """Return the model whose expected statistics equal `statistics`.
 
     Args:
         statistics: statistics to fit.
@@ -191,27 +191,27 @@ def generate(
         gap_seconds: duration of a tick.
     """
     ticks = ceil(hours * HOUR_SECONDS / gap_seconds)
-    shared = list(islice(_pressure(model, random.Random(f"{seed}/shared"), gap_seconds), ticks))  # noqa: S311 - reproducible on purpose
+    shared = list(islice(_surplus(model, random.Random(f"{seed}/shared"), gap_seconds), ticks))  # noqa: S311 - reproducible on purpose
     columns = []
     for position, zone in enumerate(model.zones):
-        zone_pressure = _pressure(model, random.Random(f"{seed}/{position}"), gap_seconds)  # noqa: S311
+        zone_surplus = _surplus(model, random.Random(f"{seed}/{position}"), gap_seconds)  # noqa: S311
         weight = sqrt(1 - zone.loading**2)
         columns.append(
             [
                 _available(zone, zone.loading * shared_value + weight * zone_value, machines)
-                for shared_value, zone_value in zip(shared, zone_pressure, strict=False)
+                for shared_value, zone_value in zip(shared, zone_surplus, strict=False)
             ]
         )
     names = tuple(zones) or tuple(f"zone-{number + 1}" for number in range(len(model.zones)))
     return CapacityHistory(names, gap_seconds, tuple(zip(*columns, strict=True)))
 
 
-def _available(zone: ZoneModel, pressure: float, machines: int) -> int:
-    return max(0, min(machines, ceil((pressure - zone.threshold) / zone.margin * machines)))
+def _available(zone: ZoneModel, surplus: float, machines: int) -> int:
+    return max(0, min(machines, ceil((surplus - zone.threshold) / zone.margin * machines)))
 
 
-def _pressure(model: MarketModel, rng: random.Random, gap_seconds: float) -> Iterator[float]:
-    """Yield the value of a pressure at each tick."""
+def _surplus(model: MarketModel, rng: random.Random, gap_seconds: float) -> Iterator[float]:
+    """Yield the surplus at each tick."""
     ticks_per_hour = HOUR_SECONDS / gap_seconds
     slow = _renewals(rng, model.regime_hours * ticks_per_hour)
     quick = _renewals(rng, model.flicker_hours * ticks_per_hour)

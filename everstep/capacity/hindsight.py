@@ -2,7 +2,7 @@
 
 Dynamic programming over ticks, machines and progress. At each tick the group is in one of these modes: no
 machine, spot machines of one zone, the same with the missing machines on demand, or all on demand. Each mode
-costs as much as in the simulator, except that no machine idles after a move. All roundings favor the optimum, and
+costs as much as in the simulator, except that no machine idles after a move. All rounding favors the optimum, and
 on-demand machines need no move, so that the result is a lower bound within these modes. Only the benchmark imports
 this module: it needs numpy, which the command line does not.
 """

@@ -1,4 +1,4 @@
-"""The job for which a capacity history is replayed: its work, the costs of its changes, its prices."""
+"""The job for which a capacity history is replayed: its work, its prices, and the costs of changes of its group."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -63,11 +63,11 @@ class Prices:
     guaranteed_by_zone: tuple[Guaranteed, ...] = ()
 
     def spot_in(self, zone: int) -> float:
-        """Return the price of one spot machine in a zone, by its position."""
+        """Return the USD per hour of one spot machine in the zone at a position."""
         return self.spot_by_zone[zone] if self.spot_by_zone else self.spot
 
     def usd_per_hour(self, zone: int, machines: int) -> float:
-        """Return the price of some machines of a zone; guaranteed machines are used first."""
+        """Return the USD per hour of a number of machines in a zone; guaranteed machines are used first."""
         guaranteed = self.guaranteed_by_zone[zone] if self.guaranteed_by_zone else Guaranteed()
         count = min(machines, guaranteed.machines)
         return count * guaranteed.price + (machines - count) * self.spot_in(zone)

@@ -1,7 +1,7 @@
 """Expected lifetime of spot machines in a zone, estimated from the group's own machines. Pure functions.
 
 A zone that offers many machines may also take them back soon. Machine time and losses are counted for each zone, and
-old observations fade, because the pressure on a zone changes within days. The estimate is a Bayesian mean: the losses
+old observations decay, because the demand in a zone changes within days. The estimate is a Bayesian mean: the losses
 of a zone are assumed to be a Poisson process with a gamma prior, so that a zone without observations has the prior
 lifetime, and a single loss changes little.
 
@@ -47,7 +47,7 @@ class LifetimeRecord:
         """Expected lifetime of a machine."""
         return (PRIOR_SECONDS + self.seconds) / (PRIOR_LOSSES + self.losses)
 
-    def faded(self, seconds: float) -> "LifetimeRecord":
+    def decayed(self, seconds: float) -> "LifetimeRecord":
         """Return the record with its weights after `seconds` more; unchanged if `seconds` is not positive."""
         weight = _weight(max(seconds, 0.0))
         return LifetimeRecord(self.seconds * weight, self.losses * weight)

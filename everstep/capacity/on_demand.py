@@ -5,7 +5,7 @@ Instance Savings under Deadlines" (Wu et al., NSDI 2024), adapted to a group tha
 machines: where the paper switches all machines to on-demand, these buy the missing ones.
 
 `latest_start` is Everstep's. While the group can still finish in time with all machines, it buys none: a machine
-bought now costs as much as one bought later, and spot machines that come meanwhile make it unnecessary. From
+bought now costs as much as one bought later, and spot machines that arrive in the meantime make it unnecessary. From
 that moment it replaces every missing machine. Unlike the greedy policy it continues to use spot machines,
 because a group that grows and shrinks without restarts can do so with a small reserve of time. When only one start and
 one pass are left of this reserve, it uses only on-demand machines.
@@ -103,7 +103,7 @@ The rate is twice the rate in published traces, which have 14 to 98 losses of al
 """
 
 FALLBACK_AFTER_SECONDS = 900.0
-"""Time without enough spot machines for the smallest group, after which a job without a deadline buys others."""
+"""Time with too few spot machines for the smallest group, after which a job without a deadline buys on demand."""
 
 
 def never(terms: Terms, progress: JobProgress) -> Purchase:
@@ -160,7 +160,7 @@ def _expected_losses(terms: Terms, progress: JobProgress) -> float:
 
 
 def _minimum(terms: Terms, progress: JobProgress) -> Purchase:
-    """Return the purchase without a deadline, which keeps the smallest group training if spot machines are missing."""
+    """Return the purchase of a job without a deadline, which keeps the smallest group training."""
     missing = terms.min_machines - progress.spot
     may_buy = progress.below_min_seconds >= FALLBACK_AFTER_SECONDS or progress.on_demand > 0
     if missing > 0 and may_buy:
@@ -225,5 +225,5 @@ def policy_of(setting: OnDemand, fallback: FallbackPolicy = FallbackPolicy.LATES
 
 
 def within_budget(terms: Terms, spent_usd: float, next_usd: float) -> bool:
-    """Return True if the budget pays for the next pass; otherwise the job is suspended with a checkpoint."""
+    """Return True if the budget covers the next pass; otherwise the job is suspended with a checkpoint."""
     return terms.budget_usd is None or spent_usd + next_usd <= terms.budget_usd

@@ -1,6 +1,6 @@
 """Choice of the zone in which the group runs. Pure: the observations, the clock and the memory are arguments.
 
-Gradients between zones cost money and time, so the group runs in one zone. A controller knows how many
+Sending gradients between zones costs money and time, so the group runs in one zone. A controller knows how many
 machines it runs there and how many it waits for. About another zone it knows only the result of a request, so
 the policy requests machines in other zones while its own has too few, and moves if one of them has clearly more.
 A refused request costs nothing.
@@ -30,7 +30,7 @@ class PlacementPhase(StrEnum):
     """Phase of the group's placement in a zone."""
 
     SETTLED = "settled"  # nothing to gain from another zone
-    SHORT = "short"  # fewer machines than desired, since a short time ago
+    SHORT = "short"  # fewer machines than desired, but not for long
     SEARCHING = "searching"  # machines are requested in other zones
     MOVING = "moving"  # the group moves to another zone
 
@@ -175,7 +175,7 @@ class _Pass:
         return tuple(zone for zone in self.others if self.required(zone) <= self.config.machines)
 
     @property
-    def since_move(self) -> float:
+    def seconds_since_move(self) -> float:
         moved_at = self.memory.moved_at
         return float("inf") if moved_at is None else self.observed.seconds - moved_at
 
@@ -211,7 +211,7 @@ class _Pass:
         return required_offer(self.config, self.zone_state, self.observed.zones[zone])
 
     @property
-    def running(self) -> str:
+    def running_text(self) -> str:
         return f"{self.zone_state.uninterrupted} of {self.config.machines} machines"
 
     def stay(
@@ -269,26 +269,26 @@ def _machines_are_coming(current: _Pass) -> Iterator[PlacementDecision]:
 
 def _no_other_zone(current: _Pass) -> Iterator[PlacementDecision]:
     if not current.others:
-        yield current.stay(PlacementPhase.SETTLED, "no other zone may be entered")
+        yield current.stay(PlacementPhase.SETTLED, "no other zone is eligible")
 
 
 def _too_few_missing(current: _Pass) -> Iterator[PlacementDecision]:
     if not current.candidates:
-        reason = f"{current.running}; a move would have to gain more machines than are missing"
+        reason = f"{current.running_text}; a move would have to gain more machines than are missing"
         yield current.stay(PlacementPhase.SHORT, reason)
 
 
 def _recently_short(current: _Pass) -> Iterator[PlacementDecision]:
     config = current.config
     if current.zone_state.uninterrupted and current.seconds_short < config.short_seconds:
-        reason = f"{current.running}; other zones are tried after {config.short_seconds:.0f} s"
+        reason = f"{current.running_text}; other zones are tried after {config.short_seconds:.0f} s"
         yield current.stay(PlacementPhase.SHORT, reason)
 
 
 def _recently_moved(current: _Pass) -> Iterator[PlacementDecision]:
     interval = current.config.move_interval_seconds
-    if current.since_move < interval:
-        reason = f"{current.running}; the last move was less than {interval:.0f} s ago"
+    if current.seconds_since_move < interval:
+        reason = f"{current.running_text}; the last move was less than {interval:.0f} s ago"
         yield current.stay(PlacementPhase.SHORT, reason)
 
 
@@ -317,7 +317,7 @@ def _comparison(current: _Pass) -> str:
 
 
 def _search(current: _Pass) -> Iterator[PlacementDecision]:
-    reason = f"{current.running}; no other zone has clearly more yet"
+    reason = f"{current.running_text}; no other zone has clearly more yet"
     yield current.stay(PlacementPhase.SEARCHING, reason, search=True)
 
 

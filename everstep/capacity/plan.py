@@ -41,7 +41,7 @@ class Choice:
     Attributes:
         zones: number of zones, counted from the first zone of the history.
         on_demand: setting for on-demand machines.
-        fallback: policy of the fallback.
+        fallback: policy, if the setting is `fallback`.
         machine_type: the only machine type; empty for all types of the pools.
     """
 
@@ -89,7 +89,7 @@ def choices(
     zones: int,
     machine_types: Sequence[str] = (),
     *,
-    deadline: bool = False,
+    has_deadline: bool = False,
     everything: bool = False,
 ) -> Iterator[Choice]:
     """Yield the choices; a group that is always on demand needs only one zone.
@@ -97,11 +97,11 @@ def choices(
     Args:
         zones: number of zones.
         machine_types: machine types of the pools; a single type is not compared.
-        deadline: whether the job has a deadline. Without one, the baselines buy no on-demand machine.
+        has_deadline: whether the job has a deadline. Without one, the baselines buy no on-demand machine.
         everything: whether to yield all combinations; otherwise, baselines and machine types get all zones only.
     """
     baselines = [
-        item for item in FallbackPolicy if item is not FallbackPolicy.LATEST_START and deadline
+        item for item in FallbackPolicy if item is not FallbackPolicy.LATEST_START and has_deadline
     ]
     yield from _of_type("", range(1, zones + 1), baselines if everything else ())
     if not everything:
@@ -202,14 +202,14 @@ def horizon_seconds(job: JobModel, limits: JobLimits) -> float:
     """Return the duration of the histories: a job that takes longer counts as incomplete.
 
     Raises:
-        EverstepError: the job is too large to be planned.
+        EverstepError: the job is too large to plan.
     """
     longest = 6 * job.shortest_seconds + 72 * HOUR_SECONDS
     if longest > MAX_HORIZON_SECONDS:
         days = job.shortest_seconds / HOUR_SECONDS / 24
         raise EverstepError(
             f"--work {job.work / HOUR_SECONDS:g} takes at least {days:.0f} days on {job.machines} machines, "
-            "which is too long to be planned",
+            "which is too long to plan",
             "Lower --work to a part of the job, or raise job.maxReplicas.",
         )
     return max(longest, 2 * (limits.deadline_seconds or 0.0))

@@ -1,15 +1,15 @@
-"""Replay of a capacity history for a job under the two policies, tick by tick.
+"""Replay of a capacity history for a job, tick by tick, under the policies for placement and on-demand machines.
 
 The policies observe what a controller observes: their own machines, and another zone's response to a request
-that was open since the previous tick. Lifetimes are estimated from the group's own machines. Only the simulator knows
-the history.
+that has been open since the previous tick. Lifetimes are estimated from the group's own machines. Only the simulator
+knows the history.
 
 A new machine is billed from its request and trains after its start. If the group leaves a zone that still has
 machines, these train until the new ones do, and are billed until the autoscaler removes them. Machines are lost
 without notice; if all are lost, so is the work since the last checkpoint. A request in another zone that is granted
 but not used is billed for the minimum time.
 
-A tick has to last about as long as the start of a machine, or longer: to the policies, a machine that came in
+A tick has to last about as long as the start of a machine, or longer: to the policies, a machine that started in
 the previous tick is training.
 """
 
@@ -204,7 +204,7 @@ class _Replay:
             self.lifetimes = [LifetimeRecord() for _ in available]
             return
         gap, zone = self.history.gap_seconds, self.decision.zone
-        self.lifetimes = [record.faded(gap) for record in self.lifetimes]
+        self.lifetimes = [record.decayed(gap) for record in self.lifetimes]
         self.lifetimes[zone] = self.lifetimes[zone].plus(
             self.spot * weighted_seconds(gap), max(self.spot - available[zone], 0)
         )

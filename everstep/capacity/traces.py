@@ -41,7 +41,7 @@ def read_traces(paths: Sequence[Path]) -> CapacityHistory:
         for zone, values in _zones(path, content).items():
             if zone in counts:
                 raise EverstepError(
-                    f"{path}: zone {zone!r} is in an earlier file already",
+                    f"{path}: zone {zone!r} is already in an earlier file",
                     "Name each zone once: rename the file, or omit one of the two.",
                 )
             counts[zone] = values
@@ -65,7 +65,10 @@ def _content(path: Path) -> dict[str, Any]:
         ) from None
     except UnicodeDecodeError as error:
         raise EverstepError(f"{path} is not text: {error.reason}", FORMAT_HINT) from None
-    except (ValueError, RecursionError) as error:  # ValueError: also an integer of too many digits
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # ValueError: includes an integer with too many digits
         raise EverstepError(f"{path} is not JSON: {error}", FORMAT_HINT) from None
     if not isinstance(content, dict):
         raise EverstepError(f"{path} is a {type(content).__name__}, not an object", FORMAT_HINT)
@@ -83,7 +86,7 @@ def _gap_seconds(path: Path, content: dict[str, Any]) -> float:
         )
     if not lowest <= gap <= highest:
         raise EverstepError(
-            f"{path}: metadata.gap_seconds is {_shortened(gap)}, outside of {lowest} to {highest}",
+            f"{path}: metadata.gap_seconds is {_shortened(gap)}, outside {lowest} to {highest}",
             "The unit is seconds between two samples; the published traces have 300.",
         )
     return float(gap)
@@ -119,11 +122,11 @@ def _fault(value: object) -> tuple[str, str] | None:
     if value is None:
         return "which is a gap", "Traces must be complete: use the part before or after the gap."
     if isinstance(value, bool) or not isinstance(value, int):
-        return "not a whole number", "A tick is a number of machines, such as 16; not a share."
+        return "not a whole number", "A value is a number of machines, such as 16, not a fraction."
     if value < 0:
-        return "negative", "A tick is a number of machines, 0 or more."
+        return "negative", "A value is a number of machines, 0 or more."
     if value > MAX_MACHINES:
-        return f"more than {MAX_MACHINES}", "A tick is a number of machines; check the unit."
+        return f"more than {MAX_MACHINES}", "A value is a number of machines; check the unit."
     return None
 
 

@@ -9,7 +9,7 @@ def etcd_endpoints(endpoint: str) -> tuple[str, ...]:
 
 
 def etcd_address(endpoint: str) -> tuple[str, int]:
-    """Return host and port of an endpoint of etcd; etcd's port if it is missing."""
+    """Return host and port of an etcd endpoint; without a port, etcd's default client port."""
     has_port = endpoint.rpartition(":")[2].isdigit()
     return split_address(endpoint if has_port else f"{endpoint}:{ETCD_CLIENT_PORT}")
 

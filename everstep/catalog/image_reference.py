@@ -8,7 +8,9 @@ import re
 from dataclasses import dataclass
 
 DEFAULT_DOMAIN = "docker.io"
-DEFAULT_DOMAIN_LOGIN = "https://index.docker.io/v1/"  # its key in logins of Docker and the kubelet
+DEFAULT_DOMAIN_LOGIN = (
+    "https://index.docker.io/v1/"  # its key in login files of Docker and the kubelet
+)
 OFFICIAL_PREFIX = "library/"
 DEFAULT_TAG = "latest"
 LEGACY_DOMAIN = "index.docker.io"
@@ -76,7 +78,7 @@ def parse(text: str) -> ImageReference:
 
 
 def is_same(text: str, other: str) -> bool:
-    """Return True if two strings refer to one image in containerd; an invalid string equals only itself."""
+    """Return True if containerd resolves two strings to the same image; an invalid string equals only itself."""
     return canonical(text) == canonical(other)
 
 

@@ -16,7 +16,7 @@ from everstep.catalog.names import (
 
 
 class Kind(StrEnum):
-    """Types of metrics in Prometheus."""
+    """Types of Prometheus metrics."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -180,7 +180,7 @@ MIN_REPLICAS = Metric(
 DESIRED_WORKERS = Metric(
     "elasticjob_desired_workers",
     Kind.GAUGE,
-    "Number of workers that the controller wants now: replicas of the spec, or what the capacity allows.",
+    "Number of workers that the controller wants now: the spec's replicas, or the number that the capacity allows.",
     ("namespace", JOB),
 )
 RUNNING_WORKERS = Metric(

@@ -65,7 +65,7 @@ MAINTAINED_CONTROLLER = (
     "elasticjob-controller"  # Everstep's own: service account, lease, field manager
 )
 SPOT_WATCHER = "spot"
-ETCD_CREDENTIALS = "etcd-credentials"  # the Job that makes etcd's certificates and passwords
+ETCD_CREDENTIALS = "etcd-credentials"  # the Job that creates etcd's certificates and passwords
 TRAINER_SERVICE_ACCOUNT = "trainer"  # cloud identities are bound to this name
 VOLUME_CLAIM = "everstep"
 WORKER_PRIORITY_CLASS, PLATFORM_PRIORITY_CLASS = "everstep-workers", "everstep-platform"
@@ -95,7 +95,7 @@ BOUNDS_VARIABLE = (
     "EVERSTEP_NNODES_FILE"  # path of the file with MIN:MAX; if unset, the bounds are fixed
 )
 GRACE_VARIABLE = "EVERSTEP_GRACE_SECONDS"  # seconds after SIGTERM within which a worker must leave
-RUN_VARIABLE = "EVERSTEP_RUN"  # path of the run folder, for a program of the user
+RUN_VARIABLE = "EVERSTEP_RUN"  # path of the run folder, for the user's program
 METRICS_PORT_VARIABLE = "EVERSTEP_METRICS_PORT"  # if unset, there are no metrics
 DEADLINE_VARIABLE = "EVERSTEP_DEADLINE_FILE"  # path of the file with the deadline of the machine
 POD_NAME_VARIABLE, POD_IP_VARIABLE, NODE_NAME_VARIABLE = "POD_NAME", "POD_IP", "NODE_NAME"

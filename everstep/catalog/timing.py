@@ -21,7 +21,7 @@ EXIT_SECONDS = 5
 """Time from a worker's own deadline to its SIGKILL."""
 
 CLOUD_DRAIN_SHARE = 1 / 6
-"""Share of the notice that remains for a cloud that promises to drain the node: 5 of Azure's 30 s."""
+"""Share of the notice for which the watcher leaves the drain to a cloud that promises one: 5 of Azure's 30 s."""
 
 CLOUD_DRAIN_SECONDS = 20.0
 """Upper bound of that share: 20 of AWS's 120 s."""

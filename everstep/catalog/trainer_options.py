@@ -267,7 +267,7 @@ _OPTIONS = (
         default=0,
         minimum=0,
         in_job=False,
-        help="Pixels by which prepared images are shifted at most; useful from three epochs on.",
+        help="Maximum shift of prepared images, in pixels; useful from three epochs on.",
     ),
     TrainerOption(
         name="max_steps",

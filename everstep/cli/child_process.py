@@ -1,4 +1,4 @@
-"""A program with its own processes that ends with this command, even after Ctrl-C."""
+"""Run a program so that it and its child processes end with this command, even after Ctrl-C."""
 
 import os
 import signal

@@ -28,8 +28,8 @@ is 1, or 2 for a wrong command line. `everstep --debug COMMAND` shows tracebacks
 
 PANELS = {
     TRAINING: "Bring a stack up, watch its training, take it down.",
-    MACHINES: "Disturb the machines of a twin.",
-    TOOLS: "Look at this machine and at the state.",
+    MACHINES: "Disrupt the machines of a twin.",
+    TOOLS: "Check this machine, measure a cluster, run Pulumi on a stack.",
 }
 
 Row = tuple[str, str, str]

@@ -1,4 +1,4 @@
-"""The eviction drill of `everstep up --drill`: which node to disturb, how and when.
+"""The eviction drill of `everstep up --drill`: which node to disrupt, how and when.
 
 One node is drained and returns. Then the node of rank 0, which writes the journal and the checkpoints,
 vanishes without notice and returns. `decide` is a pure function of the events so far and keeps no
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cloudtwin.facade import Twin
 
 WARM_UP_SHARE = 0.12
-"""Share of all steps trained before the first disturbance, as a baseline."""
+"""Share of all steps trained before the first disruption, as a baseline."""
 
 SETTLE_STEPS = 12
 """Steps that the full group completes between one node's return and the next loss."""
@@ -24,10 +24,10 @@ SURVIVOR_STEPS = 6
 """Steps that the survivors complete before the lost node returns."""
 
 LATEST_SHARE = 0.85
-"""Share of all steps after which no node is disturbed: a later return could not be observed."""
+"""Share of all steps after which no node is disrupted: a later return could not be observed."""
 
-DISTURBANCES = 2
-"""Number of disturbances: a drain, with notice, and a vanished node, without notice."""
+DISRUPTIONS = 2
+"""Number of disruptions: a drain, with notice, and a vanished node, without notice."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ def decide(run: RunRecord) -> DrillDecision:
     if unreturned_loss is not None:
         return _return_node(run, unreturned_loss)
     losses = [event for event in events if event.kind in ("drain", "vanish")]
-    if len(losses) >= DISTURBANCES:
+    if len(losses) >= DISRUPTIONS:
         return DrillDecision("both nodes have returned", finished=True)
-    return _next_disturbance(run, losses)
+    return _next_disruption(run, losses)
 
 
 def _unreturned_loss(events: tuple[MachineEvent, ...]) -> MachineEvent | None:
@@ -81,7 +81,7 @@ def _return_node(run: RunRecord, loss: MachineEvent) -> DrillDecision:
     return DrillDecision(f"the others continued without {loss.node}", "return", loss.node)
 
 
-def _next_disturbance(run: RunRecord, losses: list[MachineEvent]) -> DrillDecision:
+def _next_disruption(run: RunRecord, losses: list[MachineEvent]) -> DrillDecision:
     newest_step = run.steps[-1]
     total = run.newest_start.number("total_steps") if run.newest_start else 0
     full_size = max(step.world_size for step in run.steps)
@@ -89,9 +89,9 @@ def _next_disturbance(run: RunRecord, losses: list[MachineEvent]) -> DrillDecisi
     if losses and (settled_steps < SETTLE_STEPS or not _has_rejoined(run, losses[-1].node)):
         return DrillDecision(f"waiting until {losses[-1].node} has rejoined and training is steady")
     if newest_step.step > total * LATEST_SHARE:
-        return DrillDecision("training is nearly complete: no more disturbances", finished=True)
+        return DrillDecision("training is nearly complete: no more disruptions", finished=True)
     if newest_step.step < total * WARM_UP_SHARE:
-        return DrillDecision("training undisturbed for a baseline")
+        return DrillDecision("training without disruption for a baseline")
     group = run.members(newest_step.generation)
     other_nodes = sorted(node for rank, node in group.items() if rank and node != group.get(0))
     if not other_nodes:
@@ -120,7 +120,7 @@ def _has_rejoined(run: RunRecord, node: str) -> bool:
 
 
 class DrillRunner:
-    """Runner of the drill next to the live view.
+    """Runner of the drill alongside the live view.
 
     It is called with the run record after each reading and returns the current action of the drill. A drain can take
     as long as a worker's termination grace period, so actions run one at a time on a separate thread.

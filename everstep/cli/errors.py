@@ -26,10 +26,10 @@ from everstep.errors import EverstepError
 
 FAILED = 1
 BUG = 70  # EX_SOFTWARE of sysexits.h
-STATE_FIX = "If it is Everstep's state, set EVERSTEP_STATE to a folder of yours."
+STATE_FIX = "If it is Everstep's state, set EVERSTEP_STATE to a folder of your own."
 FIXES = {
     errno.ENOSPC: "Free some disk space and run the same command again: it continues where it stopped.",
-    errno.EDQUOT: "Delete files of yours, or raise your quota, and run the same command again.",
+    errno.EDQUOT: "Delete some of your files, or raise your quota, and run the same command again.",
     errno.EACCES: f"Allow this user to access it, or run it as root. {STATE_FIX}",
     errno.EPERM: f"Allow this user to access it, or run it as root. {STATE_FIX}",
     errno.EROFS: f"Choose a path on a writable disk. {STATE_FIX}",

@@ -13,7 +13,7 @@ SOURCES = ("controller", "etcd", "everstep", "spot", "trainer")
 
 
 def source_root() -> Path:
-    """Return a folder that has packages and requirements as a clone has them.
+    """Return a folder with packages and requirements in the layout of a clone.
 
     For installed wheels it is a folder of links in the cache. Paths and contents are the same as in a clone, so images
     get the same cache keys.

@@ -35,7 +35,10 @@ class NodeView:
     """A node of the cluster.
 
     Attributes:
-        created: unix time at which it joined; None if unknown.
+        pool: value of its pool label; empty without one.
+        schedulable: False if it is cordoned.
+        pods: names of its pods in the job's namespace.
+        created: Unix time at which it joined; None if unknown.
     """
 
     name: str
@@ -52,6 +55,9 @@ class PodView:
     """A pod in the namespace of the job.
 
     Attributes:
+        node: name of its node; empty before it is scheduled.
+        phase: its phase; `Terminating` once it is being deleted.
+        ready: True if its condition Ready is true and it is not being deleted.
         waiting: reason why no node can run it; empty if it has a node.
     """
 
@@ -133,7 +139,12 @@ class KubernetesClient:
             )
         except (config.ConfigException, OSError, yaml.YAMLError) as error:
             raise _unusable(kubeconfig, str(error)) from None
-        except (AttributeError, LookupError, TypeError, ValueError):  # the package checks no types
+        except (
+            AttributeError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ):  # the package kubernetes does not check types
             raise _unusable(kubeconfig, "it is not a valid kubeconfig") from None
         settings.retries = False
         return cls(client.ApiClient(settings))
@@ -268,12 +279,12 @@ class KubernetesClient:
             raise EverstepError(f"the API server refused to delete {path}: {message}")
 
     def get(self, path: str, missing: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the JSON object at a path; `missing`, if given, where nothing is found.
+        """Return the JSON object at a path; `missing`, if given, when there is none.
 
         Raises:
             ClusterUnreachableError: the cluster does not respond.
             RequestRefusedError: the user may not read the path.
-            EverstepError: the API server returns another status, or no JSON.
+            EverstepError: the API server returns another status, or a body that is not JSON.
         """
         status, reason, data = self._send("GET", path)
         if status == HTTPStatus.NOT_FOUND and missing is not None:
@@ -285,7 +296,7 @@ class KubernetesClient:
         except ValueError:
             raise EverstepError(
                 f"GET {path} failed: the response is not JSON",
-                "Check that the kubeconfig's server is an API server, and no proxy or login page.",
+                "Check that the kubeconfig's server is an API server, not a proxy or a login page.",
             ) from None
         return value if isinstance(value, dict) else {}
 
@@ -452,7 +463,7 @@ def node_view(node: Mapping[str, Any], pods: Sequence[PodView]) -> NodeView:
 
 
 def unix_time(text: str | None) -> float | None:
-    """Return a time of the API in unix seconds; None for an empty text."""
+    """Return a time of the API in Unix seconds; None for an empty text."""
     if not text:
         return None
     time = datetime.fromisoformat(text)

@@ -35,7 +35,7 @@ class Curve:
 
     Attributes:
         name: name in the legend.
-        points: points by x.
+        points: points, ascending by x.
         reference: True for a line to compare with: dashed, without dots.
         dots: True to mark each point; False for many points.
         filled: True to fill the area below the line, over the curves drawn before.
@@ -59,7 +59,7 @@ class Axis:
 
     Attributes:
         title: quantity and unit.
-        ticks: marked values with their texts, ascending, at least two; they bound the axis.
+        ticks: values with their labels, ascending, at least two; they bound the axis.
         logarithmic: True if equal factors have equal distances.
     """
 

@@ -1,4 +1,4 @@
-"""Charts as PNG, with the layout of their SVG, for documents that take no SVG.
+"""Charts as PNG, with the layout of their SVG, for documents that do not accept SVG.
 
 Pillow draws them: the trainer needs Pillow anyway, and it contains a font. A program that renders SVG takes fonts
 from the machine, which may have none.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
 
 SCALE = 2
-"""Pixels of the picture for one pixel of the SVG, for screens and paper of high resolution."""
+"""Pixels of the picture for one pixel of the SVG, for high-resolution screens and print."""
 
 SMOOTHING = 2
 """Factor by which the picture is drawn larger, since Pillow draws lines without anti-aliasing."""
@@ -79,12 +79,12 @@ class _Pen:
         self._draw.circle((x, y), radius * self._factor, fill=color)
 
     def text(
-        self, center: Point, text: str, *, size: float = 14, color: str = TEXT, anchor: str = "l"
+        self, position: Point, text: str, *, size: float = 14, color: str = TEXT, anchor: str = "l"
     ) -> None:
-        """Write a text on its baseline; the anchor is its left end, middle or right end: l, m, r."""
+        """Draw text with the left end, middle or right end of its baseline (anchor l, m, r) at a position."""
         from PIL import ImageFont
 
-        x, y = (value * self._factor for value in center)
+        x, y = (value * self._factor for value in position)
         font = ImageFont.load_default(size * self._factor)
         self._draw.text((x, y), text, color, font, anchor=f"{anchor}s")
 

@@ -2,7 +2,7 @@
 
 AWS returns the spot price of each instance type in each zone to an account; on-demand prices come from the table.
 Azure publishes both for a region, without an account. They replace `cost.prices` for the machine types of the GPU
-pools, where every computation of a cost finds them.
+pools, where every cost computation reads them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -100,7 +100,7 @@ def live_prices(config: "StackConfig") -> LivePrices:
         return _azure_prices(cluster.location, machines)
     raise EverstepError(
         "--live reads the prices of a stack's GPU machines, but this stack creates none",
-        "Plan a stack of a cloud: everstep plan --stack eks-dev --live",
+        "Plan a cloud stack: everstep plan --stack eks-dev --live",
     )
 
 
@@ -164,7 +164,7 @@ def _aws_prices(region: str, machines: Sequence[str]) -> LivePrices:
         (str(item["InstanceType"]), str(item["AvailabilityZone"])): LivePrice(
             spot=float(item["SpotPrice"])
         )
-        for item in prices_by_time  # the newest comes last
+        for item in prices_by_time  # of several prices, the newest is kept
     }
     return _require_all(f"the spot market of {region}", region, machines, prices)
 

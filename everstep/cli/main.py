@@ -21,7 +21,9 @@ def _run() -> None:
         from everstep.cli.launcher import run_launcher
 
         run_launcher(sys.argv[2:])
-    if isinstance(sys.stdout, io.TextIOWrapper):  # an encoding such as ASCII has no bars
+    if isinstance(
+        sys.stdout, io.TextIOWrapper
+    ):  # an encoding such as ASCII lacks the characters of bars
         sys.stdout.reconfigure(errors="replace")
     from everstep.cli import bytecode
     from everstep.cli.twin_settings import configure_twin

@@ -25,7 +25,7 @@ SAMPLES = {"fashion-mnist": 60_000}
 
 @dataclass(frozen=True)
 class PlannedZone:
-    """A zone in which the group may be.
+    """A zone in which the group may run.
 
     Attributes:
         name: its name.
@@ -245,13 +245,13 @@ def _measured_work(config: "StackConfig", images_per_second: float, samples: int
     hours = job.epochs * count / images_per_second / HOUR_SECONDS
     if not 0 < hours < MAX_WORK_HOURS:
         raise EverstepError(
-            f"--images-per-second {images_per_second:g} gives {hours:g} machine-hours, which is outside of the range "
+            f"--images-per-second {images_per_second:g} gives {hours:g} machine-hours, which is outside the range "
             "that can be planned",
             f"Use the measured rate of one machine, so that the work is less than {MAX_WORK_HOURS:,} machine-hours.",
         )
     return Work(
         hours,
-        f"{job.epochs} epochs of {count:,} samples at {images_per_second:g} a second and machine",
+        f"{job.epochs} epochs of {count:,} samples at {images_per_second:g} per second and machine",
     )
 
 
@@ -273,7 +273,7 @@ def job_model(
     hours = work_of(config, work_hours).machine_hours
     if not 0 < hours < MAX_WORK_HOURS:
         raise EverstepError(
-            f"--work {hours:g} is outside of the range that can be planned",
+            f"--work {hours:g} is outside the range that can be planned",
             f"Use the machine-hours of the whole job: more than 0, less than {MAX_WORK_HOURS:,}.",
         )
     return JobModel(
@@ -307,7 +307,7 @@ def prices(config: "StackConfig", stack: str, machine_type: str = "") -> Prices:
     if not pools:
         raise EverstepError(
             f"stack {stack} creates no GPU machines, so there is nothing to buy",
-            "Plan a stack of a cloud: everstep plan --stack eks-dev",
+            "Plan a cloud stack: everstep plan --stack eks-dev",
         )
     others = cost.estimate(config).fixed_items
     unpriced_items = [pool.disk_name for pool in pools if pool.disk is None]

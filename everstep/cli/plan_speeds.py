@@ -19,7 +19,7 @@ def read(texts: Sequence[str], machine_types: Sequence[str]) -> dict[str, float]
         if not separator or name not in speeds:
             valid_types = ", ".join(machine_types) or "none"
             raise EverstepError(
-                f"--speed {text!r} names no machine type of the pools: {valid_types}", FIX
+                f"--speed {text!r} does not name a machine type of the pools ({valid_types})", FIX
             )
         speeds[name] = _factor(text, factor)
     return speeds

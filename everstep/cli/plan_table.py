@@ -264,8 +264,8 @@ def _type_notes(plan: PlanTable) -> list[str]:
     if len(plan.types) < 2:
         return []
     speeds = (
-        "Speeds are an assumption unless --speed TYPE=FACTOR gives a measured one. Each type alone is assumed to have "
-        "the capacity of its zones; several types lose fewer machines."
+        "Speeds are an assumption unless --speed TYPE=FACTOR gives a measured one. A single type is assumed to have "
+        "the whole capacity of its zones; several types lose fewer machines."
     )
     prices = "; ".join(
         f"{item.name} {item.spot:.3f}, on demand {item.on_demand:.3f}, speed {item.speed:g}"

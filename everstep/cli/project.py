@@ -28,8 +28,8 @@ README = """# Elastic training on spot GPUs with Everstep
 {steps}
 ```
 
-`everstep doctor` checks what is missing on this machine; `everstep --help` lists all commands. Stacks of a
-cloud also run on this machine, without an account: add `--twin`.
+`everstep doctor` checks what is missing on this machine; `everstep --help` lists all commands. Cloud
+stacks also run on this machine, without an account: add `--twin`.
 """
 
 
@@ -57,7 +57,7 @@ def write_project(folder: Path, stacks: Sequence[str], *, force: bool) -> list[P
         except OSError as error:
             raise EverstepError(
                 f"{path} cannot be written: {error.strerror or error}",
-                "Name a folder that you may write to, which may be new.",
+                "Name a folder that you may write to; it is created if needed.",
             ) from None
     return list(files)
 

@@ -133,7 +133,7 @@ class Results:
 
     @property
     def link_rate(self) -> float | None:
-        """Rate of a link in each direction in GB/s, from the largest array of send_recv; None if it was not measured.
+        """Rate of a link in GB/s in each direction, measured with the largest array of send_recv; None if unmeasured.
 
         The rates of the other collectives depend on the backend's algorithm: gloo waits for the peer between parts of
         an array.

@@ -160,7 +160,7 @@ def test_the_observations_do_not_depend_on_the_passes_and_crashes_in_between(
     stored_in = [number for number in range(lost_in, len(passes)) if number not in crashes]
     lost_for = sum(passes[stored_in[0] + 1 :]) if stored_in else 0
     record = counted.record(ZONE)
-    assert record.losses == pytest.approx(LifetimeRecord(0, 1).faded(lost_for).losses, abs=0.01)
+    assert record.losses == pytest.approx(LifetimeRecord(0, 1).decayed(lost_for).losses, abs=0.01)
     assert record.seconds == pytest.approx(
         weighted_seconds(3600 + after) + weighted_seconds(3600 + after, lost_for), abs=1
     )

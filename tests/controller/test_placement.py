@@ -202,7 +202,7 @@ def test_of_equal_offers_the_zone_whose_machines_lived_longer_wins() -> None:
 
     assert decide([], state, both_offers(), after=61, settings=priced).state.zone == ZONE_C
     later_plan = decide([], state, both_offers(), after=10 * 86_400, settings=priced)
-    assert later_plan.state.zone == ZONE_B, "old losses fade"
+    assert later_plan.state.zone == ZONE_B, "old losses decay"
 
 
 def test_observed_lifetimes_survive_a_move() -> None:

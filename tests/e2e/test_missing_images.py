@@ -125,7 +125,7 @@ def test_a_mistyped_image_is_reported_in_time_and_the_correct_image_continues(
         project.stack_file.write_text(text)
         result = project.up()
         assert result.returncode == 1, result.stderr
-        assert f"No node can get the image {image}" in result.stderr
+        assert f"No node can pull the image {image}" in result.stderr
         assert str(project.stack_file) in result.stderr
 
     project.stack_file.write_text(with_program(stack_file))

@@ -1,4 +1,4 @@
-"""The tables of actions in docs/eks.md and docs/aks.md, between two marks."""
+"""The tables of actions in docs/eks.md and docs/aks.md, between two markers."""
 
 from collections.abc import Iterable, Sequence
 
@@ -14,9 +14,9 @@ def as_table(rows: Iterable[tuple[str, Sequence[str]]]) -> str:
 
 
 def with_table(page: str, table: str) -> str:
-    """Return a page with a table between its two marks.
+    """Return a page with a table between its two markers.
 
     Raises:
-        ValueError: the page lacks a mark.
+        ValueError: the page lacks a marker.
     """
     return replace_section(page, BEGIN, END, f"\n{table}\n")

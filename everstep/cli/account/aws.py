@@ -34,7 +34,7 @@ SYMMETRIC = "SYMMETRIC_DEFAULT"
 KEY_USE = frozenset({"kms:CreateGrant", "kms:Decrypt", "kms:DescribeKey", "kms:GenerateDataKey"})
 """Actions with which a stack uses an existing key: grants for the services, and objects of the bucket."""
 SET_BOUNDARY = "iam:PutRolePermissionsBoundary"
-LINK = "iam:CreateServiceLinkedRole"  # acts on roles of AWS, whose path AWS prescribes
+LINK = "iam:CreateServiceLinkedRole"  # acts on roles whose path AWS prescribes
 KEY_PROVIDER = "awskms://"
 REQUEST_QUOTA = "aws service-quotas request-service-quota-increase --service-code"
 
@@ -84,15 +84,15 @@ def checks(config: "StackConfig", stack: str, secrets_provider: str = "") -> Ite
     parts: dict[str, Callable[[], Iterable[AccountCheck]]] = {
         "account": partial(check_account, account, cluster),
         "administrators": partial(check_administrators, account, cluster),
-        "permissions": partial(permissions, account, config, cluster, secrets_provider),
+        "permissions": partial(check_permissions, account, config, cluster, secrets_provider),
         "key": partial(check_key, account, cluster),
-        "names": partial(names, account, cluster, stack),
-        "add-ons": partial(addons, account, cluster),
-        "zones": partial(zones, account, cluster),
-        "instance types": partial(offerings, account, cluster),
-        "quotas": partial(quotas, account, cluster),
-        "quotas of resources": partial(resource_quotas, account, config, cluster, stack),
-        "images": partial(images, account, config),
+        "names": partial(check_names, account, cluster, stack),
+        "add-ons": partial(check_addons, account, cluster),
+        "zones": partial(check_zones, account, cluster),
+        "instance types": partial(check_offerings, account, cluster),
+        "quotas": partial(check_quotas, account, cluster),
+        "quotas of resources": partial(check_resource_quotas, account, config, cluster, stack),
+        "images": partial(check_images, account, config),
     }
     for name, check in parts.items():
         yield from run(name, check)
@@ -119,7 +119,7 @@ def check_administrators(account: AwsAccount, cluster: "EksConfig") -> Iterator[
         return
     for index, arn in enumerate(cluster.administrators):
         if arn.split(":")[4] != caller.account:
-            key, observed = f"cluster.administrators[{index}]", f"{arn} is of another account"
+            key, observed = f"cluster.administrators[{index}]", f"{arn} belongs to another account"
             yield fault(check, observed, key, f"Use a user or role of account {caller.account}.")
     is_administrator = any(caller.is_principal(arn) for arn in cluster.administrators)
     observed = caller.arn if is_administrator else f"{caller.arn} is not listed"
@@ -127,7 +127,7 @@ def check_administrators(account: AwsAccount, cluster: "EksConfig") -> Iterator[
     yield AccountCheck(check, is_administrator, observed, "cluster.administrators", fix)
 
 
-def permissions(
+def check_permissions(
     account: AwsAccount, config: "StackConfig", cluster: "EksConfig", secrets_provider: str
 ) -> Iterator[AccountCheck]:
     """Check that the caller's policies allow all actions of a stack.
@@ -147,8 +147,8 @@ def permissions(
     )
     if denials.denied:
         fix = (
-            "Allow these actions; docs/eks.md lists them by type of resource. If the account requires a boundary "
-            "or a path of roles, set cluster.iam."
+            "Allow these actions; docs/eks.md lists them by resource type. If the account requires a permissions "
+            "boundary or a role path, set cluster.iam."
         )
         yield fault(check, f"denied: {', '.join(denials.denied)}", "", fix)
     if denials.undecided:
@@ -190,7 +190,7 @@ def check_key(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountChec
         yield AccountCheck(check, passed=True, observed=arn, field=field)
 
 
-def names(account: AwsAccount, cluster: "EksConfig", stack: str) -> Iterator[AccountCheck]:
+def check_names(account: AwsAccount, cluster: "EksConfig", stack: str) -> Iterator[AccountCheck]:
     """Check that no other resource has the name of one of the stack's resources."""
     check, key, name = "names", "cluster.name", cluster.name
     tags = account.cluster_tags(name)
@@ -209,12 +209,12 @@ def names(account: AwsAccount, cluster: "EksConfig", stack: str) -> Iterator[Acc
             faults.append(fault(check, f"the log group {group} exists", key, fix))
     owner = account.role_tags(f"{name}-cluster")
     if owner is not None and owner.get("stack") != stack:
-        fix = "Roles have no region: choose a name that no cluster in another region has."
+        fix = "IAM roles are global: choose a name that no cluster in another region has."
         faults.append(fault(check, f"the role {name}-cluster exists", key, fix))
     yield from faults or [AccountCheck(check, passed=True, observed=f"{name} is free", field=key)]
 
 
-def addons(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
+def check_addons(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
     """Check that each add-on has a version for the cluster's version of Kubernetes."""
     check, kubernetes = "add-ons", cluster.kubernetes_version
     faults = []
@@ -235,7 +235,7 @@ def addons(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
     yield from faults or [AccountCheck(check, passed=True, observed=observed)]
 
 
-def zones(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
+def check_zones(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
     """Check that the account can use each zone and that EKS has control planes in it."""
     check, ids, faults = "zones", account.zone_ids(), []
     for index, zone in enumerate(cluster.zones):
@@ -296,7 +296,7 @@ def _gpu_pools(pool: "EksPool") -> list[InstancePool]:
     ]
 
 
-def offerings(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
+def check_offerings(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
     """Check that each zone of a pool offers all of its instance types."""
     checked = [pool for pool in pools(cluster) if not pool.is_fallback]
     zones_by_type = account.offering_zones(
@@ -316,7 +316,7 @@ def offerings(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountChec
             yield fault(pool.name, observed, pool.field, fix, fatal=fatal)
 
 
-def quotas(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
+def check_quotas(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
     """Check that the account's quotas allow all machines of the pools.
 
     Pools that share a quota share its vCPUs, so they are checked together. A pool with types of several quotas may
@@ -341,7 +341,7 @@ def _increase(limit: Quota, value: int) -> str:
     return f"{REQUEST_QUOTA} {limit.service} --quota-code {limit.code} --desired-value {value}"
 
 
-def resource_quotas(
+def check_resource_quotas(
     account: AwsAccount, config: "StackConfig", cluster: "EksConfig", stack: str
 ) -> Iterator[AccountCheck]:
     """Check that the quotas allow the network and the file system in addition to the account's current use.
@@ -364,7 +364,7 @@ Need: TypeAlias = tuple[Quota, str, int, int, str]
 
 
 def _network_needs(account: AwsAccount, cluster: "EksConfig") -> Iterator[Need]:
-    """Yield what a new network needs; an existing one needs nothing."""
+    """Yield the quotas that a new network needs; an existing network needs none."""
     network = cluster.network
     if network.vpc_id is not None:
         return
@@ -374,7 +374,7 @@ def _network_needs(account: AwsAccount, cluster: "EksConfig") -> Iterator[Need]:
 
 
 def _storage_needs(account: AwsAccount, config: "StackConfig") -> Iterator[Need]:
-    """Yield what a new file system needs; an existing one needs nothing."""
+    """Yield the quota that a new file system needs; an existing file system needs none."""
     storage = config.storage
     if storage.kind != "fsx" or storage.existing is not None:
         return
@@ -403,7 +403,7 @@ def _vcpus(pool: InstancePool) -> list[int]:
     return [INSTANCE_TYPES[name].vcpus for name in pool.types]
 
 
-def images(account: AwsAccount, config: "StackConfig") -> Iterator[AccountCheck]:
+def check_images(account: AwsAccount, config: "StackConfig") -> Iterator[AccountCheck]:
     """Check that the images exist: in the account's own registry through its API, others in their registries."""
 
     def is_own(image: str) -> bool:

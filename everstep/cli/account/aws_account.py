@@ -92,7 +92,7 @@ class AwsAccount:
 
     @cached_property
     def _session(self) -> Any:  # noqa: ANN401  boto3 has no types
-        """The session, which the first request opens: a profile that does not exist is that request's error."""
+        """The session, opened by the first request, so that a missing profile is reported as that request's error."""
         return self._open_session()
 
     def _call(self, service: str, operation: str, **arguments: object) -> Response:
@@ -214,7 +214,7 @@ class AwsAccount:
         ]
 
     def cluster_tags(self, name: str) -> dict[str, str] | None:
-        """Return the tags of a cluster; None if there is none of that name."""
+        """Return the tags of a cluster; None if it does not exist."""
         response = self._call_if_exists("eks", "DescribeCluster", name=name)
         return dict(response["cluster"].get("tags") or {}) if response else None
 
@@ -224,12 +224,12 @@ class AwsAccount:
         return [str(group["logGroupName"]) for group in response.get("logGroups", ())]
 
     def key(self, arn: str) -> Response | None:
-        """Return the metadata of a KMS key; None if there is none."""
+        """Return the metadata of a KMS key; None if it does not exist."""
         response = self._call_if_exists("kms", "DescribeKey", KeyId=arn)
         return dict(response["KeyMetadata"]) if response else None
 
     def role_tags(self, name: str) -> dict[str, str] | None:
-        """Return the tags of a role; None if there is none of that name."""
+        """Return the tags of a role; None if it does not exist."""
         response = self._call_if_exists("iam", "GetRole", RoleName=name)
         if response is None:
             return None

@@ -1,6 +1,6 @@
 """The list of IAM actions in docs/eks.md (`python -m everstep.cli.account.aws_actions` writes it).
 
-`everstep doctor` simulates these actions, and the twin refuses what a policy does not allow.
+`everstep doctor` simulates these actions, and the twin refuses actions that no policy allows.
 """
 
 from cloudfacts.aws_actions import ACTIONS, ALWAYS, TASKS, actions_of
@@ -10,7 +10,7 @@ from everstep.resources import PACKAGES
 
 
 def with_table(page: str) -> str:
-    """Return a page with the current table between its two marks."""
+    """Return a page with the current table between its two markers."""
     return action_table.with_table(
         page,
         action_table.as_table(

@@ -1,4 +1,4 @@
-"""The types of AWS resources that a stack does not declare, because an option names what exists or turns it off.
+"""The types of AWS resources that a stack does not declare, because it uses existing ones or an option is off.
 
 A team that brings its own VPC or file system often has a policy that denies the actions to create one.
 """

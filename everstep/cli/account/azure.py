@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from cloudfacts.azure_actions import ASSIGNMENT, PUSH, actions_of, all_actions
 
 from everstep.cli.account.azure_account import AzureAccount, Permission
-from everstep.cli.account.azure_machines import kubernetes, offerings, quotas
-from everstep.cli.account.azure_names import names, secrets_vault
+from everstep.cli.account.azure_machines import check_kubernetes, check_offerings, check_quotas
+from everstep.cli.account.azure_names import check_names, check_secrets_vault
 from everstep.cli.account.checks import AccountCheck, RequestError, fault, run, success
 from everstep.cli.account.images import check_published, images_of
 
@@ -80,14 +80,14 @@ def _all_checks(
         return
     parts: dict[str, Callable[[], Iterable[AccountCheck]]] = {
         "administrators": partial(check_administrators, account, cluster),
-        "registrations": partial(registrations, account, config, cluster),
-        "permissions": partial(permissions, account, config, cluster),
-        "names": partial(names, account, config, cluster, stack),
-        "secrets provider": partial(secrets_vault, account, secrets_provider),
-        "Kubernetes": partial(kubernetes, account, cluster),
-        "VM sizes": partial(offerings, account, cluster),
-        "quotas": partial(quotas, account, cluster, stack),
-        "images": partial(images, account, config),
+        "registrations": partial(check_registrations, account, config, cluster),
+        "permissions": partial(check_permissions, account, config, cluster),
+        "names": partial(check_names, account, config, cluster, stack),
+        "secrets provider": partial(check_secrets_vault, account, secrets_provider),
+        "Kubernetes": partial(check_kubernetes, account, cluster),
+        "VM sizes": partial(check_offerings, account, cluster),
+        "quotas": partial(check_quotas, account, cluster, stack),
+        "images": partial(check_images, account, config),
     }
     for name, check in parts.items():
         yield from run(name, check)
@@ -95,7 +95,7 @@ def _all_checks(
 
 def _failed_login(error: RequestError) -> AccountCheck:
     """Return the result of a login that failed."""
-    fix = "Log in: `az login`, or set the variables ARM_* of a service principal; then `az account show`."
+    fix = "Log in: `az login`, or set the ARM_* variables of a service principal; then `az account show`."
     return fault("identity", str(error), "", fix)
 
 
@@ -113,7 +113,7 @@ def check_subscription(account: AzureAccount, cluster: "AksConfig") -> Iterator[
         yield success(check, f"{current.name} ({current.id})", key)
     spot = [pool for pool in cluster.pools if pool.spot]
     if WITHOUT_SPOT.match(current.offer) and spot:
-        fix = "Set it to onDemand, or use a subscription that pays by use."
+        fix = "Set it to onDemand, or use a pay-as-you-go subscription."
         yield fault(
             check, f"the offer {current.offer} has no spot machines", spot[0].capacity_key, fix
         )
@@ -146,8 +146,8 @@ def check_administrators(account: AzureAccount, cluster: "AksConfig") -> Iterato
     yield fault(check, observed, key, fix)
 
 
-def namespaces(config: "StackConfig", cluster: "AksConfig") -> dict[str, str]:
-    """Return the resource providers that a stack uses, with the key that needs each."""
+def resource_providers(config: "StackConfig", cluster: "AksConfig") -> dict[str, str]:
+    """Return the namespaces of the resource providers that a stack uses, with the key that needs each."""
     keys = dict.fromkeys(ALWAYS_USED, "")
     if config.registry.kind == "acr":
         keys["ContainerRegistry"] = "registry.kind"
@@ -160,11 +160,15 @@ def namespaces(config: "StackConfig", cluster: "AksConfig") -> dict[str, str]:
     return {f"Microsoft.{name}": key for name, key in keys.items()}
 
 
-def registrations(
+def check_registrations(
     account: AzureAccount, config: "StackConfig", cluster: "AksConfig"
 ) -> Iterator[AccountCheck]:
     """Check that the subscription has registered all resource providers that the stack uses."""
-    check, required, states = "registrations", namespaces(config, cluster), account.registrations()
+    check, required, states = (
+        "registrations",
+        resource_providers(config, cluster),
+        account.registrations(),
+    )
     faults = [
         fault(
             check,
@@ -192,7 +196,7 @@ def _matches(pattern: str, action: str) -> bool:
     return re.fullmatch(expression, action, re.IGNORECASE) is not None
 
 
-def permissions(
+def check_permissions(
     account: AzureAccount, config: "StackConfig", cluster: "AksConfig"
 ) -> Iterator[AccountCheck]:
     """Check that the caller's roles allow all actions of a stack; role assignments have their own check."""
@@ -218,14 +222,14 @@ def permissions(
             if len(denied) > MAX_LISTED_ACTIONS
             else ""
         )
-        fix = f"Assign {role} in the {scope}; docs/aks.md lists the actions for a role of your own."
+        fix = f"Assign {role} in the {scope}; docs/aks.md lists the actions for a custom role."
         yield fault(
             check, f"not allowed: {', '.join(denied[:MAX_LISTED_ACTIONS])}{remainder}", "", fix
         )
 
 
-def images(account: AzureAccount, config: "StackConfig") -> Iterator[AccountCheck]:
-    """Check that the images exist: those in registries of Azure with the caller's identity."""
+def check_images(account: AzureAccount, config: "StackConfig") -> Iterator[AccountCheck]:
+    """Check that the images exist, with the caller's identity in Azure's registries."""
     for key, image in images_of(config).items():
         parsed = ACR.fullmatch(image)
         if not parsed:

@@ -1,7 +1,7 @@
 """An Azure subscription as `everstep doctor` reads it, through Azure's SDK. No request changes anything.
 
 Requests go to the public cloud. Credentials and subscription come from the places that Pulumi's provider reads:
-the variables ARM_*, else the login of `az`.
+the ARM_* variables, else the login of `az`.
 """
 
 import base64
@@ -19,7 +19,7 @@ from everstep.optional_packages import AZURE_SDK
 
 ARM, GRAPH = "https://management.azure.com", "https://graph.microsoft.com"
 PERMISSIONS_VERSION = "2022-04-01"
-LOGIN_ACTION = "a token of Entra"
+LOGIN_ACTION = "an Entra token"
 T = TypeVar("T")
 
 
@@ -109,7 +109,7 @@ class AzureAccount:
 
         Raises:
             EverstepError: Azure's SDK is not installed.
-            RequestError: a variable ARM_* is invalid, such as the id of the tenant.
+            RequestError: an ARM_* variable is invalid, such as the tenant id.
         """
         try:
             import azure.identity
@@ -177,7 +177,7 @@ class AzureAccount:
         return self._clients[kind]
 
     def _send(self, base: str, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401  JSON
-        """Return the response to a request that no client of the SDK has."""
+        """Return the response to a request that no SDK client offers."""
         from azure.core.pipeline.policies import BearerTokenCredentialPolicy
         from azure.core.rest import HttpRequest
         from azure.mgmt.core import ARMPipelineClient
@@ -277,7 +277,7 @@ class AzureAccount:
     def registrations(self) -> dict[str, str]:
         """Return the state of each resource provider, by lower-case name: `Registered`, ...
 
-        Azure writes `Microsoft.Insights` also as `microsoft.insights`.
+        Azure returns `microsoft.insights` as well as `Microsoft.Insights`.
         """
         from azure.mgmt.resource.resources import ResourceManagementClient
 
@@ -308,7 +308,7 @@ class AzureAccount:
         }
 
     def quotas(self) -> dict[str, UsageQuota]:
-        """Return the quotas of vCPUs in the location, by lower-case name."""
+        """Return the vCPU quotas of the location, by lower-case name."""
         from azure.mgmt.compute import ComputeManagementClient
 
         client = self._client(ComputeManagementClient, self.subscription_id)
@@ -324,7 +324,7 @@ class AzureAccount:
         }
 
     def kubernetes_versions(self) -> dict[str, tuple[bool, tuple[str, ...]]]:
-        """Return the versions of Kubernetes: whether each is a preview, and its support plans."""
+        """Return whether each offered version of Kubernetes is a preview, and its support plans."""
         from azure.mgmt.containerservice import ContainerServiceClient
 
         client = self._client(ContainerServiceClient, self.subscription_id)
@@ -345,7 +345,7 @@ class AzureAccount:
     # -- names
 
     def group_tags(self, name: str) -> dict[str, str] | None:
-        """Return the tags of a resource group; None if there is none of that name."""
+        """Return the tags of a resource group; None if it does not exist."""
         from azure.mgmt.resource.resources import ResourceManagementClient
 
         client = self._client(ResourceManagementClient, self.subscription_id)
@@ -354,7 +354,7 @@ class AzureAccount:
         return None if response is None else dict(response.tags or {})
 
     def cluster_tags(self, group: str, name: str) -> dict[str, str] | None:
-        """Return the tags of a cluster; None if there is none of that name."""
+        """Return the tags of a cluster; None if it does not exist."""
         from azure.mgmt.containerservice import ContainerServiceClient
 
         client = self._client(ContainerServiceClient, self.subscription_id)

@@ -10,7 +10,7 @@ from everstep.resources import PACKAGES
 
 
 def with_table(page: str) -> str:
-    """Return a page with the current table between its two marks."""
+    """Return a page with the current table between its two markers."""
     kinds = ((token.removeprefix("azure-native:"), actions_of(token)) for token in sorted(KINDS))
     rows = [
         ("the provider", ALWAYS),

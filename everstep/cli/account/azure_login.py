@@ -1,6 +1,6 @@
 """The identity that `everstep doctor` uses in Azure, which is the identity that Pulumi's provider would use.
 
-The provider reads the variables ARM_*; without them it uses the login of `az`.
+The provider reads the ARM_* variables; without them it uses the login of `az`.
 """
 
 import os
@@ -36,7 +36,7 @@ def _is_set(variable: str) -> bool:
 
 
 def _assertion() -> str:
-    """Return the OIDC token of a CI pipeline, which Entra exchanges for a token of Azure.
+    """Return the OIDC token of a CI pipeline, which Entra exchanges for an Azure token.
 
     Raises:
         CredentialUnavailableError: there is no token, or it cannot be read.
@@ -45,7 +45,7 @@ def _assertion() -> str:
 
     try:
         return _pipeline_token()
-    # Errors of requests are OSErrors.
+    # The exceptions of the package requests are OSErrors.
     except (OSError, LookupError, TypeError, ValueError) as error:
         problem = f"ARM_USE_OIDC is set, but there is no token of a CI pipeline: {error}"
         raise CredentialUnavailableError(problem) from None

@@ -38,7 +38,7 @@ class VmPool:
     zones_field: str
 
 
-def kubernetes(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCheck]:
+def check_kubernetes(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCheck]:
     """Check that AKS offers the version of Kubernetes in the location."""
     subject, key, version = "Kubernetes", "cluster.kubernetesVersion", cluster.kubernetes_version
     versions = account.kubernetes_versions()
@@ -61,15 +61,15 @@ def kubernetes(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountC
 def pools(cluster: "AksConfig") -> list[VmPool]:
     """Return the pools from which a stack may start machines."""
     system = cluster.system_pool
-    needs = [
-        *map(_gpu_need, cluster.pools),
+    all_pools = [
+        *map(_gpu_pool, cluster.pools),
         VmPool("system pool", "cluster.systemPool.vmSize", system.vm_size, system.zones, spot=False,
                  nodes=system.max_nodes, zones_field="cluster.systemPool.zones"),
     ]  # fmt: skip
-    return [pool_need for pool_need in needs if pool_need.nodes]
+    return [pool for pool in all_pools if pool.nodes]
 
 
-def _gpu_need(pool: "AksPool") -> VmPool:
+def _gpu_pool(pool: "AksPool") -> VmPool:
     """Return a GPU pool or a fallback."""
     name = (
         " ".join(filter(None, ["GPU fallback", pool.label]))
@@ -87,40 +87,38 @@ def _gpu_need(pool: "AksPool") -> VmPool:
     )
 
 
-def offerings(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCheck]:
+def check_offerings(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCheck]:
     """Check that the subscription can use the VM size of each pool in each of its zones."""
-    for pool_need in pools(cluster):
-        fix = f"Use another size or location: az vm list-skus --location {cluster.location} --size {pool_need.size}"
-        size = account.sizes.get(pool_need.size)
+    for pool in pools(cluster):
+        fix = f"Use another size or location: az vm list-skus --location {cluster.location} --size {pool.size}"
+        size = account.sizes.get(pool.size)
         if size is None:
             yield fault(
-                pool_need.name,
-                f"{pool_need.size} is not offered in {cluster.location}",
-                pool_need.field,
+                pool.name,
+                f"{pool.size} is not offered in {cluster.location}",
+                pool.field,
                 fix,
             )
         elif size.restriction:
-            observed = f"{pool_need.size} is restricted in {cluster.location}: {size.restriction}"
+            observed = f"{pool.size} is restricted in {cluster.location}: {size.restriction}"
             request = f'{fix}; or request access in a support request of the type "Quota"'
-            yield fault(pool_need.name, observed, pool_need.field, request)
-        elif pool_need.spot and not size.spot:
-            yield fault(
-                pool_need.name, f"{pool_need.size} has no spot machines", pool_need.field, fix
-            )
-        elif missing := [zone for zone in pool_need.zones if zone not in size.zones]:
+            yield fault(pool.name, observed, pool.field, request)
+        elif pool.spot and not size.spot:
+            yield fault(pool.name, f"{pool.size} has no spot machines", pool.field, fix)
+        elif missing := [zone for zone in pool.zones if zone not in size.zones]:
             zones = ", ".join(sorted(size.zones)) or "none"
-            observed = f"{pool_need.size} is not available in zone {', '.join(missing)}"
+            observed = f"{pool.size} is not available in zone {', '.join(missing)}"
             yield fault(
-                pool_need.name,
+                pool.name,
                 observed,
-                pool_need.zones_field,
+                pool.zones_field,
                 f"Use one of its zones: {zones}; or another size.",
             )
         else:
-            yield success(pool_need.name, f"{pool_need.size} is available", pool_need.field)
+            yield success(pool.name, f"{pool.size} is available", pool.field)
 
 
-def quotas(account: AzureAccount, cluster: "AksConfig", stack: str) -> Iterator[AccountCheck]:
+def check_quotas(account: AzureAccount, cluster: "AksConfig", stack: str) -> Iterator[AccountCheck]:
     """Check that the quotas allow all machines of the pools.
 
     If the stack is up, its own machines use the quota, so only the limit is compared.
@@ -128,29 +126,25 @@ def quotas(account: AzureAccount, cluster: "AksConfig", stack: str) -> Iterator[
     is_up = (account.cluster_tags(group_of(cluster, stack), cluster.name) or {}).get(
         "stack"
     ) == stack
-    needs = [pool_need for pool_need in pools(cluster) if pool_need.size in account.sizes]
+    known_pools = [pool for pool in pools(cluster) if pool.size in account.sizes]
     account_quotas = account.quotas()
     families: dict[str, list[VmPool]] = {}
-    for pool_need in needs:
-        offer = account.sizes[pool_need.size]
-        families.setdefault(SPOT_QUOTA if pool_need.spot else offer.family.lower(), []).append(
-            pool_need
-        )
-    regular = [pool_need for pool_need in needs if not pool_need.spot]
+    for pool in known_pools:
+        offer = account.sizes[pool.size]
+        families.setdefault(SPOT_QUOTA if pool.spot else offer.family.lower(), []).append(pool)
+    regular = [pool for pool in known_pools if not pool.spot]
     for name, limited_pools in {**families, REGIONAL_QUOTA: regular}.items():
         if name not in account_quotas or not limited_pools:
             continue
         quota = account_quotas[name]
-        vcpus = [account.sizes[pool_need.size].vcpus for pool_need in limited_pools]
-        required = sum(
-            size * pool_need.nodes for size, pool_need in zip(vcpus, limited_pools, strict=True)
-        )
+        vcpus = [account.sizes[pool.size].vcpus for pool in limited_pools]
+        required = sum(size * pool.nodes for size, pool in zip(vcpus, limited_pools, strict=True))
         free = quota.limit - (0 if is_up else quota.used)
         observed = f"{free} of {quota.limit} vCPUs free, {required} for all nodes: {quota.label}"
         fix = f"Request {required + quota.limit - free} for {cluster.location}: portal, Quotas, Compute, {quota.label}"
-        pool = ", ".join(pool_need.name for pool_need in limited_pools)
+        pool_names = ", ".join(pool.name for pool in limited_pools)
         yield AccountCheck(
-            f"quota, {pool}",
+            f"quota, {pool_names}",
             free >= required,
             observed,
             limited_pools[0].field,

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 VAULT = re.compile(r"azurekeyvault://(?P<name>[^./]+)\.")
 
 
-def names(
+def check_names(
     account: AzureAccount, config: "StackConfig", cluster: "AksConfig", stack: str
 ) -> Iterator[AccountCheck]:
-    """Check that names are free, and that the existing resources in the stack file do exist."""
+    """Check that names are free, and that the resources that the stack file names exist."""
     faults = [
         *_group_faults(account, cluster, stack),
         *_storage_faults(account, config, cluster, stack),
@@ -119,7 +119,7 @@ def _registry_faults(
         yield fault("names", f"the registry {name} belongs to another owner", "registry.name", fix)
 
 
-def secrets_vault(account: AzureAccount, secrets_provider: str) -> Iterator[AccountCheck]:
+def check_secrets_vault(account: AzureAccount, secrets_provider: str) -> Iterator[AccountCheck]:
     """Check that the key vault of the stack's secrets is not soft-deleted."""
     match = VAULT.match(secrets_provider)
     if not match:

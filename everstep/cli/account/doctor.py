@@ -57,7 +57,7 @@ def stack_checks(context: "StackContext", stack: str, secrets_provider: str) -> 
     """Return the checks of the stack's account and of its cluster; an existing cluster has no account.
 
     Raises:
-        EverstepError: the stack has neither an account nor a requirement of its cluster to check.
+        EverstepError: the stack has no account to check, and sets no requirement for its cluster.
     """
     cluster = list(operator_checks(context))
     if cluster and context.config.cluster.kind == "existing":

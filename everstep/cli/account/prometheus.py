@@ -1,4 +1,4 @@
-"""The check of a stack whose `platform.monitoring` needs a Prometheus operator: that its cluster has one."""
+"""Check that a cluster has a Prometheus operator, if `platform.monitoring` of its stack needs one."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ def operator_checks(context: "StackContext") -> Iterator[AccountCheck]:
     try:
         missing = missing_kinds(context.connect().get(f"/apis/{API_VERSION}", missing={}))
     except EverstepError as error:
-        fix = "For a new cluster: `up` with none, install the operator, then set operator."
+        fix = "For a new cluster: set none, run `everstep up`, install the operator, then set operator."
         observed = f"not checked: {error.problem}"
         yield fault(NAME, observed, "platform.monitoring.kind", fix, fatal=False)
         return

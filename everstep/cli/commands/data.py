@@ -74,7 +74,7 @@ def arrange_by(annotations: Path) -> Callable[[Iterator[Entry]], Iterator[Entry]
 
 
 def check_apart(source: Path, destination: Path) -> None:
-    """Check that a source on this machine and the destination do not contain each other.
+    """Check that a source on this machine and the destination do not overlap.
 
     Raises:
         EverstepError: one contains the other, or the destination is not a folder.
@@ -86,6 +86,6 @@ def check_apart(source: Path, destination: Path) -> None:
     first, second = source.resolve(), destination.resolve()
     if first.is_relative_to(second) or second.is_relative_to(first):
         raise EverstepError(
-            f"the source {source} and the destination {destination} contain each other",
+            f"the source {source} and the destination {destination} overlap",
             "Choose a destination outside the source.",
         )

@@ -118,7 +118,7 @@ def _twins_table(running: "Sequence[RunningTwin]") -> Table:
 
 def _leftovers_table(leftovers: "Sequence[Leftover]") -> Table:
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="bright_black", pad_edge=False)
-    for column in ("leftover", "what", "how to remove it"):
+    for column in ("leftover", "name", "how to remove it"):
         table.add_column(column, overflow="fold")
     for leftover in leftovers:
         table.add_row(Text(leftover.kind, style="red"), leftover.name, leftover.how_to_remove)

@@ -34,15 +34,15 @@ def down(
     with exclusive_lock(context.workspace.lock, "`everstep down`", fix):
         _keep_or_confirm(context, keep_run, yes=yes)
         take_down(context, progress())
-    say(f"   nothing is left; {_check_of(context)}")
+    say(f"   nothing is left; {_check_hint(context)}")
 
 
-def _check_of(context: StackContext) -> str:
-    """Return the commands that check that nothing is left."""
+def _check_hint(context: StackContext) -> str:
+    """Return the commands that verify that nothing is left."""
     if context.target is not Target.CLOUD:
-        return "`everstep doctor` checks it"
+        return "to verify: `everstep doctor`"
     stack = context.workspace.stack
-    return f"`everstep doctor --stack {stack}` checks it, `pulumi stack rm {stack}` removes the empty stack"
+    return f"to verify: `everstep doctor --stack {stack}`; to remove the empty stack: `pulumi stack rm {stack}`"
 
 
 def _keep_or_confirm(context: StackContext, keep_run: Path | None, *, yes: bool) -> None:

@@ -49,7 +49,7 @@ def build(
     base: Bases = [],  # noqa: B006  typer copies it
     as_json: AsJson = False,
 ) -> None:
-    """Build the images of a stack: for a cluster with docker, podman or buildah, for the twin into its store."""
+    """Build a stack's images: for a cluster with docker, podman or buildah, for the twin in its image store."""
     context = open_stack(stack, twin=twin)
     _check_options(context, {"--only": only, "--builder": builder, "--base": base})
     if context.on_twin:
@@ -86,8 +86,8 @@ def push(
     context = open_stack(stack, twin=twin)
     if context.target is Target.TWIN:
         raise EverstepError(
-            f"stack {stack} runs on this machine, whose images `everstep up` builds; it pulls nothing",
-            "Name the stack of a cloud with --stack, such as eks-dev.",
+            f"stack {stack} runs on this machine: `everstep up` builds its images, and nothing is pulled",
+            "Name a cloud stack with --stack, such as eks-dev.",
         )
     _check_options(context, {"--builder": builder, "--base": base})
     names = _names(context, only)
@@ -111,7 +111,7 @@ def _check_options(context: StackContext, options: Mapping[str, object]) -> None
     if context.on_twin and ignored:
         raise EverstepError(
             f"{' and '.join(ignored)} cannot be used on the twin, which builds its own variants of the images",
-            "Omit the option, or build for a cluster: without --twin, with the stack of a cloud.",
+            "Omit the option, or build for a cluster: without --twin, with a cloud stack.",
         )
 
 

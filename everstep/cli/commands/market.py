@@ -28,11 +28,11 @@ def open_(
     stack: Stack,
     seed: Annotated[str, typer.Option(help="Any text; the same text gives the same market.")],
     speed: Annotated[
-        float, typer.Option(min=0.001, help="Seconds of the cloud in one real second.")
+        float, typer.Option(min=0.001, help="Simulated seconds per real second.")
     ] = 60.0,
     changes_per_hour: Annotated[
         float,
-        typer.Option(min=0.001, help="Capacity changes of each pool per hour of the cloud."),
+        typer.Option(min=0.001, help="Capacity changes of each pool per simulated hour."),
     ] = 0.6,
 ) -> None:
     """Let a market decide how many spot machines each pool may have.
@@ -57,13 +57,13 @@ def replay(
         typer.Option(help="Machines of a zone at each tick; repeat it for each zone."),
     ],
     speed: Annotated[
-        float, typer.Option(min=0.001, help="Seconds of the cloud in one real second.")
+        float, typer.Option(min=0.001, help="Simulated seconds per real second.")
     ] = 60.0,
 ) -> None:
     """Let recorded capacity decide how many spot machines each zone has, from now on.
 
     Each file is named after its zone, or has the lists of several zones; docs/capacity.md has the format. After its
-    end the last values stay. Notices and idle times run at the same speed.
+    end the last values hold. Notices and idle times run at the same speed.
     """
     from cloudtwin.facade import replay_market
 
@@ -172,6 +172,6 @@ def _spot_pools(context: StackContext) -> "list[SpotPool]":
         stack = context.workspace.stack
         fix = f"Bring it up first: everstep up --stack {stack} --twin"
         if context.config.cluster.kind == "existing":
-            fix = "Its machines have no pools: use everstep drain and everstep vanish, or a stack of a cloud."
+            fix = "Its machines have no pools: use everstep drain and everstep vanish, or a cloud stack."
         raise EverstepError(f"the stack {stack} has no spot pools on the twin's cloud", fix)
     return pools

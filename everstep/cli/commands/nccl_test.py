@@ -60,7 +60,7 @@ def nccl_test(
         str, typer.Option(help="Smallest array, such as 8, 64K or 1M (1 MiB).")
     ] = "8",
     max_size: Annotated[
-        str, typer.Option(help="Largest array, up to 4G (4 GiB); memory may bound it.")
+        str, typer.Option(help="Largest array, up to 4G (4 GiB); memory may limit it.")
     ] = "4G",
     iterations: Annotated[
         int, typer.Option(min=1, help="Maximum number of timed operations of each size.")
@@ -108,7 +108,7 @@ def nccl_test(
         raise EverstepError("the test ended before its last size", "Start it again.")
     if measurements.wrong_results:
         raise EverstepError(
-            f"{measurements.wrong_results} results of collectives were wrong",
+            f"{measurements.wrong_results} collective results were wrong",
             "The network or a device corrupts data.",
         )
 

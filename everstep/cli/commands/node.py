@@ -1,4 +1,4 @@
-"""`everstep node ...`: adds, removes and disturbs single machines of the twin."""
+"""`everstep node ...`: adds, removes and disrupts individual machines of the twin."""
 
 from typing import Annotated, Any
 
@@ -26,7 +26,7 @@ class NodeGroup(TyperGroup):
 
 
 app = typer.Typer(
-    cls=NodeGroup, no_args_is_help=True, help="Add, remove or disturb machines of the twin."
+    cls=NodeGroup, no_args_is_help=True, help="Add, remove or disrupt machines of the twin."
 )
 
 
@@ -75,7 +75,7 @@ def thaw(node: NodeName, stack: Stack = DEFAULT_STACK) -> None:
 
 @app.command()
 def cut(node: NodeName, stack: Stack = DEFAULT_STACK) -> None:
-    """Disconnect a machine from the network; `reconnect` ends it."""
+    """Disconnect a machine from the network; `reconnect` undoes it."""
     context = open_running_stack(stack)
     with progress().step(f"Disconnecting {context.check_node(node)}"):
         context.twin().cut(node)
@@ -96,15 +96,15 @@ def reclaim(
     stack: Stack = DEFAULT_STACK,
     twin: OnTwin = False,
     notice: Annotated[
-        float, typer.Option(min=0, help="Seconds from the cloud's notice to the end.")
+        float, typer.Option(min=0, help="Seconds from the cloud's notice to the loss.")
     ] = 30.0,
     return_after: Annotated[
         float, typer.Option(min=0, help="Seconds until the cloud has such machines again.")
     ] = 0.0,
 ) -> None:
-    """Reclaim spot machines as their cloud does: a notice, and the loss after its seconds.
+    """Reclaim spot machines as their cloud does: give a notice, then remove them.
 
-    Azure announces it 30 seconds ahead, AWS 120. Several machines are reclaimed at the same moment. Their pool
+    Azure gives notice 30 seconds ahead, AWS 120. Several machines are reclaimed at the same moment. Their pool
     starts replacements, immediately or when the cloud has capacity again.
     """
     from cloudtwin.facade import reclaim as reclaim_machines

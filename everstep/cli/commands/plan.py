@@ -114,8 +114,8 @@ def plan(
             name: _variant(inputs, market, name, speeds.get(name, 1.0)) for name in ("", *speeds)
         }
         options = [
-            list(planning.choices(len(names), tuple(speeds), deadline=limits.deadline_seconds is not None,
-                                  everything=everything))
+            list(planning.choices(len(names), tuple(speeds),
+                                  has_deadline=limits.deadline_seconds is not None, everything=everything))
             for everything in (show_all or as_json, True)
         ]  # fmt: skip
         rows = _rows(options[0], variants, limits, step)

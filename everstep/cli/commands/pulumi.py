@@ -12,7 +12,7 @@ from everstep.cli.engine.context import open_running_stack
 def pulumi(context: typer.Context) -> None:
     """Run Pulumi on the stack, with state, passphrase, plugins and cluster configured.
 
-    The stack is $PULUMI_STACK, or local. A stack on the twin's cloud is used there.
+    The stack is $PULUMI_STACK, or local. If it is up on the twin's cloud, Pulumi runs on it there.
     """
     stack = open_running_stack(os.environ.get("PULUMI_STACK", DEFAULT_STACK))
     engine = stack.engine(progress())

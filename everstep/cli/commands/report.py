@@ -50,7 +50,7 @@ TensorBoardFolder = Annotated[
     typer.Option(
         "--tensorboard",
         metavar="DIR",
-        help="Write loss, speed and accuracy as an event file of TensorBoard.",
+        help="Write loss, speed and accuracy as a TensorBoard event file.",
     ),
 ]
 MlflowUri = Annotated[
@@ -58,7 +58,7 @@ MlflowUri = Annotated[
     typer.Option(
         "--mlflow",
         metavar="URI",
-        help="Add loss, speed and accuracy to a run of MLflow, at this tracking URI.",
+        help="Add loss, speed and accuracy to an MLflow run, at this tracking URI.",
     ),
 ]
 WandbProject = Annotated[
@@ -66,7 +66,7 @@ WandbProject = Annotated[
     typer.Option(
         "--wandb",
         metavar="PROJECT",
-        help="Add loss, speed and accuracy to a run of Weights & Biases, in this project or ENTITY/PROJECT.",
+        help="Add loss, speed and accuracy to a Weights & Biases run, in this project or ENTITY/PROJECT.",
     ),
 ]
 RunFolder = Annotated[
@@ -74,7 +74,7 @@ RunFolder = Annotated[
     typer.Option(
         "--run",
         metavar="DIR",
-        help="Report on this folder of a run, such as a folder of `down --keep-run` or `launch`.",
+        help="Report on this run folder, as `down --keep-run` or `launch` writes it.",
     ),
 ]
 
@@ -167,7 +167,7 @@ def _billing(context: StackContext) -> Billing:
 
 
 def _folder_run(run: Path, recent_steps: int, *, wait: bool) -> _Source:
-    """Return the source of a folder.
+    """Return the source of a report on a run folder.
 
     Raises:
         EverstepError: it is not a run folder, or `--wait` is set.
@@ -226,7 +226,7 @@ def _write_curves(curves: _Curves, name: str, run: RunRecord) -> None:
     """
     if not run.starts:
         raise EverstepError(
-            f"the journal of {name} has no start of a worker, so there are no curves",
+            f"the journal of {name} records no worker start, so there are no curves",
             "Omit --tensorboard, --mlflow and --wandb.",
         )
     if curves.tensorboard:

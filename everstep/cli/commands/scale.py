@@ -37,10 +37,10 @@ def scale(
     stack: Stack = DEFAULT_STACK,
     twin: OnTwin = False,
     local: Annotated[
-        bool, typer.Option("--local", help="Processes of this machine instead of a stack.")
+        bool, typer.Option("--local", help="Use processes on this machine instead of a stack.")
     ] = False,
     batch: Annotated[
-        int, typer.Option(min=1, help="Images of a process in one step.")
+        int, typer.Option(min=1, help="Images per process in one step.")
     ] = DEFAULT_BATCH,
     steps: Annotated[
         int,
@@ -57,10 +57,13 @@ def scale(
         Path, typer.Option(metavar="DIR", help="Folder for measurements and chart.")
     ] = Path("scaling"),
     remeasure: Annotated[
-        bool, typer.Option("--again", help="Measure sizes again that were measured already.")
+        bool, typer.Option("--again", help="Repeat sizes that were already measured.")
     ] = False,
     wait: Annotated[
-        int, typer.Option(min=1, metavar="SECONDS", help="Time for a size to begin to train.")
+        int,
+        typer.Option(
+            min=1, metavar="SECONDS", help="Time within which each size must begin to train."
+        ),
     ] = 1200,
     as_json: AsJson = False,
 ) -> None:

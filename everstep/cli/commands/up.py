@@ -74,7 +74,7 @@ def up(
 def _check_combination(
     target: str, *, drill: bool, detach: bool, policy_packs: Sequence[str]
 ) -> None:
-    """Raise an error for options of which one would be ignored."""
+    """Raise an error for options that cannot be combined."""
     if drill and detach:
         raise EverstepError(
             "--drill needs the training to be followed, but --detach does not follow it",
@@ -82,12 +82,12 @@ def _check_combination(
         )
     if target and drill:
         raise EverstepError(
-            f"--drill disturbs the training, but --target {target} starts none", "Omit one of them."
+            f"--drill disrupts the training, but --target {target} starts none", "Omit one of them."
         )
     if target and policy_packs:
         raise EverstepError(
             f"--policy-pack checks a whole stack, but --target {target} declares only a part",
-            "Omit --policy-pack here: `everstep preview --policy-pack DIR` checks the stack before.",
+            "Omit --policy-pack here: `everstep preview --policy-pack DIR` checks the stack first.",
         )
 
 

@@ -32,7 +32,7 @@ def prepare(context: StackContext, progress: Progress) -> None:
     """Build missing programs and images, start the control plane and the registry, and provide third-party images.
 
     Raises:
-        EverstepError: the stack names an image that does not exist, or disks.
+        EverstepError: the stack names an image that does not exist, or needs disks.
         TwinError: a program or image cannot be built here.
     """
     if context.config.etcd.persistence == "disk":
@@ -94,7 +94,7 @@ def images_not_pushed(context: StackContext, images: Sequence[stand_ins.ImageUse
         f"Push it: everstep images push --stack {context.workspace.stack} --twin\n"
         "It builds the image, pushes it to the twin's registry and writes its digest into "
         f"{context.workspace.stack_file}.\n"
-        "An image of yours can also be an OCI archive in EVERSTEP_TWIN_IMAGES.",
+        "You can also provide your own image as an OCI archive in EVERSTEP_TWIN_IMAGES.",
     )
 
 

@@ -135,7 +135,7 @@ class StackContext:
         if cluster.kind != "existing" and path is None and not os.environ.get("KUBECONFIG"):
             raise EverstepError(
                 f"stack {self.workspace.stack} runs in a real cloud, but $KUBECONFIG names no cluster",
-                f"Get a kubeconfig with {connect_command(cluster)}, then name it in KUBECONFIG.\n"
+                f"Get a kubeconfig with {connect_command(cluster)}, then set KUBECONFIG to its path.\n"
                 "If the stack runs on the twin's cloud: add --twin.",
             )
         context = cluster.context if cluster.kind == "existing" else None

@@ -46,17 +46,17 @@ PLAIN_STATE = {
     "PULUMI_DIY_BACKEND_ZSTD": "false",
     "PULUMI_DIY_BACKEND_LEGACY_LAYOUT": "false",
 }
-"""Variables with which the state is the JSON file of `state_file`, whatever a user sets for another backend."""
+"""Variables that keep the state in the plain JSON file `state_file`, whatever a user sets for another backend."""
 
 NO_STACK = "no stack named"
-"""Words of Pulumi's error for a stack that the backend does not have."""
+"""Text of Pulumi's error for a stack that the backend does not have."""
 
 Deployment = Mapping[str, Any]
 """The state of a stack: the value of `deployment` that `pulumi stack export` prints."""
 
 POLL_SECONDS = 0.1
 STOP_SECONDS = 60
-"""Time that an engine which was interrupted twice has to save its state."""
+"""Time for an engine that was interrupted twice to save its state."""
 
 
 @dataclass(frozen=True)

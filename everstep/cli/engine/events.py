@@ -32,7 +32,7 @@ A replacement also has the operation `replace`, which only groups the other two:
 """
 
 LONG_SECONDS = 15
-"""Duration after which a resource is named if there is no terminal."""
+"""Seconds after which a running resource is named if there is no terminal."""
 
 _NUMBER = re.compile(r"\d+")
 _COLOR_TAG = re.compile(r"<\{%.*?%\}>")

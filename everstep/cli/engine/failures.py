@@ -21,7 +21,7 @@ def engine_failure(
     images = images_not_pulled(details)
     if images:
         details += (
-            f"\n\nNo node can get the image {', '.join(images)}. Correct its name in "
+            f"\n\nNo node can pull the image {', '.join(images)}. Correct its name in "
             f"{workspace.stack_file}, or push it to a registry from which the nodes can pull it."
         )
     if _EXISTS.search(details):

@@ -1,7 +1,7 @@
-"""A lock for one process at a time, which a killed process releases.
+"""An exclusive lock, released when its process ends, even by a kill.
 
-It is a kernel lock on an open file, not the existence of the file, so it ends with the process that holds it.
-The file has the error message for the next process.
+It is a kernel lock on an open file, not the existence of the file. The file contains the error message for the next
+process.
 """
 
 import fcntl

@@ -36,7 +36,7 @@ class HostCheck:
         observed: the observed value.
         fix: the action that corrects it, or the command that does so.
         fatal: True if a failure stops `up`.
-        pending: True if the checked item does not exist yet and is made later.
+        pending: True if the checked item does not exist yet and is created later.
     """
 
     name: str

@@ -60,8 +60,8 @@ def wait_for_images(
     while True:
         observed = pods()
         pods_by_image = images_not_pulled(observed)
-        waits = any(reason in STARTING for _, _, reason in _waiting_containers(observed))
-        if pods_by_image or not waits or now() > deadline:
+        is_starting = any(reason in STARTING for _, _, reason in _waiting_containers(observed))
+        if pods_by_image or not is_starting or now() > deadline:
             return pods_by_image
         pause(POLL_SECONDS)
 

@@ -1,4 +1,4 @@
-"""Resumption of an update that was killed while it created objects of a cluster.
+"""Resumption of an update that was killed while it created Kubernetes objects.
 
 The engine records in the state which resources it is creating. After a kill such an object may
 exist without being in the state, and Pulumi's kubernetes provider refuses to create it again.

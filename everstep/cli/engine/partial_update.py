@@ -17,7 +17,7 @@ from everstep.progress import Progress
 from everstep.spelling import unknown_name
 
 VARIABLE = "EVERSTEP_PART"
-"""Variable with which the program declares only a part: other providers would need resources that are not targets."""
+"""Variable that makes the program declare only a part: other providers would need resources that are not targets."""
 
 TARGETED_SUFFIX = "-targets"
 """End of the variable's value in an update with targets, which the program accepts even if the stack is up."""
@@ -26,7 +26,7 @@ UNCHANGED = "same"
 """Operation of a resource that an update leaves as it is."""
 
 PROTECTED = "because it is protected"
-"""Words of Pulumi's error for a protected resource that a plan deletes."""
+"""Text of Pulumi's error for a protected resource that a plan deletes."""
 
 PARTS: Mapping[str, tuple[str, ...]] = {
     "registry": (
@@ -57,7 +57,7 @@ def bring_up_part(engine: Engine, part: str, progress: Progress) -> ResourceCoun
     environment = {**engine.environment, VARIABLE: part + TARGETED_SUFFIX}
     part_engine = replace(engine, environment=environment)
     targets = targets_of(part_engine, part, progress)
-    # An update without targets would be one of the whole stack.
+    # An update without targets would update the whole stack.
     return part_engine.up(progress, targets) if targets else ResourceCounts()
 
 

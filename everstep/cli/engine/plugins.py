@@ -1,7 +1,7 @@
 """Requirements of the engine on this machine for a cloud of the twin or a real cloud.
 
-For a cloud of the twin: its providers in the engine's home, and replacements of the programs with which a
-kubeconfig of that cloud gets a token, first on the engine's PATH. For a real cloud, all programs are
+For a cloud of the twin: its providers in the engine's home, and replacements for the programs that a kubeconfig of
+that cloud runs to get a token, first on the engine's PATH. For a real cloud, all programs are
 official; all missing requirements are reported together, before the engine fails on the first one.
 """
 
@@ -27,7 +27,7 @@ class Cloud:
     Attributes:
         name: name for the user.
         package: the module of its Pulumi SDK.
-        extra: name of the extra of the distribution `everstep`, and of the make target, that install it.
+        extra: name of the extra of `everstep` that installs it, and of the make target in a clone.
         token_program: program that a kubeconfig of this cloud runs to get a token.
         credentials: environment variables or files in the home folder that may contain credentials.
     """

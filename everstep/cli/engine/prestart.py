@@ -18,7 +18,7 @@ ENVIRONMENT_MODULES = {
 
 
 def prestarted_program(context: StackContext) -> AbstractContextManager[Mapping[str, str]]:
-    """Return a context manager of the variables with which the twin's language host finds the started program.
+    """Return a context manager that yields the variables through which the twin's language host finds the program.
 
     There are none for a real cloud: its official language host starts the program.
     """

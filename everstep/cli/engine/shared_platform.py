@@ -50,13 +50,13 @@ def refuse_while_shared(context: StackContext, others: Mapping[str, Deployment])
         EverstepError: there are such stacks; nothing was changed.
     """
     stack = context.workspace.stack
-    users = sorted(name for name, state in others.items() if stack in referenced_stacks(state))
-    if not users:
+    job_stacks = sorted(name for name, state in others.items() if stack in referenced_stacks(state))
+    if not job_stacks:
         return
     option = _twin_option(context)
-    commands = "\n".join(f"everstep down --stack {name}{option}" for name in users)
+    commands = "\n".join(f"everstep down --stack {name}{option}" for name in job_stacks)
     raise EverstepError(
-        f"nothing was destroyed: jobs of other stacks use the platform of {stack}: {', '.join(users)}",
+        f"nothing was destroyed: jobs of other stacks use the platform of {stack}: {', '.join(job_stacks)}",
         f"Take them down first:\n{commands}",
     )
 

@@ -51,7 +51,7 @@ def _read_lock(path: Path) -> StackLock | None:
     try:
         content = json.loads(path.read_text())
         return StackLock(path, int(content["pid"]), str(content.get("hostname", "")))
-    except (OSError, ValueError, KeyError, TypeError):  # absent by now, or not a lock of Pulumi
+    except (OSError, ValueError, KeyError, TypeError):  # removed since, or not a lock of Pulumi
         return None
 
 

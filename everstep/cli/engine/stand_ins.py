@@ -44,7 +44,7 @@ class ImageUse:
 
     @property
     def is_released(self) -> bool:
-        """True for an image of Everstep under the name by which a release publishes it."""
+        """True for one of Everstep's images under the name that a release gives it."""
         released = names.RELEASED_IMAGE.format(self.stand_in_name)
         return self.own and image_reference.is_same(self.reference, released)
 

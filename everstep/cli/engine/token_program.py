@@ -5,8 +5,8 @@ The Kubernetes client runs it for a kubeconfig, as in the cloud:
     python -m everstep.cli.engine.token_program aws KUBECONFIG eks get-token --cluster-name NAME ...
 
 The real program prints a token for the user's role; the twin has one administrator, so this program prints
-the administrator's certificate. It refuses what the real program refuses, since a kubeconfig with wrong arguments
-must not work on the twin either. It imports neither typer nor rich: it runs for every connection and must
+the administrator's certificate. It refuses arguments that the real program refuses, since a kubeconfig with wrong
+arguments must not work on the twin either. It imports neither typer nor rich: it runs for every connection and must
 respond within a tenth of a second.
 """
 

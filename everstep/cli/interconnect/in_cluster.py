@@ -84,7 +84,7 @@ class ClusterRun:
         return job
 
     def _check_adapters(self, job: Mapping[str, Any], test: ClusterTest) -> None:
-        """Check that the stack has nodes with the adapters: pods would wait for them endlessly."""
+        """Check that the stack has nodes with the adapters; without them, pods would stay Pending."""
         if not test.efa:
             return
         nodes = self._client.get("/api/v1/nodes")["items"]

@@ -37,7 +37,7 @@ SOURCES = (
 """Files of the program in the package everstep."""
 
 REMOVED_AFTER_SECONDS = 600
-"""Time after the end of the Job at which the cluster removes it, if the command was killed before it did so."""
+"""Time from the end of the Job until the cluster removes it, if the command was killed before."""
 
 Json = dict[str, Any]
 

@@ -84,7 +84,7 @@ def _comparison(results: Results) -> Iterator[str]:
 def _notes(results: Results) -> Iterator[str]:
     yield ""
     if rate := results.link_rate:
-        yield f"Rate of a link in each direction: {rate:.4g} GB/s, by the largest array of {SEND_RECV}."
+        yield f"Rate of a link in each direction: {rate:.4g} GB/s, measured with the largest array of {SEND_RECV}."
     yield "The average is over all sizes, so it depends on them. Published: all-reduce on p4d.24xlarge, 8 B to 1 GiB."
     if results.is_limited_by_memory:
         yield f"Sizes end at {size_text(results.setup['largest'])}: the memory of a process is too small for more."

@@ -54,7 +54,7 @@ class Goodput:
 class RestartEstimate:
     """Modeled cost of the same history for a design that restarts its workers.
 
-    `ended_at` is the Unix time of the first drain, which ends a job of torchrun permanently; None without a drain.
+    `ended_at` is the Unix time of the first drain, which ends a torchrun job permanently; None without a drain.
     """
 
     goodput: float
@@ -181,13 +181,13 @@ def history(run: RunRecord) -> tuple[MachineChange, ...]:
         return ()
     started_at = run.steps[0].at - run.steps[0].seconds
     return tuple(
-        change_of_machine
+        machine_change
         for change in group_changes(run)
-        for change_of_machine in _machines(change, started_at)
+        for machine_change in _machine_changes(change, started_at)
     )
 
 
-def _machines(change: GroupChange, started_at: float) -> Iterator[MachineChange]:
+def _machine_changes(change: GroupChange, started_at: float) -> Iterator[MachineChange]:
     start, end = change.at - started_at, change.resumed_at - started_at
     if change.lost_workers or change.noticed_loss:
         yield MachineChange(start, ChangeCause.LOSS, len(change.lost_workers))

@@ -17,7 +17,7 @@ from everstep.cli.report.run_record import ARRIVALS, LOSSES, JournalEntry, RunRe
 from everstep.cli.report.stalls import SlowNode
 
 
-class Tone(StrEnum):
+class CapacityEffect(StrEnum):
     """Effect of an incident on the capacity."""
 
     LOSS = "loss"
@@ -31,7 +31,7 @@ class Incident:
 
     Attributes:
         at: Unix time.
-        tone: its effect on the capacity.
+        effect: its effect on the capacity.
         kind: kind, in one or two words.
         subject: the node or the worker.
         node: the affected node; empty if it is unknown or there are several.
@@ -44,7 +44,7 @@ class Incident:
     """
 
     at: float
-    tone: Tone
+    effect: CapacityEffect
     kind: str
     subject: str
     node: str
@@ -157,13 +157,13 @@ def _caused_changes(
 
 
 def _machine_incident(event: EventRecovery, changes: Sequence[GroupChange]) -> Incident:
-    tone = Tone.ARRIVAL if event.kind in ARRIVALS else Tone.LOSS
+    effect = CapacityEffect.ARRIVAL if event.kind in ARRIVALS else CapacityEffect.LOSS
     if event.kind not in ARRIVALS | LOSSES:
-        tone = Tone.NOTE
+        effect = CapacityEffect.NOTE
     is_waiting = event.seconds_to_next_step is None
     return Incident(
         at=event.at,
-        tone=tone,
+        effect=effect,
         kind=event.kind,
         subject=event.node,
         node=event.node,
@@ -172,15 +172,15 @@ def _machine_incident(event: EventRecovery, changes: Sequence[GroupChange]) -> I
         seconds_to_next_step=event.seconds_to_next_step,
         steps_lost=event.steps_lost,
         seconds_to_join=event.seconds_to_join,
-        recovered=None if tone is Tone.NOTE else not is_waiting,
+        recovered=None if effect is CapacityEffect.NOTE else not is_waiting,
     )
 
 
 def _group_incident(run: RunRecord, change: GroupChange) -> Incident:
-    tone = (
-        Tone.LOSS
+    effect = (
+        CapacityEffect.LOSS
         if change.lost_workers or change.departed_workers or change.noticed_loss
-        else Tone.ARRIVAL
+        else CapacityEffect.ARRIVAL
     )
     kind, cause = _change_text(change)
     departed = change.lost_workers | change.departed_workers
@@ -189,7 +189,7 @@ def _group_incident(run: RunRecord, change: GroupChange) -> Incident:
     }
     return Incident(
         at=change.at,
-        tone=tone,
+        effect=effect,
         kind=kind,
         subject=_names(departed or change.joined_workers),
         node=nodes.pop() if len(nodes) == 1 else "",
@@ -232,7 +232,7 @@ def _move_incident(move: MoveCost) -> Incident:
     cause = f"{text} It went back, since too few workers ran there." if move.abandoned else text
     return Incident(
         at=move.began,
-        tone=Tone.NOTE,
+        effect=CapacityEffect.NOTE,
         kind="move",
         subject=f"to {move.to}",
         node="",
@@ -252,11 +252,11 @@ def _wait_incident(wait: SlowNode) -> Incident:
         cause += " All of them had arrived: the data between them was slow."
     return Incident(
         at=wait.at,
-        tone=Tone.NOTE,
+        effect=CapacityEffect.NOTE,
         kind="slow node" if wait.nodes else "slow network",
         subject=", ".join(wait.nodes),
         node=wait.nodes[0] if len(wait.nodes) == 1 else "",
-        cause=f"{cause} Then they gave the group up." if wait.lost else cause,
+        cause=f"{cause} Then they abandoned the group." if wait.lost else cause,
     )
 
 
@@ -265,7 +265,7 @@ def _note_incident(run: RunRecord, entry: JournalEntry) -> Incident:
     values = {name: entry.values.get(name, "?") for name in ("step", "lines")}
     return Incident(
         at=entry.at,
-        tone=Tone.NOTE,
+        effect=CapacityEffect.NOTE,
         kind=kind,
         subject=entry.worker,
         node=run.node_of(entry.worker, entry.at),
@@ -276,4 +276,4 @@ def _note_incident(run: RunRecord, entry: JournalEntry) -> Incident:
 
 def losses(all_incidents: Iterable[Incident]) -> Iterator[Incident]:
     """Yield the incidents that took capacity away."""
-    return (incident for incident in all_incidents if incident.tone is Tone.LOSS)
+    return (incident for incident in all_incidents if incident.effect is CapacityEffect.LOSS)

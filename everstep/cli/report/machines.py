@@ -81,7 +81,7 @@ class MachineLog:
         self.observed = _read(self.path)
 
     def add(self, nodes: Iterable[NodeView]) -> None:
-        """Record the machines of nodes; of a name that is used again, keep only the newest machine."""
+        """Record the machines of nodes; if a name is used again, keep only its newest machine."""
         machines = {node.name: machine for node in nodes if (machine := machine_of(node))}
         if machines.items() <= self.observed.items():
             return
@@ -91,7 +91,7 @@ class MachineLog:
 
 
 def _read(path: Path) -> dict[str, ReportedMachine]:
-    """Return the machines of a log; none if it is missing or damaged: their price is then the highest."""
+    """Return the machines of a log; empty if it is missing or damaged, so that each has the highest price."""
     try:
         content = json.loads(path.read_text())
         return {name: _parse(machine) for name, machine in content.items()}

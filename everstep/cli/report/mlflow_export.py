@@ -1,6 +1,6 @@
 """Export of a run's scalars to MLflow, with its own client.
 
-A run of Everstep is one run of MLflow, in the experiment with the job's name, found again by a tag. An export adds
+Each run of Everstep is one MLflow run in the experiment with the job's name, identified by a tag. An export adds
 the missing values, so it may be repeated during the training and after an interruption. An existing value
 stays, because MLflow does not replace values.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MLFLOW = OptionalPackages("trackers", "'everstep[mlflow]'")
 NAME_TAG = "everstep.run"
-"""Tag of a run of MLflow, with the name of the run of Everstep."""
+"""Tag of an MLflow run, with the name of Everstep's run."""
 
 BATCH = 1000
 """Metrics in one request, MLflow's limit."""
@@ -30,7 +30,7 @@ RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 
 
 def export(uri: str, run: RunRecord) -> str:
-    """Add the scalars of a run that started to MLflow; return the id of the run there.
+    """Add the scalars of a started run to MLflow; return the id of the MLflow run.
 
     Args:
         uri: tracking URI of MLflow.
@@ -82,7 +82,7 @@ def _export(client: "MlflowClient", run: RunRecord) -> str:
 
 
 def _find_or_create(client: "MlflowClient", run: RunRecord) -> "Run":
-    """Return the run of MLflow with the tag of a run."""
+    """Return the MLflow run with the tag of a run, created if needed."""
     experiment = client.get_experiment_by_name(job_name(run))
     experiment_id = (
         experiment.experiment_id if experiment else client.create_experiment(job_name(run))
@@ -96,7 +96,7 @@ def _find_or_create(client: "MlflowClient", run: RunRecord) -> "Run":
 
 
 def _exported_points(client: "MlflowClient", tracked_run: "Run") -> set[tuple[str, int]]:
-    """Return the curves and steps that a run of MLflow has."""
+    """Return the curves and steps that an MLflow run has."""
     return {
         (tag, metric.step)
         for tag in tracked_run.data.metrics

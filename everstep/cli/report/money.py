@@ -25,7 +25,7 @@ class MachineRate:
 
     Attributes:
         pool: display name of its pool.
-        price: price under the capacity type.
+        price: price of the capacity type under which it was bought.
         on_demand: on-demand price.
     """
 
@@ -42,7 +42,7 @@ class Rates:
         most_expensive: the most expensive training machine, used for a machine whose type is unknown.
         machines: training machines by the way they are bought.
         fixed: everything else: control plane, system machines, storage, network.
-        between_zones: USD for a GB that is sent from one zone to another and received there.
+        between_zones: USD per GB sent from one zone to another, for sending and receiving.
         as_of: date of the prices, YYYY-MM-DD.
         unknown: names of items without a known price.
         notes: caveats of the prices.

@@ -60,4 +60,4 @@ def _idle_sentence(cost: Money) -> str:
         return ""
     amount = known_sum([move.usd for move in cost.moves if move.machine_hours is not None])
     price = "" if amount is None else f", {usd(amount)}"
-    return f"Machines without work during moves: {60 * sum(hours):,.1f} machine-minutes{price}."
+    return f"Idle machines during moves: {60 * sum(hours):,.1f} machine-minutes{price}."

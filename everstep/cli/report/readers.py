@@ -139,7 +139,7 @@ class PodReader:
         """Return the run so far; without a running worker, its state at the last read."""
         events = parse_events(_text(self.events))
         if pod := self.cluster.running_worker(self.job):
-            with suppress(PodCommandError):  # it ended in between
+            with suppress(PodCommandError):  # the pod has ended
                 self._read_from(pod, events)
         return with_moves(self._fold.record(events, self._result), self.events)
 
@@ -196,7 +196,7 @@ def copy_result(run: Path, destination: Path, events: Path | None = None) -> Non
         )
     if destination.exists():
         raise EverstepError(
-            f"{destination} exists already", "Name a folder that does not exist yet."
+            f"{destination} already exists", "Name a folder that does not exist yet."
         )
     temporary = destination.with_name(f".{destination.name}.partial")
     try:

@@ -37,7 +37,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class WorldSize:
-    """Size of the group from a time on, in Unix seconds."""
+    """Size of the group from the Unix time `at` on."""
 
     at: float
     world_size: int
@@ -128,7 +128,7 @@ def accuracy(run: RunRecord) -> float | None:
 
 
 def median_throughput(steps: tuple[StepRecord, ...]) -> float | None:
-    """Return the images per second of the median step, which is the undisturbed speed."""
+    """Return the images per second of the median step, which is the speed without disruptions."""
     rates = sorted((step.images / step.seconds, step.count) for step in steps if step.seconds > 0)
     if all(count == 1 for _, count in rates):
         return median(rate for rate, _ in rates) if rates else None

@@ -14,7 +14,7 @@ from rich.text import Text
 from everstep.cli.durations import clock
 from everstep.cli.report.eta import RECENT_STEPS, remaining_seconds
 from everstep.cli.report.goodput_screen import seconds_screen
-from everstep.cli.report.incidents import Incident, Tone, capacity_incidents
+from everstep.cli.report.incidents import CapacityEffect, Incident, capacity_incidents
 from everstep.cli.report.money import Money
 from everstep.cli.report.move_screen import moves_table, zones_text
 from everstep.cli.report.report import Report, WorldSize
@@ -181,7 +181,7 @@ def _events_table(happened: Sequence[Incident], training_start: float) -> Table:
     table.add_column("steps lost", justify="right")
     table.add_column("joined after", justify="right")
     for incident in happened:
-        color = "green" if incident.tone is Tone.ARRIVAL else "red"
+        color = "green" if incident.effect is CapacityEffect.ARRIVAL else "red"
         table.add_row(
             clock(incident.at - training_start),
             Text.assemble((incident.kind, color), f" {incident.node or incident.subject}"),

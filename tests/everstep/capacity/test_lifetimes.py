@@ -57,19 +57,19 @@ def test_more_time_with_the_same_losses_never_shortens_the_lifetime(
 def test_an_old_observation_fades_towards_the_prior_and_keeps_its_ratio(
     record: LifetimeRecord, age: float
 ) -> None:
-    faded = record.faded(age)
+    decayed = record.decayed(age)
 
-    assert faded.seconds * record.losses == pytest.approx(record.seconds * faded.losses)
+    assert decayed.seconds * record.losses == pytest.approx(record.seconds * decayed.losses)
     low, high = sorted((record.expected_seconds, PRIOR_LIFETIME_SECONDS))
-    assert low * (1 - 1e-9) <= faded.expected_seconds <= high * (1 + 1e-9)
+    assert low * (1 - 1e-9) <= decayed.expected_seconds <= high * (1 + 1e-9)
 
 
 def test_an_observation_has_half_of_its_weight_after_the_half_life() -> None:
-    assert LifetimeRecord(8.0, 2.0).faded(HALF_LIFE_SECONDS) == LifetimeRecord(4.0, 1.0)
+    assert LifetimeRecord(8.0, 2.0).decayed(HALF_LIFE_SECONDS) == LifetimeRecord(4.0, 1.0)
 
 
 def test_a_clock_that_goes_back_changes_no_weight() -> None:
-    assert LifetimeRecord(8.0, 2.0).faded(-60) == LifetimeRecord(8.0, 2.0)
+    assert LifetimeRecord(8.0, 2.0).decayed(-60) == LifetimeRecord(8.0, 2.0)
     assert weighted_seconds(-60) == 0
     assert weighted_seconds(60, -60) == weighted_seconds(60)
 
@@ -85,7 +85,7 @@ def test_recent_machine_time_counts_in_full_and_old_machine_time_less() -> None:
 def test_machine_time_does_not_depend_on_how_often_it_is_counted(parts: list[float]) -> None:
     record = LifetimeRecord()
     for part in parts:
-        record = record.faded(part).plus(weighted_seconds(part), 0)
+        record = record.decayed(part).plus(weighted_seconds(part), 0)
 
     assert record.seconds == pytest.approx(weighted_seconds(sum(parts)))
 

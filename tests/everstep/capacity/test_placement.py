@@ -196,7 +196,7 @@ def test_a_zone_above_the_maximum_price_is_neither_searched_nor_entered() -> Non
     assert decide(zone(0), capped).zone == 0
     assert decide(zone(0), zone(offered=16, price=2, max_price=2)).zone == 1
     assert decide(zone(0), zone(price=2, max_price=1.5), zone()).search == (2,)
-    assert decide(zone(0), capped).reason == "no other zone may be entered"
+    assert decide(zone(0), capped).reason == "no other zone is eligible"
 
 
 def test_each_zone_has_its_own_price_ceiling() -> None:

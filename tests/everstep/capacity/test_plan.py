@@ -41,7 +41,7 @@ def test_zones_are_combined_with_and_without_a_fallback() -> None:
 
 
 def test_with_a_deadline_the_baselines_are_compared_in_all_zones() -> None:
-    baselines = [choice for choice in choices(2, deadline=True) if choice not in choices(2)]
+    baselines = [choice for choice in choices(2, has_deadline=True) if choice not in choices(2)]
 
     assert baselines == [
         Choice(2, OnDemand.FALLBACK, FallbackPolicy.UNIFORM_PROGRESS),
@@ -56,7 +56,7 @@ def test_types_are_compared_in_all_zones_or_in_every_combination() -> None:
         "a single type is not compared"
     )
 
-    everything = list(choices(2, ("a", "b"), deadline=True, everything=True))
+    everything = list(choices(2, ("a", "b"), has_deadline=True, everything=True))
     assert len(everything) == len(set(everything)) == 3 * (2 * 4 + 1)
     assert Choice(1, OnDemand.FALLBACK, FallbackPolicy.GREEDY, "b") in everything
 
@@ -103,7 +103,7 @@ def test_a_budget_below_one_hour_is_refused() -> None:
 
 
 def test_a_job_of_years_is_refused() -> None:
-    with pytest.raises(EverstepError, match="too long to be planned"):
+    with pytest.raises(EverstepError, match="too long to plan"):
         horizon_seconds(replace(JOB, work=4 * 20_000 * HOUR_SECONDS), JobLimits())
 
 

@@ -53,7 +53,7 @@ def test_zones_are_compared_over_the_time_that_all_traces_cover(tmp_path: Path) 
         ({"data": [1]}, "metadata.gap_seconds is null"),
         (trace([1], gap="300"), 'metadata.gap_seconds is "300"'),
         (trace([1], gap=True), "metadata.gap_seconds is true"),
-        (trace([1], gap=300_000), "metadata.gap_seconds is 300000, outside of 1 to 3600"),
+        (trace([1], gap=300_000), "metadata.gap_seconds is 300000, outside 1 to 3600"),
         (trace([1], gap=0), "metadata.gap_seconds is 0, outside"),
         (trace([1], gap=10**400), "metadata.gap_seconds is 1000"),
         (f'{{"data": [{"1" * 5000}]}}', "not JSON"),
@@ -87,7 +87,7 @@ def test_a_trace_that_breaks_a_rule_is_refused(
 def test_a_zone_that_occurs_twice_is_refused(tmp_path: Path) -> None:
     paths = [write_trace(tmp_path, trace({"a": [1]}), name) for name in ("one.json", "two.json")]
 
-    with pytest.raises(EverstepError, match=r"two\.json: zone 'a' is in an earlier file"):
+    with pytest.raises(EverstepError, match=r"two\.json: zone 'a' is already in an earlier file"):
         read_traces(paths)
 
 

@@ -294,7 +294,7 @@ def test_the_work_follows_from_epochs_samples_and_a_measured_rate(config: StackC
     work = work_of(fashion, images_per_second=100)
 
     assert work.machine_hours == pytest.approx(10 * 60_000 / 100 / 3600)
-    assert work.origin == "10 epochs of 60,000 samples at 100 a second and machine"
+    assert work.origin == "10 epochs of 60,000 samples at 100 per second and machine"
     assert work_of(fashion, images_per_second=100, samples=36_000).machine_hours == 1
     assert "--images-per-second" in work_of(fashion).origin
 

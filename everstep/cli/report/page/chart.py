@@ -2,7 +2,7 @@
 
 Charts have their own coordinate system: x in tenths of a second since the run's start, y in pixels
 from the top. The browser stretches x to the width of the page, so that a chart fits every screen, and
-the page's script magnifies it by a smaller view box.
+the page's script zooms in with a smaller view box.
 """
 
 import math
@@ -63,7 +63,7 @@ def thin(points: Sequence[Point], limit: int = MAX_POINTS) -> tuple[Point, ...]:
     """Return at most `limit` of the points, with the first, the last, and each bucket's extremes.
 
     Args:
-        points: points by x.
+        points: points, ascending by x.
         limit: maximum number, at least 4.
     """
     if len(points) <= limit:

@@ -8,10 +8,10 @@ from everstep.cli.report.page.model import ReportPage
 from everstep.cli.report.page.sections import section
 from everstep.cli.report.page.words import UNKNOWN, seconds_text
 
-COLUMNS = ("At", "From", "To", "Why", "Group paused", "Steps repeated", "Machines without work")
+COLUMNS = ("At", "From", "To", "Why", "Group paused", "Steps repeated", "Idle machines")
 LEAD = (
     "The group is in one zone at a time. A pause is the time without a step, without the step that ends it; "
-    "machines without work were paid for during the move and did not train."
+    "idle machines were billed during the move and did not train."
 )
 
 

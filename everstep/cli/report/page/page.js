@@ -1,4 +1,4 @@
-// The page is complete without this script. It adds a slider that reads every second, and magnification.
+// The page is complete without this script. It adds a slider that reads every second, and zoom.
 "use strict";
 (() => {
   const byId = (id) => document.getElementById(id);
@@ -98,7 +98,7 @@
     axis.replaceChildren(...ticks);
   };
 
-  const magnify = (window, center) => {
+  const zoom = (window, center) => {
     const width = Math.min(Math.max(window, MIN_WINDOW), length);
     begin = Math.min(Math.max(center - width / 2, 0), length - width);
     end = begin + width;
@@ -119,12 +119,12 @@
   const selectedTime = () => Number(slider.value) * TENTHS;
   slider.addEventListener("input", () => {
     const at = selectedTime();
-    if (at < begin || at > end) magnify(end - begin, at);
+    if (at < begin || at > end) zoom(end - begin, at);
     else showCursor();
   });
-  byId("zoom-in").addEventListener("click", () => magnify((end - begin) / 4, selectedTime()));
-  byId("zoom-out").addEventListener("click", () => magnify((end - begin) * 4, selectedTime()));
-  byId("zoom-all").addEventListener("click", () => magnify(length, selectedTime()));
+  byId("zoom-in").addEventListener("click", () => zoom((end - begin) / 4, selectedTime()));
+  byId("zoom-out").addEventListener("click", () => zoom((end - begin) * 4, selectedTime()));
+  byId("zoom-all").addEventListener("click", () => zoom(length, selectedTime()));
 
   const pointAt = (event) => {
     const plot = event.target.closest?.(".row-plot");
@@ -161,7 +161,7 @@
   });
 
   inspector.hidden = false;
-  magnify(length, 0);
+  zoom(length, 0);
   lanes.classList.remove("inspected");
   reading.textContent = "Move the slider, or point at the timeline, to read a second.";
 })();

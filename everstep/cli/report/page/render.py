@@ -131,7 +131,7 @@ def _inspector(page: ReportPage) -> Html:
         "div",
         element("label", "Second", for_="second"),
         slider,
-        element("div", *buttons, class_="buttons", role="group", aria_label="Magnify the timeline"),
+        element("div", *buttons, class_="buttons", role="group", aria_label="Zoom the timeline"),
         element("output", id="reading", for_="second"),
         class_="inspector",
         id="inspector",
@@ -140,7 +140,7 @@ def _inspector(page: ReportPage) -> Html:
 
 
 def _tables(page: ReportPage) -> list[Html]:
-    """Return the timeline's content as tables, for readers who do not see it."""
+    """Return the timeline's content as tables, for readers who cannot see it."""
     states = [state for state in NodeState if any(lane.seconds[state] for lane in page.lanes)]
     node_table = _table(
         "Seconds of each node by state",
@@ -191,7 +191,7 @@ def _table(caption: str, names: list[str], rows: list[list[str]]) -> Html:
 
 
 def _footer(page: ReportPage) -> Html:
-    creation = join(["Made ", utc(page.now), f" by Everstep {metadata.version('everstep')}, "])
+    creation = join(["Generated ", utc(page.now), f" by Everstep {metadata.version('everstep')}, "])
     return element(
         "footer",
         element("p", creation, "from the journals of the workers and the events of the machines."),

@@ -44,7 +44,7 @@ def figures(page: ReportPage) -> Html:
         ("Goodput", percent(report.goodput.share) if report.goodput else UNKNOWN, comparison),
         ("Longest wait", seconds_text(max(waits, default=None)), _losses_text(len(loss_incidents))),
         ("Steps", f"{report.steps:,}", ", ".join(filter(None, (steps, f"{repeated:,} repeated")))),
-        ("Throughput", rate or UNKNOWN, "samples/s, undisturbed"),
+        ("Throughput", rate or UNKNOWN, "samples/s, median step"),
         ("Accuracy", percent(report.accuracy), ""),
         _cost_figure(page.money),
     ]
@@ -82,7 +82,7 @@ def events(page: ReportPage) -> Html:
     """Return all incidents as tables; a long list is divided into parts that open on demand."""
     page_incidents = page.incidents
     if not page_incidents:
-        return section("events", "What happened", element("p", "Nothing disturbed the training."))
+        return section("events", "What happened", element("p", "Nothing disrupted the training."))
     parts = [
         (first, page_incidents[first : first + EVENTS_PER_TABLE])
         for first in range(0, len(page_incidents), EVENTS_PER_TABLE)
@@ -124,7 +124,7 @@ def _event_row(page: ReportPage, incident: Incident, number: int) -> Html:
         element("td", incident.cause, evidence),
         *(element("td", text) for text in (wait, steps_lost, _optional(incident.seconds_to_join))),
     ]
-    return element("tr", *cells, id=f"event-{number}", class_=incident.tone.value)
+    return element("tr", *cells, id=f"event-{number}", class_=incident.effect.value)
 
 
 def _optional(value: float | None) -> str:
@@ -154,7 +154,7 @@ def goodput(page: ReportPage) -> Html | None:
     children = [element("p", text, class_="lead"), *rows, legend]
     if report.restart_estimate:
         children.append(_estimate(report.restart_estimate, page.start))
-    return section("goodput", "Goodput, beside torchrun's design", *children)
+    return section("goodput", "Goodput, compared with torchrun's design", *children)
 
 
 def _goodput_rows(run_goodput: Goodput, estimate: RestartEstimate | None) -> Iterator[Html]:
@@ -176,7 +176,7 @@ def _goodput_rows(run_goodput: Goodput, estimate: RestartEstimate | None) -> Ite
 
 def _estimate(estimate: RestartEstimate, start: float) -> Html:
     end_note = (
-        f" At {clock(estimate.ended_at - start)} a worker was drained, which ends a job of torchrun permanently."
+        f" At {clock(estimate.ended_at - start)} a worker was drained, which ends a torchrun job permanently."
         if estimate.ended_at is not None
         else ""
     )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from everstep.cli.durations import clock
-from everstep.cli.report.incidents import Incident, Tone
+from everstep.cli.report.incidents import CapacityEffect, Incident
 from everstep.cli.report.page import chart
 from everstep.cli.report.page.chart import Scale
 from everstep.cli.report.page.markup import Html, element
@@ -32,9 +32,9 @@ MARKS_PER_LANE = 40
 """Marks of events on one lane; closer events share one."""
 
 GLYPHS = {
-    Tone.LOSS: "M-5 -5h10l-5 9z",
-    Tone.ARRIVAL: "M-5 4h10l-5 -9z",
-    Tone.NOTE: "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z",
+    CapacityEffect.LOSS: "M-5 -5h10l-5 9z",
+    CapacityEffect.ARRIVAL: "M-5 4h10l-5 -9z",
+    CapacityEffect.NOTE: "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z",
 }
 
 SIZES_HEIGHT, LOSS_HEIGHT, ACCURACY_HEIGHT = 64, 150, 110
@@ -49,13 +49,13 @@ class Mark:
     Attributes:
         at: Unix time.
         numbers: positions of the events in the table.
-        tone: tone of the most severe event.
-        label: text for readers who do not see the mark.
+        effect: effect of the most severe event.
+        label: text for readers who cannot see the mark.
     """
 
     at: float
     numbers: tuple[int, ...]
-    tone: Tone
+    effect: CapacityEffect
     label: str
 
 
@@ -127,7 +127,7 @@ def marks_of(
 
 
 def _mark(group: Sequence[tuple[int, Incident]], start: float) -> Mark:
-    tones = {incident.tone for _, incident in group}
+    effects = {incident.effect for _, incident in group}
     label = event_label(group[0][1], start)
     if len(group) > 1:
         first, last = clock(group[0][1].at - start), clock(group[-1][1].at - start)
@@ -135,14 +135,14 @@ def _mark(group: Sequence[tuple[int, Incident]], start: float) -> Mark:
     return Mark(
         at=group[0][1].at,
         numbers=tuple(number for number, _ in group),
-        tone=next(tone for tone in Tone if tone in tones),
+        effect=next(effect for effect in CapacityEffect if effect in effects),
         label=label,
     )
 
 
 def _glyphs(page: ReportPage, marks: Iterable[Mark], y: float) -> Iterator[Html]:
     for mark in marks:
-        glyph = element("path", d=GLYPHS[mark.tone])
+        glyph = element("path", d=GLYPHS[mark.effect])
         stem = element("path", class_="stem", d=f"M0 {y - 4:g}V{LANE_HEIGHT - y - 2:g}")
         area = element("rect", class_="area", x=-9, y=-9, width=18, height=LANE_HEIGHT - 4)
         yield element(
@@ -153,7 +153,7 @@ def _glyphs(page: ReportPage, marks: Iterable[Mark], y: float) -> Iterator[Html]
                 x=position(page, mark.at), y=y, overflow="visible", data_t=tenths(page, mark.at),
             ),
             href=f"#event-{mark.numbers[0]}",
-            class_=f"mark {mark.tone.value}",
+            class_=f"mark {mark.effect.value}",
             aria_label=mark.label,
         )  # fmt: skip
 
@@ -300,13 +300,13 @@ def legend(page: ReportPage) -> Html:
     """Return the meaning of the bars and marks that the timeline uses."""
     shown_states = [state for state in BARS if any(lane.seconds[state] for lane in page.lanes)]
     entries = [_state_key(state) for state in shown_states]
-    tones = {incident.tone for incident in page.incidents}
+    effects = {incident.effect for incident in page.incidents}
     texts = {
-        Tone.LOSS: "capacity lost",
-        Tone.ARRIVAL: "capacity gained",
-        Tone.NOTE: "recorded by a worker",
+        CapacityEffect.LOSS: "capacity lost",
+        CapacityEffect.ARRIVAL: "capacity gained",
+        CapacityEffect.NOTE: "recorded by a worker",
     }
-    entries += [_mark_key(tone, text) for tone, text in texts.items() if tone in tones]
+    entries += [_mark_key(effect, text) for effect, text in texts.items() if effect in effects]
     return element("ul", *entries, class_="legend")
 
 
@@ -317,11 +317,11 @@ def _state_key(state: NodeState) -> Html:
     return element("li", picture, STATE_WORDS[state])
 
 
-def _mark_key(tone: Tone, text: str) -> Html:
+def _mark_key(effect: CapacityEffect, text: str) -> Html:
     glyph = element(
         "g",
-        element("path", d=GLYPHS[tone]),
-        class_=f"mark {tone.value}",
+        element("path", d=GLYPHS[effect]),
+        class_=f"mark {effect.value}",
         transform="translate(8 11)",
     )
     return element("li", element("svg", glyph, width=16, height=22, aria_hidden="true"), text)

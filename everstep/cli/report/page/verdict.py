@@ -44,7 +44,7 @@ def _headline(page: ReportPage, loss_count: int, recovered_count: int) -> str:
         case Status.FINISHED:
             return f"Training survived {_losses(loss_count)}"
     if loss_count == 0:
-        return "Training is undisturbed so far"
+        return "Training has not been disrupted so far"
     if recovered_count < loss_count:
         return f"Training has survived {recovered_count} of {_count(loss_count, 'loss', 'losses')} so far"
     return f"Training has survived {_losses(loss_count)} so far"

@@ -509,7 +509,7 @@ def test_a_role_of_a_cluster_in_another_region_is_named(doctor: Doctor, state: P
     add_resource(state, ROLE, "everstep-cluster", stack="eks-europe")
     check = only_failed_check(doctor())
 
-    assert "Roles have no region" in check.fix
+    assert "IAM roles are global" in check.fix
 
 
 def test_a_stack_that_is_up_collides_with_nothing(doctor: Doctor, state: Path) -> None:

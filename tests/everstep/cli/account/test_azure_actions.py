@@ -8,7 +8,7 @@ from cloudfacts.azure_actions import DOCTOR, KINDS, TASKS, actions_of, all_actio
 
 from components.config import AksConfig, as_kind
 from everstep.cli.account import azure_account
-from everstep.cli.account.azure import namespaces
+from everstep.cli.account.azure import resource_providers
 from everstep.cli.account.azure_actions import with_table
 from everstep.resources import PACKAGES
 from tests.components.azure.aks_stack import (
@@ -71,7 +71,7 @@ def test_the_resource_providers_of_all_declared_types_are_checked(
         KINDS[token].partition("/")[0] for token in types_of(declare_aks(**sections))
     }
 
-    checked_providers = namespaces(config, as_kind(config.cluster, AksConfig))
+    checked_providers = resource_providers(config, as_kind(config.cluster, AksConfig))
 
     assert set(checked_providers) == (declared_providers | NODE_PROVIDERS) - {"Microsoft.Resources"}
 

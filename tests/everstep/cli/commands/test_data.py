@@ -124,7 +124,7 @@ def test_a_bucket_of_another_server_is_staged(
     ("source", "destination", "words"),
     [
         ("missing", "out", ["the source 'missing' does not exist", "a .tar archive"]),
-        ("source", "source/out", ["contain each other", "outside the source"]),
+        ("source", "source/out", ["overlap", "outside the source"]),
         ("source", "file", ["is not a folder"]),
     ],
 )

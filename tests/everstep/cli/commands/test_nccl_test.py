@@ -46,7 +46,7 @@ def test_an_impossible_test_is_refused_before_anything_starts(
         ([measurement(ALL_REDUCE, 8, 1.0)], "the test ended before its last size"),
         (
             [measurement(ALL_REDUCE, 8, 1.0, wrong=3), {"kind": "end"}],
-            "3 results of collectives were wrong",
+            "3 collective results were wrong",
         ),
     ],
 )

@@ -158,7 +158,7 @@ def test_the_work_is_named_as_an_assumption_unless_it_is_given(
 ) -> None:
     assert "The work is an assumption, not the job" in plan_output(capsys, work=None, histories=1)
     options = {"work": None, "images_per_second": 1000.0, "samples": 1_281_167, "histories": 1}
-    assert "epochs of 1,281,167 samples at 1000 a second" in plan_output(capsys, **options)
+    assert "epochs of 1,281,167 samples at 1000 per second" in plan_output(capsys, **options)
 
 
 def limited_stack(folder: Path, monkeypatch: pytest.MonkeyPatch, job: dict[str, Any]) -> None:
@@ -283,10 +283,10 @@ def test_a_picture_that_cannot_be_written_is_an_error(
         ({"budget": float("nan")}, "--budget nan is below one hour"),
         ({"work": 0.0}, "--work 0 is outside"),
         ({"work": float("nan")}, "--work nan is outside"),
-        ({"work": 1e6}, "too long to be planned"),
+        ({"work": 1e6}, "too long to plan"),
         ({"images_per_second": 5.0}, "both set the work"),
-        ({"speed": ["g5.xlarge"]}, "names no machine type"),
-        ({"speed": ["p5.48xlarge=2"]}, "names no machine type of the pools: g5.xlarge"),
+        ({"speed": ["g5.xlarge"]}, "does not name a machine type"),
+        ({"speed": ["p5.48xlarge=2"]}, "does not name a machine type of the pools (g5.xlarge"),
         ({"speed": ["g5.xlarge=0"]}, "has no factor between"),
         ({"speed": ["g5.xlarge=fast"]}, "has no factor between"),
         ({"trace": [Path("absent.json")]}, "absent.json cannot be read"),

@@ -96,7 +96,7 @@ def test_curves_of_a_run_without_a_start_of_a_worker_are_refused(
     (tmp_path / "journal").mkdir()
     (tmp_path / "result.json").write_text('{"job": "fashion", "accuracy": 0.9}')
 
-    with pytest.raises(EverstepError, match="has no start of a worker, so there are no curves"):
+    with pytest.raises(EverstepError, match="records no worker start, so there are no curves"):
         report("--run", str(tmp_path), option, str(tmp_path / "curves"))
 
 

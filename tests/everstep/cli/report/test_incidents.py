@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from rich.console import RenderableType
 
-from everstep.cli.report.incidents import Tone, capacity_incidents
+from everstep.cli.report.incidents import CapacityEffect, capacity_incidents
 from everstep.cli.report.report import Report, build
 from everstep.cli.report.run_record import RunRecord
 from everstep.cli.report.screens import follow_screen, incident_sentence, report_screen
@@ -75,7 +75,11 @@ def test_incidents_of_capacity_are_in_order_of_time(replaced: RecordedRun) -> No
     happened = capacity_incidents(run, build(run).events)
 
     assert [incident.kind for incident in happened] == ["left", "joined", "vanish"]
-    assert [incident.tone for incident in happened] == [Tone.LOSS, Tone.ARRIVAL, Tone.LOSS]
+    assert [incident.effect for incident in happened] == [
+        CapacityEffect.LOSS,
+        CapacityEffect.ARRIVAL,
+        CapacityEffect.LOSS,
+    ]
 
 
 def test_lines_of_text_have_the_same_incidents(

@@ -213,7 +213,7 @@ def test_an_existing_folder_is_not_replaced_by_a_copy(tmp_path: Path) -> None:
     for name in ("run", "copy"):
         (tmp_path / name).mkdir()
 
-    with pytest.raises(EverstepError, match="copy exists already"):
+    with pytest.raises(EverstepError, match="copy already exists"):
         copy_result(tmp_path / "run", tmp_path / "copy")
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everstep.cli.report.incidents import Incident, Tone
+from everstep.cli.report.incidents import CapacityEffect, Incident
 from everstep.cli.report.money import Billing
 from everstep.cli.report.page.model import ReportPage, build_page
 from everstep.cli.report.page.render import render
@@ -52,7 +52,7 @@ def test_an_unfinished_run_that_writes_is_training(recorded_run: RecordedRun) ->
     page = page_of(recorded_run.form(*ALL_NODES).train(50))
 
     assert page.status is Status.TRAINING
-    assert verdict(page).headline == "Training is undisturbed so far"
+    assert verdict(page).headline == "Training has not been disrupted so far"
 
 
 def test_a_run_without_a_new_group_is_regrouping(recorded_run: RecordedRun) -> None:
@@ -105,7 +105,7 @@ def test_a_change_of_the_group_without_a_machine_event_is_an_incident(
 
     incident = only_incident(page_of(recorded_run))
 
-    assert incident.tone is Tone.LOSS
+    assert incident.effect is CapacityEffect.LOSS
     assert incident.cause == "fashion-worker-2 was lost without notice."
     assert incident.evidence == "fashion-worker-2 does not respond"
     assert incident.node == "gpu-2", "its mark is on the node's lane"
@@ -131,7 +131,7 @@ def test_the_records_of_workers_are_shown(recorded_run: RecordedRun) -> None:
 
     incident = only_incident(page_of(recorded_run.train(5)))
 
-    assert (incident.tone, incident.kind) == (Tone.NOTE, "save failed")
+    assert (incident.effect, incident.kind) == (CapacityEffect.NOTE, "save failed")
     assert incident.cause == "The checkpoint of step 5 was not written."
     assert incident.evidence == "No space left on device"
 
