@@ -27,7 +27,7 @@ def boolean_faults(
         if model_field is None:
             continue
         if isinstance(value, bool) and _is_number(model_field.annotation):
-            rule = f"is {str(value).lower()}, and a number is required"
+            rule = f"is {str(value).lower()}, but a number is required"
             yield ConfigFault(f"{path}{key}", None, rule, "write a number")
         inner = model_for(model_field, value)
         if inner is None:

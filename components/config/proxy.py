@@ -22,16 +22,16 @@ def _is_proxy(text: str) -> str:
     if has_password(text):
         return text
     if "@" in text:
-        fix = "remove the user: use a proxy that admits nodes by their addresses"
-        raise refusal("contains a user, which the state would have in plaintext", fix)
+        fix = "remove the user name: use a proxy that admits nodes by their addresses"
+        raise refusal("contains a user name, which the state would store in plaintext", fix)
     match = _URL.fullmatch(text)
     if match is None or not 0 < int(match["port"]) <= 65535:
-        raise refusal("is not a URL of a proxy", "write it as http://proxy.example.org:3128")
+        raise refusal("is not the URL of a proxy", "write it as http://proxy.example.org:3128")
     return text
 
 
 def _is_http(text: str) -> str:
-    """Check that the proxy itself is reached by HTTP, as AKS requires for `http`."""
+    """Check that the proxy itself is reached over HTTP, as AKS requires for `http`."""
     if urlsplit(text).scheme == "https" and not has_password(text):  # the fix shows the URL
         raise refusal("must begin with http://", f"write it as http{text.removeprefix('https')}")
     return text
@@ -52,7 +52,7 @@ def _is_ca(text: str) -> str:
         raise refusal("is not a certificate in PEM format", fix) from None
     stored = context.cert_store_stats()
     if stored["x509_ca"] < stored["x509"]:
-        raise refusal("has a certificate that is not of a CA", fix)
+        raise refusal("contains a certificate that is not a CA certificate", fix)
     return text
 
 

@@ -172,7 +172,7 @@ LabelValue = Annotated[
     str,
     matches_pattern(
         r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?",
-        "a value of a Kubernetes label: up to 63 letters, digits and single signs between them",
+        "a value of a Kubernetes label: up to 63 letters, digits, dashes, dots and underscores",
         "gpu-spot",
     ),
 ]

@@ -168,7 +168,7 @@ def _is_deadline(text: str) -> str:
     if deadlines.duration_seconds(text) is None and deadlines.parse_time(text) is None:
         days = deadlines.MAX_SECONDS / deadlines.UNIT_SECONDS["d"]
         raise refusal(
-            f"is not a duration of up to {days:g} days, and not a time with a time zone",
+            f"is neither a duration of up to {days:g} days nor a time with a time zone",
             "write it as 90m, 24h, 7d or 2026-12-24T18:00:00Z",
         )
     return text
