@@ -10,9 +10,9 @@ load on the machine affects all of them:
     cold     shards in MinIO, an empty cache: images come from the server until their shards are there
     warm     the same cache once it is complete
 
-The first batch is timed from opening the data, including the processes; images per second are measured over the
-epoch after it. Both are also given as ratios to the folder of the same round. Server and readers share this
-machine, and its network is the loopback, so that a request to a store in a cloud takes longer.
+The first batch is timed from opening the data, including the start of the processes; images per second are
+measured over the epoch after it. Both are also given as ratios to the folder of the same round. Server and readers
+share this machine, and its network is the loopback, so a request to a store in a cloud takes longer.
 """
 
 import argparse

@@ -15,7 +15,7 @@ OUTBOUND_TYPES = {"nat": "userAssignedNATGateway", "userDefinedRouting": "userDe
 
 
 def network(config: AksConfig) -> aks.ContainerServiceNetworkProfileArgs:
-    """Return the network profile: Cilium in an overlay, with egress by a NAT gateway or a route table."""
+    """Return the network profile: Cilium in an overlay, with egress through a NAT gateway or a route table."""
     network_config = config.network
     return aks.ContainerServiceNetworkProfileArgs(
         network_plugin="azure",

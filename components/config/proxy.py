@@ -79,13 +79,13 @@ class ProxyConfig(Section):
     )
     no_proxy: tuple[Destination, ...] = Field(
         default=(),
-        description="Hosts, domains and blocks that are reached without the proxy, besides the cluster's "
+        description="Hosts, domains and blocks that are reached without the proxy, in addition to the cluster's "
         "networks and names, the metadata service and the storage.",
     )
     trusted_ca: CaCertificates | None = Field(
         default=None,
-        description="Certificates in PEM format of the CAs that nodes trust besides the public "
-        "ones, for a proxy that inspects TLS.",
+        description="Certificates in PEM format of the CAs that nodes trust in addition to the public "
+        "CAs, for a proxy that inspects TLS.",
     )
 
     @property

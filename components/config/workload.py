@@ -280,7 +280,8 @@ class JobConfig(Section):
         description="PriorityClass of the workers; absent: `everstep-workers`, which preempts no pod.",
     )
     env: dict[str, str] = Field(
-        default_factory=dict, description="More environment variables of a worker; no secrets."
+        default_factory=dict,
+        description="Additional environment variables of a worker; no secrets.",
     )
     env_from_secrets: tuple[str, ...] = Field(
         default=(),
@@ -290,5 +291,5 @@ class JobConfig(Section):
 
     @property
     def program(self) -> tuple[str, ...]:
-        """The words of `command` and its arguments; empty for Everstep's trainer."""
+        """`command` followed by its arguments; empty for Everstep's trainer."""
         return (*self.command, *self.args) if self.command else ()
