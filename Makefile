@@ -58,7 +58,7 @@ test-elastic: built  ## Run the trainer with real agents and etcd: crashes, drai
 test-browser: browser .venv/.development  ## Open the report's page in Chromium: layout, keyboard, colors, print
 	.venv/bin/pytest -m browser
 
-test-gpu: .venv/.development  ## Run the tests that need one or more GPUs, measure ResNet-50 and EfficientNets; reports what it could not test
+test-gpu: .venv/.development  ## Run the tests that need one or more GPUs, measure ResNet-50 and EfficientNets, report what could not be tested
 	.venv/bin/python -m tests.gpu.run
 	.venv/bin/python -m benchmarks.gpu
 

@@ -1,7 +1,7 @@
 """Measure images per second from JPEG files to a normalized batch, on one core, against PIL and torchvision.
 
     python3 -m benchmarks.data                 # a table
-    python3 -m benchmarks.data --json          # the same for a program
+    python3 -m benchmarks.data --json          # the same as JSON
     taskset -c 3 python3 -m benchmarks.data    # on a selected core
 
 The images are generated: 500x375, overlapping surfaces of all sizes with edges, shades and grain,

@@ -1,7 +1,7 @@
 """Measure a cold start: shards in an object store, through the cache of a node, against a folder.
 
     python3 -m benchmarks.data_cache            # a table; needs `make build/servers/minio`
-    python3 -m benchmarks.data_cache --json     # the same for a program
+    python3 -m benchmarks.data_cache --json     # the same as JSON
 
 In every round, each mode reads the same batches of one epoch with the same readers. The modes take turns, so that other
 load on the machine affects all of them:

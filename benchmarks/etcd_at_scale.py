@@ -242,7 +242,7 @@ async def read_again(endpoint: str, keys: dict[str, str], members: int) -> None:
 
 
 def encoded(text: str) -> str:
-    """Return a text in base64."""
+    """Return a string in base64."""
     return base64.b64encode(text.encode()).decode()
 
 

@@ -80,7 +80,7 @@ def memory_samples() -> Iterator[list[float]]:
         while not ended.wait(SAMPLE_SECONDS):
             try:
                 processes = descendants(os.getpid())
-            except OSError:  # a process has ended meanwhile
+            except OSError:  # a process has just ended
                 continue
             samples.append(sum(map(proportional_kibibytes, processes)) / 1024)
 

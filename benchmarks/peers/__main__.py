@@ -237,7 +237,7 @@ def _row(
 
 
 def spread(values: Sequence[float]) -> str:
-    """Return the median and the range of some values."""
+    """Return the median and the range of values as text."""
     median = statistics.median(values)
     return f"{median:.3g} ({min(values):.3g} to {max(values):.3g})"
 

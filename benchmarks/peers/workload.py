@@ -52,7 +52,7 @@ def load(samples: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def loss_of(model: nn.Module, samples: Sequence[int]) -> torch.Tensor:
-    """Return the mean loss of some samples."""
+    """Return the mean loss of samples."""
     images, labels = load(samples)
     loss: torch.Tensor = nn.functional.cross_entropy(model(images), labels)
     return loss

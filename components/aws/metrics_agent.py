@@ -66,7 +66,7 @@ class EksMetricsAgent(Component):
     """A workspace for metrics, and the agent that fills it.
 
     Attributes:
-        endpoint: address of the workspace, with a slash at its end.
+        endpoint: address of the workspace, with a trailing slash.
     """
 
     endpoint: pulumi.Output[str]
@@ -220,7 +220,7 @@ def configuration(endpoint: str, args: EksMetricsAgentArgs) -> str:
     """Return the configuration of Prometheus: its scrape job, and the workspace that gets the samples.
 
     Args:
-        endpoint: address of the workspace, with a slash at its end.
+        endpoint: address of the workspace, with a trailing slash.
         args: the arguments of the agent.
     """
     remote_write = {"url": f"{endpoint}api/v1/remote_write", "sigv4": {"region": args.region}}

@@ -61,7 +61,7 @@ def api_access_profile(
 
 
 def has_public_name(config: AksConfig) -> bool:
-    """Return True if the API server has a name in public DNS only."""
+    """Return True if public DNS resolves the name of the API server."""
     return not config.private_api or config.private_dns_zone == "none"
 
 

@@ -132,7 +132,7 @@ GroupName = Annotated[
     str,
     matches_pattern(
         r"[-\w.()]*[-\w()]",
-        "a name of a resource group: letters, digits and -_.(), without a dot at its end",
+        "a name of a resource group: letters, digits and -_.(), without a trailing dot",
         "team-training",
         max_length=MAX_GROUP_NAME_LENGTH,
     ),
@@ -258,7 +258,7 @@ class AksPoolSizeConfig(Section):
 
     name: NamedPoolName = Field(
         description="Name of the agent pool: another name is another pool. The pool of its "
-        f"`fallbackNodes` has the same name with `{FALLBACK_SUFFIX}` at its end."
+        f"`fallbackNodes` has the same name with the suffix `{FALLBACK_SUFFIX}`."
     )
     zone: Zone | None = Field(
         default=None,

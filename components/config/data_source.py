@@ -32,7 +32,7 @@ class DataSource:
         kind: `s3`, `az`, or `tar` for an archive on the volume.
         bucket: bucket of S3 or container of Blob Storage; empty for an archive.
         account: storage account; empty for kinds other than `az`.
-        path: prefix in the bucket or container without slashes at its ends, or path of the archive.
+        path: prefix in the bucket or container without leading or trailing slashes, or path of the archive.
     """
 
     kind: Literal["s3", "az", "tar"]

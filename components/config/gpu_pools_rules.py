@@ -366,7 +366,7 @@ def _aks_gpus(pools: Sequence[AksNamedPoolConfig], per_worker: int) -> list[Conf
 
 
 def _share(size: azure.VmSize) -> str:
-    """Return the fraction of a GPU that a machine has, in words."""
+    """Return the fraction of a GPU that a machine has, as text."""
     parts = round(1 / size.gpu_share)
     return "whole GPUs" if parts == 1 else f"1/{parts} of a GPU"
 

@@ -20,7 +20,7 @@ def boolean_faults(
     Args:
         data: mapping of a stack file, or of one of its sections.
         model: model of `data`.
-        path: key of the section with a dot at its end; empty for the whole file.
+        path: key of the section with a trailing dot; empty for the whole file.
     """
     for key, value in data.items():
         model_field = field_at(model, str(key))

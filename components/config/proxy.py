@@ -18,7 +18,7 @@ _URL = re.compile(r"https?://(?P<host>[A-Za-z0-9.-]+):(?P<port>[0-9]{1,5})/?")
 
 
 def _is_proxy(text: str) -> str:
-    """Check that a text is the URL of a proxy with a port and without credentials."""
+    """Check that a string is the URL of a proxy with a port and without credentials."""
     if has_password(text):
         return text
     if "@" in text:
@@ -38,7 +38,7 @@ def _is_http(text: str) -> str:
 
 
 def _is_ca(text: str) -> str:
-    """Check that a text has CA certificates in PEM format."""
+    """Check that a string contains CA certificates in PEM format."""
     import ssl  # imported here: few stacks have a certificate
 
     fix = "paste the PEM file of the CA, from -----BEGIN CERTIFICATE----- on"

@@ -164,7 +164,7 @@ class WorkerResources(Section):
 
 
 def _is_deadline(text: str) -> str:
-    """Check that a text is a duration or a time."""
+    """Check that a string is a duration or a time."""
     if deadlines.duration_seconds(text) is None and deadlines.parse_time(text) is None:
         days = deadlines.MAX_SECONDS / deadlines.UNIT_SECONDS["d"]
         raise refusal(

@@ -1559,7 +1559,7 @@ CASES = [
         ("the operator Exists compares no value", "remove it"),
     ),
     wrong_key(AKS, "cluster.resourceGroup", "a/b", "not a name of a resource group"),
-    wrong_key(AKS, "cluster.resourceGroup", "group.", "without a dot at its end"),
+    wrong_key(AKS, "cluster.resourceGroup", "group.", "without a trailing dot"),
     wrong_key(AKS, "cluster.resourceGroup", "g" * 91, "91 characters; the maximum is 90"),
     Case(EKS, {"tags.Owner": "me"}, "tags.owner", ("differs from Owner in case only",)),
     wrong_key(EKS, "cluster.account", "123", "not an id of an AWS account", "twelve digits"),
