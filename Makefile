@@ -9,8 +9,8 @@ ELASTIC := tests/trainer/elastic tests/chaos
 CLOUDS := twin/tests/providers twin/tests/capacity tests/spot/on_twin twin/tests/nodes/machine/test_cloud_machines.py
 PATH_TESTS := tests/e2e/test_up_train_evict_down.py
 STACK_TESTS := $(addprefix tests/e2e/test_,clouds.py data_cache.py data_source.py deadline.py guides.py measured_stacks.py monitored_stacks.py pools.py tutorial.py)
-# One of the two halves of `make test-twin`, which take about the same time. The other half must have all tests that compare
-# or change resources that the machines of the host share: mounts, links, names of network namespaces.
+# One of the two halves of `make test-twin`, which take about the same time. The other half must contain all tests that compare
+# or change resources that the host's machines share: mounts, links, names of network namespaces.
 ENGINE := twin/tests/pulumi twin/tests/providers/kubernetes tests/program tests/e2e/test_missing_images.py \
   tests/github tests/monitoring twin/tests/images twin/tests/toolchain
 
@@ -55,17 +55,17 @@ test-rollout: built  ## Run the rest of test-e2e: the wheel, an account without 
 test-elastic: built  ## Run the trainer with real agents and etcd: crashes, drains, returns, freezes, faults, bit-identical results
 	.venv/bin/pytest -m twin $(ELASTIC)
 
-test-browser: browser .venv/.development  ## Open the report's page in Chromium: layout, keyboard, colours, paper
+test-browser: browser .venv/.development  ## Open the report's page in Chromium: layout, keyboard, colors, print
 	.venv/bin/pytest -m browser
 
-test-gpu: .venv/.development  ## Run the tests that need one or more GPUs, measure ResNet-50 and EfficientNets; reports what it could not test
+test-gpu: .venv/.development  ## Run the tests that need one or more GPUs, measure ResNet-50 and EfficientNets, report what could not be tested
 	.venv/bin/python -m tests.gpu.run
 	.venv/bin/python -m benchmarks.gpu
 
 browser:
 	@command -v chromium >/dev/null || apt-get install --yes --no-install-recommends chromium
 
-test-chaos: built  ## Inject faults into a real local cluster and check its history (SEEDS=N runs, SEED= of the first; needs root)
+test-chaos: built  ## Inject faults into a real local cluster and check its history (SEEDS=N runs, the first with seed SEED; needs root)
 	OMP_NUM_THREADS=1 .venv/bin/python -m tests.chaos.run --seed $(or $(SEED),0) --seeds $(or $(SEEDS),1)
 
 test-examples: built .venv/.examples  ## Run the examples of the elastic library through evictions
@@ -141,7 +141,7 @@ catalog: .venv/.development  ## Write the data that come from botocore and Azure
 facts-age:       ## List prices, limits, quota codes and versions with their sources, the oldest first
 	@$(PYTHON) facts/age.py
 
-docs: .venv/.development  ## Write docs/configuration.md, docs/cli.md, docs/metrics.md, stacks/README.md, the actions in docs/eks.md and docs/aks.md, the record of messages, the difference of the example
+docs: .venv/.development  ## Write docs/configuration.md, docs/cli.md, docs/metrics.md, stacks/README.md, the actions in docs/eks.md and docs/aks.md, the recorded messages, the diff of the example
 	.venv/bin/python -m components.docs.option_table
 	.venv/bin/python -m components.docs.stack_table
 	.venv/bin/python -m components.docs.metric_table
@@ -200,7 +200,7 @@ clean:           ## Remove the virtual environment (the cache of built programs 
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/docs.txt
 	@touch $@
 
-# The scanner's dependencies conflict with the project's, so that it has a separate environment.
+# The scanner's dependencies conflict with the project's, so it has a separate environment.
 build/scan/.installed: .venv/.uv requirements/scan.txt
 	.venv/bin/uv venv --quiet --allow-existing --python .venv/bin/python build/scan
 	.venv/bin/uv pip install --quiet --python build/scan --require-hashes -r requirements/scan.txt

@@ -1,8 +1,8 @@
 """Extract the prose of Python files for the prose linter: comments, strings and defined names.
 
-Vale itself reads comments and docstrings of Python, but no messages and no identifiers. This script writes
-one text file per source file, so that a finding's line number is the source's. Only strings that the parser joins are
-all on the line of the first.
+Vale itself reads comments and docstrings of Python, but neither messages nor identifiers. This script writes
+one text file per source file, so that a finding's line number is the source's. Only implicitly concatenated strings
+are all on the line of the first.
 
     python .vale/extract.py OUTPUT FILE [FILE ...]
 """

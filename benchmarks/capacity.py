@@ -1,10 +1,10 @@
 """Simulate the policies that follow spot capacity: how much of the market they use, what a deadline costs.
 
-    python -m benchmarks.capacity                   # five tables, some minutes
+    python -m benchmarks.capacity                   # five tables, a few minutes
     python -m benchmarks.capacity --histories 10    # a sample
     python -m benchmarks.capacity --plot week.svg   # a picture of one simulated week, nothing else
 
-A deterministic simulation: the same options print the same figures on any machine. No machine was bought for it.
+A deterministic simulation: the same options print the same figures on any machine. It uses no real machines.
 
 1. The generated histories next to the published statistics that they are fitted to.
 2. Machine-hours of a group that follows capacity over three zones, against the best zone at each moment
@@ -46,7 +46,7 @@ MACHINES = 16
 FIT_HOURS = 270.0
 HOURS = 300.0
 WEEK_HOURS = 168.0
-JOB_HOURS = 12.0  # length of a job on all machines
+JOB_HOURS = 12.0  # duration of a job on all machines
 SLACKS = (1.1, 1.25, 1.5, 2.0)
 """Deadlines, as multiples of the shortest duration."""
 
@@ -138,7 +138,7 @@ def following_rows(histories: Sequence[CapacityHistory], job: JobModel = ENDLESS
     by_zone = ", ".join(f"{total / item:.2f}" for item in single_zone)
     yield Row("times each of the zones", by_zone)
     bounds = [upper_bound(item) for item in histories]
-    offered = sum(_of_mean_zone(item) * item.gap_seconds for item in histories)
+    offered = sum(_mean_zone_total(item) * item.gap_seconds for item in histories)
     yield Row("upper bound: best zone over mean zone, all histories", f"{sum(best) / offered:.2f}")
     yield Row("... by history", spread(bounds, ".2f"))
 
@@ -148,11 +148,11 @@ def upper_bound(history: CapacityHistory) -> float:
 
     No group in one zone at a time can use more, compared with a zone drawn at random.
     """
-    average = _of_mean_zone(history)
+    average = _mean_zone_total(history)
     return sum(map(max, history.machines)) / average if average else 1.0
 
 
-def _of_mean_zone(history: CapacityHistory) -> float:
+def _mean_zone_total(history: CapacityHistory) -> float:
     """Return the sum over all ticks of the mean number of machines of a zone."""
     return sum(map(sum, history.machines)) / len(history.zones)
 
@@ -196,10 +196,10 @@ def meet(history: CapacityHistory, job: JobModel, deadline: float, policy: Polic
     return simulate(history, job, terms, PLACEMENT, policy)
 
 
-def spread(values: Sequence[float], form: str) -> str:
+def spread(values: Sequence[float], format_spec: str) -> str:
     """Return the median with minimum and maximum."""
-    low, high = format(min(values), form), format(max(values), form)
-    return f"{median(values):{form}} ({low} to {high})"
+    low, high = format(min(values), format_spec), format(max(values), format_spec)
+    return f"{median(values):{format_spec}} ({low} to {high})"
 
 
 def tables(count: int, seed: int) -> dict[str, list[Row]]:

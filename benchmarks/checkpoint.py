@@ -26,7 +26,6 @@ import logging
 import multiprocessing
 import os
 import random
-import signal
 import statistics
 import sys
 import tempfile
@@ -35,6 +34,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -286,7 +286,7 @@ def save_in_a_loop(folder: str, step: int, sender: Connection) -> None:
         save(step_after)
 
 
-def kill_once(context: Any, folder: Path, step: int, rng: random.Random) -> None:  # noqa: ANN401 - a context
+def kill_once(context: ForkServerContext, folder: Path, step: int, rng: random.Random) -> None:
     """Kill a process that saves the steps after `step`, at a random time."""
     receiver, sender = context.Pipe()
     victim = context.Process(target=save_in_a_loop, args=(str(folder), step, sender))
@@ -294,7 +294,7 @@ def kill_once(context: Any, folder: Path, step: int, rng: random.Random) -> None
     sender.close()
     receiver.recv()
     time.sleep(rng.uniform(0, typical_save_seconds(folder) * SAVES_BEFORE_A_KILL))
-    os.kill(victim.pid, signal.SIGKILL)
+    victim.kill()
     victim.join()
 
 
@@ -339,12 +339,12 @@ def newest_committed(folder: Path) -> int:
         return -1
 
 
-def restore_in_process(context: Any, folder: Path) -> RestoredCheckpoint:  # noqa: ANN401 - a context
+def restore_in_process(context: ForkServerContext, folder: Path) -> RestoredCheckpoint:
     """Return the checkpoint that another process restores."""
     receiver, sender = context.Pipe()
     process = context.Process(target=restore, args=(str(folder), sender))
     process.start()
-    sender.close()  # otherwise the end of a failed process would not be seen
+    sender.close()  # otherwise the end of a failed process would not be noticed
     try:
         result: RestoredCheckpoint = receiver.recv()
     except EOFError:
@@ -370,7 +370,7 @@ def restore(folder: str, sender: Connection) -> None:
     sender.send(RestoredCheckpoint(newest_valid.manifest.step, is_complete, len(skipped)))
 
 
-def flip_once(context: Any, folder: Path, rng: random.Random) -> str:  # noqa: ANN401 - a context
+def flip_once(context: ForkServerContext, folder: Path, rng: random.Random) -> str:
     """Change one byte of the newest checkpoint, restore, and undo the change; return the fault, or ""."""
     newest_folder, previous_folder = sorted(folder.glob("step-*"), reverse=True)[:2]
     file = newest_folder / rng.choice([STATE_FILE, STATE_FILE, MANIFEST_FILE])

@@ -1,7 +1,7 @@
 """Measure images per second from JPEG files to a normalized batch, on one core, against PIL and torchvision.
 
     python3 -m benchmarks.data                 # a table
-    python3 -m benchmarks.data --json          # the same for a program
+    python3 -m benchmarks.data --json          # the same as JSON
     taskset -c 3 python3 -m benchmarks.data    # on a selected core
 
 The images are generated: 500x375, overlapping surfaces of all sizes with edges, shades and grain,
@@ -15,7 +15,7 @@ of 64: random crop, mirror, scale, normalize.
 
 `... uint8` ends with the bytes that are copied to a GPU, which normalizes them. PSNR compares our pixels
 with PIL's for the same crop (antialiased, bilinear); shards are compared with crops of the original
-image, so that their second compression counts.
+image, so their second compression counts.
 """
 
 import argparse
@@ -26,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -97,7 +98,7 @@ def make_images(folder: Path, count: int) -> float:
 
 
 def render(rng: np.random.Generator) -> Image.Image:
-    """Return one image by the dead leaves model of photographs: discs that cover each other.
+    """Return one image from the dead leaves model of photographs: discs that cover each other.
 
     Their radii follow a power law, so that edges have all sizes; each disc has its own brightness, gradient
     and roughness. The lens blurs a little, the sensor adds grain.
@@ -249,9 +250,9 @@ def psnr(pixels: np.ndarray, reference: np.ndarray) -> float:
     return float(10 * np.log10(255**2 / max(error, 1e-9)))
 
 
-def table(results: dict) -> str:  # type: ignore[type-arg] # JSON
+def table(results: dict[str, Any]) -> str:
     """Return the figures as a text table."""
-    lines = [f"{results['images']}, {results['rounds']} rounds, one core, seconds of CPU time"]
+    lines = [f"{results['images']}, {results['rounds']} rounds, one core, per second of CPU time"]
     for name, method in results["images_per_second"].items():
         spread = f"{method['min']} to {method['max']}"
         lines.append(

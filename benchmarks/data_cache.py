@@ -1,7 +1,7 @@
 """Measure a cold start: shards in an object store, through the cache of a node, against a folder.
 
     python3 -m benchmarks.data_cache            # a table; needs `make build/servers/minio`
-    python3 -m benchmarks.data_cache --json     # the same for a program
+    python3 -m benchmarks.data_cache --json     # the same as JSON
 
 In every round, each mode reads the same batches of one epoch with the same readers. The modes take turns, so that other
 load on the machine affects all of them:
@@ -10,9 +10,9 @@ load on the machine affects all of them:
     cold     shards in MinIO, an empty cache: images come from the server until their shards are there
     warm     the same cache once it is complete
 
-The first batch is timed from opening the data, including the processes; images per second are measured over the
-epoch after it. Both are also given as ratios to the folder of the same round. Server and readers share this
-machine, and its network is the loopback, so that a request to a store in a cloud takes longer.
+The first batch is timed from opening the data, including the start of the processes; images per second are
+measured over the epoch after it. Both are also given as ratios to the folder of the same round. Server and readers
+share this machine, and its network is the loopback, so a request to a store in a cloud takes longer.
 """
 
 import argparse

@@ -3,14 +3,14 @@
     python -m benchmarks.etcd_at_scale --members 1000
 
 `benchmarks.scale` runs the real agents, and two cores cannot run 1,000 of them. Here one process sends their requests
-to a real etcd of one member, through as many connections:
+to a real etcd of one member, with separate connections for each member:
 
     idle     each member renews its lease as `OwnKey` does, watches the keys that a member of a large run watches, and
              reads them again as `RunKeys` does
     regroup  a member's lease is revoked; a coordinator writes the instruction to stop; all others write their keys; the
              coordinator has observed all keys and writes the next generation; every member has received it
 
-The members only count and compare keys, so that a regroup takes the time of etcd and the connections. The
+The members only count and compare keys, so a regroup takes the time of etcd and the connections. The
 decisions of real agents take longer: `benchmarks.scale` has the CPU time of one agent and of a coordinator.
 """
 
@@ -123,7 +123,7 @@ class Run:
             asyncio.create_task(self._run_member(number)) for number in range(len(self._names))
         ]
         for task in self._tasks:
-            task.add_done_callback(self._note_end)
+            task.add_done_callback(self._record_end)
         await asyncio.sleep(START_SECONDS + watch_idle_seconds(len(self._names)) / 10)
 
     async def idle(self, seconds: float) -> None:
@@ -134,7 +134,7 @@ class Run:
         if self._failure:
             raise self._failure
 
-    def _note_end(self, task: asyncio.Task[None]) -> None:
+    def _record_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
             self._failure = task.exception()
             self._wake.set()
@@ -145,12 +145,12 @@ class Run:
         self._tasks.pop().cancel()
         self._names.pop()
         self._formed_at, self._stopped, self._number = {}, set(), self._number + 1
-        began_at = time.monotonic()
+        started_at = time.monotonic()
         await self._client.call("lease/revoke", {"ID": self._leases.pop(number)})
         while len(self._formed_at) < number:
-            assert time.monotonic() < began_at + REGROUP_SECONDS, "the group does not form"
+            assert time.monotonic() < started_at + REGROUP_SECONDS, "the group does not form"
             await self.idle(REGROUP_SECONDS)
-        return max(self._formed_at.values()) - began_at
+        return max(self._formed_at.values()) - started_at
 
     def close(self) -> None:
         """Stop all members."""
@@ -242,7 +242,7 @@ async def read_again(endpoint: str, keys: dict[str, str], members: int) -> None:
 
 
 def encoded(text: str) -> str:
-    """Return a text in base64."""
+    """Return a string in base64."""
     return base64.b64encode(text.encode()).decode()
 
 
@@ -252,22 +252,22 @@ async def measure(endpoint: str, etcd_pid: int, options: argparse.Namespace) -> 
     run = Run(endpoint, options.members, lease)
     await run.start()
     with contextlib.closing(run):
-        began_at, used, counts = time.monotonic(), cpu_seconds(etcd_pid), requests(endpoint)
+        started_at, used, counts = time.monotonic(), cpu_seconds(etcd_pid), requests(endpoint)
         await run.idle(options.seconds)
-        elapsed = time.monotonic() - began_at
+        elapsed = time.monotonic() - started_at
         result: dict[str, Any] = {"members": options.members, "lease_seconds": lease}
         result["idle_etcd_cores"] = round((cpu_seconds(etcd_pid) - used) / elapsed, 3)
         for method, count in requests(endpoint).items():
             if difference := count - counts.get(method, 0):
                 result[f"idle_{method}_per_second"] = round(difference / elapsed, 1)
-        walls, costs = [], []
+        durations, etcd_seconds = [], []
         for _ in range(options.regroups):
             used = cpu_seconds(etcd_pid)
-            walls.append(await run.regroup())
-            costs.append(cpu_seconds(etcd_pid) - used)
+            durations.append(await run.regroup())
+            etcd_seconds.append(cpu_seconds(etcd_pid) - used)
             await run.idle(2.0)
-    result["regroup_seconds"] = [round(wall, 2) for wall in walls]
-    result["regroup_etcd_seconds"] = round(statistics.median(costs), 2)
+    result["regroup_seconds"] = [round(duration, 2) for duration in durations]
+    result["regroup_etcd_seconds"] = round(statistics.median(etcd_seconds), 2)
     return result | {"load": round(os.getloadavg()[0], 1)}
 
 
@@ -283,12 +283,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--members", type=int, default=1000, help="(%(default)s)")
-    parser.add_argument("--lease-seconds", type=int, help="(as in a run of this number of members)")
+    parser.add_argument("--members", type=int, default=1000, help="number of members (%(default)s)")
+    parser.add_argument(
+        "--lease-seconds", type=int, help="duration of a lease (as in a run of this size)"
+    )
     parser.add_argument(
         "--seconds", type=float, default=30.0, help="duration of the idle phase (%(default)s)"
     )
-    parser.add_argument("--regroups", type=int, default=5, help="(%(default)s)")
+    parser.add_argument("--regroups", type=int, default=5, help="number of regroups (%(default)s)")
     options = parser.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -35,11 +35,11 @@ class ExactOutcome:
 
     model: str
     seed: int
-    events: dict[str, int]
-    group_sizes: list[int]
-    repeated: int
-    sha256: str
-    equal: bool
+    events: dict[str, int]  # number by kind
+    group_sizes: list[int]  # sizes of the groups that took steps
+    repeated: int  # steps that were computed again
+    sha256: str  # of the final state
+    equal: bool  # whether `sha256` is the undisturbed run's
 
 
 def main() -> None:
@@ -47,7 +47,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--schedules", type=int, default=20, help="number for each model")
+    parser.add_argument(
+        "--schedules", type=int, default=20, help="number of schedules for each model"
+    )
     parser.add_argument("--models", nargs="+", default=["resnet18", "efficientnet_b0"])
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument(

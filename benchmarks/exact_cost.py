@@ -3,7 +3,7 @@
     python3 -m benchmarks.exact_cost
     python3 -m benchmarks.exact_cost --model resnet50 --shards 4 --json
 
-The gradients are random numbers in the sizes of a model's parameters, and there is no all-reduce. `add`
+The gradients are random numbers in the shapes of a model's parameters, and there is no all-reduce. `add`
 rounds and adds the gradients of all shards of one worker, `sum` converts the sums back to gradients,
 `adapt` chooses the units of the next step. One thread, as in `exact`; medians over steps.
 """
@@ -79,23 +79,23 @@ def measure(model: nn.Module, shards: int, steps: int) -> dict[str, float]:
     """Return the milliseconds of each phase."""
     all_shards = 2 * shards  # as in a group of two workers
     reducer = ExactReducer(model, scalars=10, shards=all_shards)
-    set_gradients, watch = gradient_setter(model), Stopwatch()
+    set_gradients, stopwatch = gradient_setter(model), Stopwatch()
     for _ in range(steps):
-        watch.begin_step()
+        stopwatch.begin_step()
         reducer.clear()
         for _ in range(shards):
             reducer.begin_shard()
             set_gradients()
-            with watch.phase("add"):
+            with stopwatch.phase("add"):
                 fits = reducer.add_shard(SAMPLES)
             if not fits:
                 raise RuntimeError("a gradient does not fit into any range")
-        with watch.phase("sum"):
+        with stopwatch.phase("sum"):
             numbers = reducer.sum(SAMPLES * all_shards, [1] * 10, lambda _: None)
-        with watch.phase("adapt"):
+        with stopwatch.phase("adapt"):
             if numbers is not None:
                 reducer.adapt_ranges()
-    return watch.medians()
+    return stopwatch.medians()
 
 
 def gradient_setter(model: nn.Module) -> Callable[[], None]:

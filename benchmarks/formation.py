@@ -43,9 +43,9 @@ class Store:
     changes: list[tuple[float, Event]] = field(default_factory=list)
     members: dict[str, Member] = field(default_factory=dict)
     revision: int = 0
-    free_at: float = 0.0
+    free_at: float = 0.0  # time from which it accepts the next change
     generation_revision: int = 0  # revision of the current generation; 0 before the first
-    requests: dict[str, int] = field(default_factory=dict)
+    requests: dict[str, int] = field(default_factory=dict)  # number by kind
 
     def count(self, kind: str) -> None:
         """Count a request."""
@@ -81,10 +81,10 @@ class RealMember:
     identity: str
     store: Store
     membership: Membership
-    now: float = 0.0
-    received: int = 0
+    now: float = 0.0  # simulated seconds
+    received: int = 0  # changes of the store that it has applied
     decisions: int = 0
-    began: dict[int, float] = field(default_factory=dict)
+    began: dict[int, float] = field(default_factory=dict)  # generation -> time at which it began
 
     def decide(self, *events: Event) -> None:
         """Decide about the events and act; advance the time by the duration of the decision."""

@@ -81,7 +81,7 @@ WORKLOADS = (
         images_per_second=204 * 4.2 / 37,
         batch=8,
         source="torchvision's parameter count; no rate on a V100 is published: 204 images/s of B4 (NVIDIA "
-        "DeepLearningExamples), by the operations of both (4.2 and 37 G, Tan and Le 2019)",
+        "DeepLearningExamples), scaled by the operations of both (4.2 and 37 G, Tan and Le 2019)",
     ),
 )
 
@@ -100,10 +100,10 @@ def designs(workload: Workload, gigabits: float) -> list[Design]:
             bytes_per_second=gigabits * 1e9 / 8,
             checkpoint_seconds=LIVE_CHECKPOINT_SECONDS,
         ),
-        restart_design(60, name="restart, a checkpoint a minute", stall=stall),
-        restart_design(300, name="restart, a checkpoint in five minutes", stall=stall),
+        restart_design(60, name="restart, a checkpoint every minute", stall=stall),
+        restart_design(300, name="restart, a checkpoint every five minutes", stall=stall),
         restart_design(
-            0, name="restart, a checkpoint an epoch", checkpoint_work=epoch, stall=stall
+            0, name="restart, a checkpoint every epoch", checkpoint_work=epoch, stall=stall
         ),
     ]
 
@@ -195,10 +195,10 @@ def main() -> None:
             json.dumps({"assumed": ASSUMPTIONS, "workloads": workloads, "results": rows}, indent=1)
         )
         return
-    print(f"{'model':16} {'machines':>8}  {'design':38} {'goodput (range)':24} of machines' time")
+    print(f"{'model':16} {'machines':>8}  {'design':40} {'goodput (range)':24} of machines' time")
     for row in rows:
         print(
-            f"{row['model']:16} {row['machines']:8}  {row['design']:38} "
+            f"{row['model']:16} {row['machines']:8}  {row['design']:40} "
             f"{format_spread(row['goodput']):24} {format_spread(row['machine_goodput'])}"
         )
     print("\nAssumed:")

@@ -4,7 +4,7 @@
     python3 -m benchmarks.gpu --models resnet50 efficientnet_b0 --batch 256 --rounds 5
     python3 -m benchmarks.gpu --json
 
-The images are in the GPU's memory, so that no decoding is measured: forward and backward pass, and the
+The images are in the GPU's memory, so decoding is not measured, only the forward and backward pass, and the
 optimizer. `plain` is an ordinary loop, `live` and `exact` are the same step through `everstep.elastic.Run` in
 a group of one worker; they take turns. `exact` computes a step in shards, a quarter of the batch each.
 Weights and images are in channels_last; matrix products are in bfloat16 if the GPU has it, else in float16

@@ -139,7 +139,7 @@ def predict(
         history: the history; its last tick lasts until the job is complete.
         speed: seconds of the history in one real second.
         work: machine-seconds of training.
-        step_seconds: a step of the complete group.
+        step_seconds: duration of a step of the complete group.
         start_seconds: time from the request of a machine until it trains.
     """
     gap = history.gap_seconds / speed
@@ -403,7 +403,7 @@ def show(result: Result, *, as_json: bool) -> None:
 
 
 def _cost(move: dict[str, Any]) -> str:
-    """Return what a move has cost the group as text; dots while it is under way."""
+    """Return the cost of a move to the group as text; dots while it is in progress."""
     if move["seconds"] is None:
         return "..."
     return f"{move['seconds']:.2f} s, {move['steps_lost']} steps repeated"

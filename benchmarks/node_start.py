@@ -22,7 +22,9 @@ from benchmarks.preview import EVERSTEP, adopt_orphans, run, spread
 from benchmarks.progress import track
 from tests.processes import descendants, proportional_kibibytes
 
-SAMPLE_SECONDS = 0.1  # a sample takes some milliseconds, in this process, whose time is not counted
+SAMPLE_SECONDS = (
+    0.1  # a sample takes a few milliseconds, in this process, whose time is not counted
+)
 
 SCRIPT = """
 import torch
@@ -62,8 +64,8 @@ def measure(script: Path, rounds: int) -> dict[str, dict[str, float]]:
             starts.append(start)
             peaks.append(max(samples))
     return {
-        "wall_seconds": spread(start.wall for start in starts),
-        "cpu_seconds": spread(start.processor for start in starts),
+        "wall_seconds": spread(start.wall_seconds for start in starts),
+        "cpu_seconds": spread(start.cpu_seconds for start in starts),
         "peak_mebibytes": spread(peaks),
     }
 
@@ -78,7 +80,7 @@ def memory_samples() -> Iterator[list[float]]:
         while not ended.wait(SAMPLE_SECONDS):
             try:
                 processes = descendants(os.getpid())
-            except OSError:  # one ended meanwhile
+            except OSError:  # a process has just ended
                 continue
             samples.append(sum(map(proportional_kibibytes, processes)) / 1024)
 

@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -101,12 +102,12 @@ def main() -> None:
 def random_data(folder: Path, size: int) -> Path:
     """Prepare a data set of random images: one channel at the size of Fashion-MNIST, else three."""
     folder.mkdir()
-    numbers = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     files = {}
     for part, count in (("train", SAMPLES), ("test", 16)):
         shape = (count, size, size, 1 if size == 28 else 3)
-        images = numbers.integers(0, 255, shape, dtype=np.uint8)
-        labels = numbers.integers(0, 10, count, dtype=np.uint8)
+        images = rng.integers(0, 255, shape, dtype=np.uint8)
+        labels = rng.integers(0, 10, count, dtype=np.uint8)
         for name, array in ((f"{part}-images.npy", images), (f"{part}-labels.npy", labels)):
             np.save(folder / name, array)
             digest = hashlib.sha256(array.tobytes()).hexdigest()
@@ -127,7 +128,7 @@ def random_data(folder: Path, size: int) -> Path:
 
 
 def measure(
-    context: Any,  # noqa: ANN401 - a context of multiprocessing
+    context: ForkServerContext,
     options: argparse.Namespace,
     data: Path,
     run: Path,
@@ -281,7 +282,15 @@ def lines(report: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True)
 class WorkerTask:
-    """Rank of a worker, and the blocks of steps that it runs."""
+    """The task of one worker.
+
+    Attributes:
+        rank: its rank.
+        count: number of workers.
+        port: port of the store of the default process group.
+        rounds: number of blocks of each variant.
+        steps: number of steps in a block.
+    """
 
     rank: int
     count: int
@@ -320,10 +329,10 @@ def work(
     for number in track(rounds, "rounds", len(rounds)) if task.rank == 0 else rounds:
         for name in (*names[number % len(names) :], *names[: number % len(names)]):
             dist.barrier()
-            started_at, processor_start = time.monotonic(), time.process_time()
+            started_at, cpu_start = time.monotonic(), time.process_time()
             variants[name](task.steps)
             wall = time.monotonic() - started_at
-            seconds[name].append((wall, time.process_time() - processor_start))
+            seconds[name].append((wall, time.process_time() - cpu_start))
     dist.barrier()
     if task.rank == 0:
         sender.send(seconds)

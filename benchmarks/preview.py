@@ -35,10 +35,10 @@ PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
 
 @dataclass(frozen=True)
 class Measurement:
-    """Duration of one run in seconds: wall-clock time, and CPU time of all its processes."""
+    """Duration of one run: wall-clock time, and CPU time of all its processes."""
 
-    wall: float
-    processor: float
+    wall_seconds: float
+    cpu_seconds: float
 
 
 def main() -> None:
@@ -129,14 +129,14 @@ def reap() -> None:
 def summarize(previews: Sequence[Measurement], imports: Sequence[Measurement]) -> dict[str, object]:
     """Return the figures of one stack."""
     shares = [
-        measurement.processor / preview.processor
+        measurement.cpu_seconds / preview.cpu_seconds
         for measurement, preview in zip(imports, previews, strict=True)
     ]
     return {
-        "wall_seconds": spread(preview.wall for preview in previews),
-        "processor_seconds": spread(preview.processor for preview in previews),
+        "wall_seconds": spread(preview.wall_seconds for preview in previews),
+        "processor_seconds": spread(preview.cpu_seconds for preview in previews),
         "program_imports_processor_seconds": spread(
-            measurement.processor for measurement in imports
+            measurement.cpu_seconds for measurement in imports
         ),
         "program_imports_share": round(statistics.median(shares), 2),
     }

@@ -15,9 +15,9 @@ each number of members, in this order:
     loss       a member vanishes without notice; the others form the next group when its lease has ended
 
 The CPU time of etcd and of the agents is read from /proc, the requests from etcd's own metrics.
-All processes share this machine's cores, so that the wall-clock time includes the work of all agents; in a real run,
+All processes share this machine's cores, so the wall-clock time includes the work of all agents; in a real run,
 each agent has its own node. `separate_seconds` estimates that: etcd's CPU time on one core plus the busiest
-agent's, as if they never worked at the same time; without the delays of a network. In a large run the busiest agent is
+agent's, as if they never worked at the same time, and without network delays. In a large run the busiest agent is
 a coordinator.
 
 With --extrapolate-to, a power law in the number of members is fitted to the two largest measurements. All agents then
@@ -125,8 +125,8 @@ class Fleet:
         for first in range(0, len(names), START_TOGETHER):
             batch = range(first, min(first + START_TOGETHER, len(names)))
             for index, (host, _) in enumerate(self._hosts):
-                own = [names[i] for i in batch if i % len(self._hosts) == index]
-                host.send(("start", own))
+                own_names = [names[i] for i in batch if i % len(self._hosts) == index]
+                host.send(("start", own_names))
             for host, _ in self._hosts:
                 host.recv()
             if first + START_TOGETHER < len(names):
@@ -174,7 +174,7 @@ class Fleet:
         with urllib.request.urlopen(f"http://{self._endpoint}/metrics", timeout=30) as response:
             metrics = response.read().decode()
         by_agent: dict[str, float] = {}
-        for host in self._all("processor_seconds"):
+        for host in self._all("cpu_seconds"):
             by_agent |= host
         return Usage(
             time.monotonic(),
@@ -208,7 +208,7 @@ def main() -> None:
     parser.add_argument(
         "--lease-seconds",
         type=int,
-        help="duration of the leases (as in a run of the largest number of members)",
+        help="duration of the leases (as in a run of the largest size)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
     options = parser.parse_args()
@@ -275,9 +275,9 @@ def _phases(
     def straggler() -> dict[str, float]:
         fleet.stall(stalled=True)
         burst = rates(BURST_SECONDS)
-        with_straggler = rates(seconds)
+        steady = rates(seconds)
         fleet.stall(stalled=False)
-        return with_straggler | {f"burst_{name}": value for name, value in burst.items()}
+        return steady | {f"burst_{name}": value for name, value in burst.items()}
 
     yield "formation", lambda: change(fleet.start, members, START_SECONDS)
     yield "settling", lambda: rates(seconds / 4)

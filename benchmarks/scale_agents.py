@@ -157,7 +157,7 @@ def serve(
         "vanish": host.vanish,
         "stall": host.stall,
         "generations": host.generations,
-        "processor_seconds": host.cpu_seconds,
+        "cpu_seconds": host.cpu_seconds,
     }
     while True:
         try:

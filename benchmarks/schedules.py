@@ -47,8 +47,8 @@ class ScheduleOutcome:
     events: int
     commits: int
     steps: int
-    verdict: str
-    right: bool
+    verdict: str  # output of `trainer.verify`, or the violated invariant
+    right: bool  # whether the samples and all invariants are correct
 
 
 def main() -> None:
@@ -60,7 +60,9 @@ def main() -> None:
     parser.add_argument("--partial", type=int, default=0, help="schedules of partial faults")
     parser.add_argument("--suspicion", type=int, default=0, help="schedules of lost heartbeats")
     parser.add_argument("--real", type=int, default=0, help="schedules of real agents and workers")
-    parser.add_argument("--events", type=int, default=10, help="minimum events of a schedule")
+    parser.add_argument(
+        "--events", type=int, default=10, help="minimum number of events in a schedule"
+    )
     parser.add_argument(
         "--seed",
         type=int,

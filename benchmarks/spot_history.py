@@ -46,7 +46,7 @@ START_SECONDS = 300
 END_SECONDS = 60
 MIN_AWAY_SECONDS = 5.0
 RETURN_KINDS = {"vanish": "return", "drain": "return", "freeze": "thaw"}
-"""Kind of loss -> kind of return; a node of which only the worker was killed never left."""
+"""Kind of loss -> kind of return; a node whose worker was killed has not left."""
 
 
 @dataclass(frozen=True)

@@ -185,7 +185,7 @@ def lines_between(log: Path, begin: float, end: float) -> Iterator[tuple[float, 
 
 
 def provoke_all(nodes: Nodes, folder: Path, count: int) -> Iterator[Change]:
-    """Yield each false suspicion."""
+    """Provoke false suspicions, on each node in turn; yield the change that each caused."""
     for number in track(range(count), "false suspicions", count) if count else ():
         nodes.next_step(time.time(), 3, START_SECONDS)
         time.sleep(SETTLE_SECONDS)
@@ -267,7 +267,7 @@ def sentences(figures: Figures, *, with_lines: bool) -> str:
         lines.append(
             f"{figures.minutes:g} min at load {min(figures.loads):.1f} to {max(figures.loads):.1f}, "
             f"median {statistics.median(figures.loads):.1f}: {figures.false_suspicions} false "
-            f"suspicions, {len(figures.changes)} unneeded changes of the group"
+            f"suspicions, {len(figures.changes)} unnecessary changes of the group"
         )
     for change in (*figures.provoked, *figures.changes):
         lines.append(f"a change cost {change.cost:.3f} s")

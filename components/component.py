@@ -1,7 +1,7 @@
 """The base class of all components: their type token, their children's options, their order.
 
 Pulumi waits for a component's `depends_on` when it creates resources, but does not record that order in the
-state of the component's children, so that `destroy` would not follow it. A `Component` therefore passes its
+state of the component's children, so `destroy` would not follow it. A `Component` therefore passes its
 dependencies to each child; the order of deletion is then the exact reverse of the order of creation.
 """
 

@@ -124,7 +124,7 @@ class GpuPoolPrice:
         disk: price of the disk, which both prices include; None if it is unknown and not included.
         disk_name: name of the disk.
         reservation: id of its capacity reservation; empty without one.
-        prepaid: whether the reservation is a Capacity Block: its machines cost nothing more, so that `price` is the
+        prepaid: whether the reservation is a Capacity Block: its machines cost nothing more, so `price` is the
             price of the disk.
         max_price: price with the disk above which the cloud starts no machine; None without a ceiling.
     """
@@ -325,8 +325,8 @@ def _reservations(config: StackConfig) -> list[str]:
         elif pool.reservation:
             notes.append(
                 f"the Capacity Reservation {pool.reservation} of the {name} is billed by AWS from its creation to its "
-                f"cancellation, used or not: it is counted with the maxNodes {pool.maximum} of the pool, and costs "
-                "more if it has more instances"
+                f"cancellation, used or not: the estimate counts {pool.maximum} instances, the maxNodes of the pool; "
+                "a larger reservation costs more"
             )
     return notes
 
@@ -591,7 +591,7 @@ def _sums(cost: Cost) -> list[str]:
     unknown = cost.total(spot=True, maximum=True).unknown
     if unknown:
         items = ", ".join(unknown)
-        lines.append(f"No price is known for {items}: set everstep:cost.prices to count it.")
+        lines.append(f"No price is known for {items}: set everstep:cost.prices to include them.")
     return lines
 
 

@@ -12,8 +12,8 @@ each event with new processes, so that a slow minute of this machine affects all
 * join: the return after the drain.
 
 `next step` is from the event to the end of the first step that survivors began after it; for a join, from the
-end of the last step without the node to the end of the first step with it. `lost` are steps computed again or
-dropped. Samples are counted over complete epochs.
+end of the last step without the node to the end of the first step with it. `lost` is the number of steps computed
+again or dropped. Samples are counted over complete epochs.
 """
 
 import argparse
@@ -237,7 +237,7 @@ def _row(
 
 
 def spread(values: Sequence[float]) -> str:
-    """Return the median and the range of some values."""
+    """Return the median and the range of values as text."""
     median = statistics.median(values)
     return f"{median:.3g} ({min(values):.3g} to {max(values):.3g})"
 

@@ -39,9 +39,9 @@ def main() -> None:
             continue
         indices = {batch.epoch * SAMPLES + index for index in batch.indices.tolist()}
         step_samples = {batch.number: step_samples.get(batch.number, set()) | indices}
-        journal.computed(batch.number, run.world_size, sorted(step_samples[batch.number]))
+        journal.record_computed(batch.number, run.world_size, sorted(step_samples[batch.number]))
         if batch.step():
-            journal.committed()
+            journal.record_committed()
 
 
 if __name__ == "__main__":

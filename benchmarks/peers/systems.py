@@ -18,7 +18,7 @@ LIGHTHOUSE = {"min_replicas": 1, "quorum_tick_ms": 100, "join_timeout_ms": 10000
 """Options as in the README of torchft 0.2.0, which counts a replica as dead 5 s after its last heartbeat."""
 
 OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-"""Without it, workers that restart read addresses of their last attempt (pytorch/pytorch#135712, read 2026-11-23)."""
+"""Without it, restarted workers read addresses of their previous attempt (pytorch/pytorch#135712, read 2026-11-23)."""
 
 Start = Callable[[Path], contextlib.AbstractContextManager[Sequence[Machine]]]
 

@@ -1,7 +1,7 @@
 """One replica group of torchft, written like its own example train_ddp.py, except for the all-reduce of gradients.
 
 That example wraps the model in torchft's DistributedDataParallel. In torchft 0.2.0, `_comm_hook` of its ddp.py
-fails with an AssertionError when an all-reduce over Gloo breaks, so that each loss ends the survivors' processes too.
+fails with an AssertionError when an all-reduce over Gloo breaks, so each loss ends the survivors' processes too.
 Here the gradients are summed by `Manager.allreduce`, which reports a broken sum to the manager, as torchft intends.
 """
 
@@ -67,10 +67,10 @@ def main() -> None:
         optimizer.zero_grad()
         loss_of(model, samples).backward()  # type: ignore[no-untyped-call]
         average_gradients(manager, model)
-        journal.computed(last_step + 1, manager.num_participants(), samples)
+        journal.record_computed(last_step + 1, manager.num_participants(), samples)
         optimizer.step()
         if manager.current_step() > last_step:
-            journal.committed()
+            journal.record_committed()
 
 
 if __name__ == "__main__":

@@ -37,9 +37,9 @@ def main() -> None:
         optimizer.zero_grad()
         loss_of(ddp_model, samples).backward()  # type: ignore[no-untyped-call]
         step += 1
-        journal.computed(step, world_size, samples)
+        journal.record_computed(step, world_size, samples)
         optimizer.step()
-        journal.committed()
+        journal.record_committed()
         if step % SAVE_STEPS == 0 and rank == 0:
             save(path, model, optimizer, step)
 

@@ -45,14 +45,14 @@ def samples_of_step(step: int) -> range:
 def load(samples: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
     """Return random images and labels, seeded by the list of samples: a sample differs between lists."""
     seed = hashlib.blake2b(repr(list(samples)).encode(), digest_size=7).digest()
-    random = torch.Generator().manual_seed(int.from_bytes(seed, "big"))
-    images = torch.rand(len(samples), 3, SIDE, SIDE, generator=random)
-    labels = torch.randint(CLASSES, (len(samples),), generator=random)
+    generator = torch.Generator().manual_seed(int.from_bytes(seed, "big"))
+    images = torch.rand(len(samples), 3, SIDE, SIDE, generator=generator)
+    labels = torch.randint(CLASSES, (len(samples),), generator=generator)
     return images.contiguous(memory_format=torch.channels_last), labels
 
 
 def loss_of(model: nn.Module, samples: Sequence[int]) -> torch.Tensor:
-    """Return the mean loss of some samples."""
+    """Return the mean loss of samples."""
     images, labels = load(samples)
     loss: torch.Tensor = nn.functional.cross_entropy(model(images), labels)
     return loss
@@ -105,13 +105,13 @@ class StepJournal:
         """Start the clock of a step."""
         self._began = time.monotonic()
 
-    def computed(self, step: int, world_size: int, samples: Sequence[int]) -> None:
+    def record_computed(self, step: int, world_size: int, samples: Sequence[int]) -> None:
         """Record the samples whose gradients this node contributes to a step."""
         self._line = JournalLine(time.time(), self._path.stem, step, world_size, list(samples))
         self._write(self._line)
 
-    def committed(self) -> None:
-        """Record that the step of the last `computed` was applied."""
+    def record_committed(self) -> None:
+        """Record that the step of the last `record_computed` was applied."""
         assert self._line is not None
         now, seconds = time.time(), time.monotonic() - self._began
         self._write(dataclasses.replace(self._line, at=now, seconds=seconds))

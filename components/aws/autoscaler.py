@@ -4,7 +4,7 @@ The priority expander tries the GPU groups in order of preference; on-demand fal
 capacity within the provision time, the next one is tried. The autoscaler may resize the groups of this cluster and
 nothing else in the account.
 
-Karpenter would choose among all instance types itself, but its instances are in no Pulumi state:
+Karpenter would choose among all instance types itself, but its instances are not in any Pulumi state:
 `pulumi destroy` would leave them running.
 """
 

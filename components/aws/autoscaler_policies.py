@@ -1,7 +1,7 @@
 """Permissions of the cluster autoscaler: on AWS for the cluster's own groups, and in Kubernetes.
 
-The permissions on AWS name groups by pattern, so that the autoscaler does not wait for GPU groups, for which there
-may be no capacity.
+The permissions on AWS name groups by pattern, so that the autoscaler is declared without waiting for GPU groups, for
+which there may be no capacity.
 """
 
 from collections.abc import Mapping, Sequence

@@ -106,13 +106,13 @@ class Bucket(Component):
     def _encryption(self, bucket: s3.Bucket) -> s3.BucketServerSideEncryptionConfiguration:
         """Declare the encryption: by default with the key of S3, since a KMS key needs a policy for the role of FSx."""
         key_arn = self._args.kms_key_arn
-        by_default = (
+        default_encryption = (
             s3.BucketServerSideEncryptionConfigurationRuleApplyServerSideEncryptionByDefaultArgs(
                 sse_algorithm="AES256" if key_arn is None else "aws:kms", kms_master_key_id=key_arn
             )
         )
         rule = s3.BucketServerSideEncryptionConfigurationRuleArgs(
-            apply_server_side_encryption_by_default=by_default,
+            apply_server_side_encryption_by_default=default_encryption,
             bucket_key_enabled=None
             if key_arn is None
             else True,  # one request to KMS for many objects

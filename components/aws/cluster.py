@@ -14,7 +14,7 @@ import pulumi
 from cloudfacts.aws import EKS_LOG_TYPES
 from pulumi_aws import cloudwatch, eks, kms
 
-from components.aws.encryption import key
+from components.aws.encryption import declare_key
 from components.aws.identity import Role, RoleArgs
 from components.component import Component
 
@@ -92,7 +92,7 @@ class EksCluster(Component):
     def _key(self) -> pulumi.Output[str]:
         """Declare the key that encrypts Kubernetes Secrets, and return its ARN."""
         description = f"Secrets of the EKS cluster {self._args.name}"
-        secrets_key = key(self, "key", description, protect=self._args.protect)
+        secrets_key = declare_key(self, "key", description, protect=self._args.protect)
         kms.Alias(
             f"{self.name}-key-alias",
             name=f"alias/{self._args.name}-eks",

@@ -22,7 +22,7 @@ class EksDataAccessArgs:
         cluster: name of the cluster, prefix of the role's name.
         cluster_name: the same name as an output of the cluster, so that the identity depends on it.
         bucket: name of the bucket.
-        prefix: prefix without slashes at its ends, or the key of one object; empty for the whole bucket.
+        prefix: prefix without leading or trailing slashes, or the key of one object; empty for the whole bucket.
         service_account: name of the ServiceAccount, in the namespace of the job.
     """
 

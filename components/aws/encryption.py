@@ -12,7 +12,7 @@ from components.component import Component
 DELETION_DAYS, DELETION_DAYS_PROTECTED = 7, 30
 
 
-def key(parent: Component, name: str, description: str, *, protect: bool) -> kms.Key:
+def declare_key(parent: Component, name: str, description: str, *, protect: bool) -> kms.Key:
     """Declare a KMS key as a child of a component.
 
     Args:

@@ -1,7 +1,7 @@
 """FSx for Lustre linked to an S3 bucket: fast for many small files, and durable in the bucket.
 
 The file system imports the metadata of the bucket immediately and contents on first use, and exports new
-files. The exports are asynchronous and FSx guarantees no time for them: a SCRATCH_2 file system, which has
+files. The exports are asynchronous, and FSx does not guarantee when they complete: a SCRATCH_2 file system, which has
 no replica, can lose the files that it has not exported yet. A data repository association does this; the
 import and export paths of a file system are an older mechanism and cannot be changed later.
 
@@ -20,7 +20,7 @@ from pulumi_aws import ec2, fsx, vpc
 from pulumi_kubernetes import core
 
 from components.aws.bucket import Bucket, BucketArgs
-from components.aws.encryption import key
+from components.aws.encryption import declare_key
 from components.component import Component
 from components.config import FsxConfig, FsxFileSystemConfig
 from components.config.eks import MIN_THROUGHPUT
@@ -222,7 +222,7 @@ class Fsx(Component):
         if self._args.kms_key_arn is not None:
             return self._args.kms_key_arn
         description = f"The file system of {self._args.cluster}"
-        return key(self, "key", description, protect=self._args.protect).arn
+        return declare_key(self, "key", description, protect=self._args.protect).arn
 
     def _association(
         self, system: fsx.LustreFileSystem, bucket: Bucket

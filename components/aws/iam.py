@@ -40,7 +40,7 @@ class Statement:
         """Check that the statement is not too broad.
 
         Raises:
-            ValueError: an action has a wildcard, or a writing action is allowed on all resources.
+            ValueError: an action has a wildcard, or a write action is allowed on all resources.
         """
         if any(WILDCARDS & set(action) for action in self.actions):
             raise ValueError(

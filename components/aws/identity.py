@@ -101,7 +101,7 @@ class PodIdentityArgs:
 
 
 def declare_pod_identity(parent: Component, args: PodIdentityArgs) -> eks.PodIdentityAssociation:
-    """Declare a role of pods and return its association, which must exist before the pods start."""
+    """Declare a role for pods and return its association, which must exist before the pods start."""
     role = Role(
         f"{parent.name}-role",
         RoleArgs(role_name=args.role_name, service=POD_IDENTITY, statements=args.statements),

@@ -3,7 +3,7 @@
 A Prometheus in agent mode scrapes the workers, the controller and the exporters of GPU nodes, and sends the samples
 to a workspace. It keeps samples only until they are sent. Its role may only write to this workspace.
 
-AWS's own scraper needs no pod, but costs per collector and hour, and its network interfaces have no labels by which
+AWS's own scraper needs no pod, but is billed per collector and hour, and its network interfaces have no labels by which
 network policies could admit them.
 """
 
@@ -63,10 +63,10 @@ class EksMetricsAgentArgs:
 
 
 class EksMetricsAgent(Component):
-    """A workspace of metrics, and the agent that fills it.
+    """A workspace for metrics, and the agent that fills it.
 
     Attributes:
-        endpoint: address of the workspace, with a slash at its end.
+        endpoint: address of the workspace, with a trailing slash.
     """
 
     endpoint: pulumi.Output[str]
@@ -220,7 +220,7 @@ def configuration(endpoint: str, args: EksMetricsAgentArgs) -> str:
     """Return the configuration of Prometheus: its scrape job, and the workspace that gets the samples.
 
     Args:
-        endpoint: address of the workspace, with a slash at its end.
+        endpoint: address of the workspace, with a trailing slash.
         args: the arguments of the agent.
     """
     remote_write = {"url": f"{endpoint}api/v1/remote_write", "sigv4": {"region": args.region}}

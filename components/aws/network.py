@@ -20,7 +20,7 @@ ANYWHERE = "0.0.0.0/0"
 
 @dataclass(frozen=True, kw_only=True)
 class ExistingVpc:
-    """A VPC that exists already.
+    """An existing VPC.
 
     Attributes:
         vpc_id: id of the VPC.

@@ -161,7 +161,7 @@ class EksNodeGroups(Component):
         return Role(f"{self.name}-role", args, self.child())
 
     def _declare_efa(self) -> dict[str, Efa]:
-        """Declare the resources of EFA and return them by name: one per zone, since a placement group is in one."""
+        """Declare the EFA resources and return them by name: one set per zone, because placement groups are zonal."""
         types = {pool.efa: pool.instance_types[0] for pool in self._args.gpu_pools if pool.efa}
         return {
             name: self._declare_zone_efa(name, instance_type)
@@ -379,8 +379,8 @@ def _reservation(
 def _market(pool: NodePool) -> ec2.LaunchTemplateInstanceMarketOptionsArgs | None:
     """Return the market options of a Capacity Block; None for other capacity types.
 
-    EKS User Guide, "Create a managed node group with Capacity Blocks for ML", 2026-11: all of the market type, the
-    reservation and the capacity type are required.
+    EKS User Guide, "Create a managed node group with Capacity Blocks for ML", 2026-11: the market type, the reservation
+    and the capacity type are all required.
     """
     if pool.capacity != CAPACITY_BLOCK:
         return None

@@ -11,7 +11,7 @@ from components.aws.user_data import boothook
 from components.config import EksConfig
 
 SERVICES = ("nodeadm-config", "nodeadm-run", "containerd", "kubelet")
-VARIABLES = "/etc/everstep-proxy.env"
+VARIABLES_PATH = "/etc/everstep-proxy.env"
 CA_PATH = "/etc/pki/ca-trust/source/anchors/everstep-proxy.pem"
 
 
@@ -25,15 +25,15 @@ def user_data_parts(config: EksConfig) -> list[str]:
             [
                 config.network.cidr,
                 config.network.service_cidr,
-                f".s3.{config.region}.amazonaws.com",  # image layers and data, by the gateway endpoint
-                f".{config.region}.eks.amazonaws.com",  # the API server, by its private endpoint
+                f".s3.{config.region}.amazonaws.com",  # image layers and data, through the gateway endpoint
+                f".{config.region}.eks.amazonaws.com",  # the API server, through its private endpoint
             ]
         )
     )
     values = {"HTTP_PROXY": proxy.http, "HTTPS_PROXY": proxy.for_https, "NO_PROXY": direct}
     variables = {**values, **{name.lower(): value for name, value in values.items()}}
-    files = {VARIABLES: "".join(f"{name}={value}\n" for name, value in variables.items())}
-    drop_in = f"[Service]\nEnvironmentFile={VARIABLES}\n"
+    files = {VARIABLES_PATH: "".join(f"{name}={value}\n" for name, value in variables.items())}
+    drop_in = f"[Service]\nEnvironmentFile={VARIABLES_PATH}\n"
     files |= {f"/etc/systemd/system/{name}.service.d/proxy.conf": drop_in for name in SERVICES}
     if proxy.trusted_ca:
         files[CA_PATH] = proxy.trusted_ca

@@ -1,7 +1,7 @@
 """Repositories in ECR for the images that are built from this repository.
 
 Tags are immutable: the tag of a past job still identifies its image, and running workers cannot get another image.
-Only a limited number of images is kept, since an image has several gigabytes.
+Only a limited number of images is kept, since an image takes several gigabytes.
 """
 
 import json

@@ -3,7 +3,7 @@
 The account always has a hierarchical namespace, without which a rename is not atomic: a checkpoint is a
 folder that is renamed when it is complete. Account keys are disabled: a mount needs a token of the
 `trainer` ServiceAccount, which a federated credential trusts, and must come from the subnet of the
-nodes. NFS 3.0 has no authentication, so that only the subnet protects the data.
+nodes. NFS 3.0 has no authentication, so only the subnet protects the data.
 
 Blob versions would protect more than soft delete, but an account with a hierarchical namespace does
 not support them.
@@ -32,8 +32,8 @@ MAX_RULE_PREFIX_LENGTH = 30  # limit of Azure Storage for rules of an account
 STALE_SECONDS = 5  # maximum time until a worker sees new files of another worker
 FILE_CACHE_SECONDS = 120
 """Time for which a node may read its cached copy of a file. Checkpoints and data sets, almost all of the bytes, do not
-change under their final name, and a restored checkpoint is checked by its digests. Journals and the sample ledger grow:
-a node may read another node's file with this delay, which only delays a report."""
+change once they have their final name, and a restored checkpoint is checked by its digests. Journals and the sample
+ledger grow: a node may read another node's file with this delay, which only delays a report."""
 
 CACHE_MIB = 16384  # node disk space for each pod with a mount
 

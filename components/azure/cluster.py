@@ -20,7 +20,7 @@ from components.azure import kubeconfig, profiles
 from components.azure.identity import AksIdentities, AksIdentitiesArgs
 from components.azure.names import dns_prefix, node_group_name
 from components.azure.node_pools import system_pool
-from components.azure.propagation import retried
+from components.azure.propagation import with_retries
 from components.azure.roles import BuiltInRole, grant
 from components.component import Component
 from components.config import AksConfig
@@ -182,7 +182,7 @@ class AksCluster(Component):
                 cost_analysis=containerservice.ManagedClusterCostAnalysisArgs(enabled=True)
             ),
             tags=args.tags,
-            opts=retried(
+            opts=with_retries(
                 f"{self.name}-cluster",
                 self.child(
                     depends_on=[*args.prerequisites, *self._identities.prerequisites],

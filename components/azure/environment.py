@@ -223,10 +223,10 @@ class AksEnvironment(Component):
         """Declare the scrape jobs of Azure Monitor's agent, in the ConfigMap that it reads."""
         if not self._cluster_config.monitoring.job_metrics:
             return
-        from components.azure.monitoring import SCRAPING, scrape_config
+        from components.azure.monitoring import SCRAPE_CONFIG_MAP, scrape_config
 
         settings = scrape_config(self._config.platform.monitoring.scrape_seconds)
-        self._declare_settings("scraping", SCRAPING, settings)
+        self._declare_settings("scraping", SCRAPE_CONFIG_MAP, settings)
 
     def _declare_settings(self, key: str, name: str, data: Mapping[str, str]) -> None:
         """Declare a ConfigMap that an AKS add-on reads."""

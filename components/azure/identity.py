@@ -1,4 +1,4 @@
-"""Managed identities: of the control plane and the nodes of an AKS cluster, and of pods.
+"""Managed identities for the control plane and the nodes of an AKS cluster, and for pods.
 
 All are user-assigned. A system-assigned identity would be created with the cluster. User-assigned identities get
 their roles before the cluster needs them, can be granted AcrPull on a registry while the cluster is being created,

@@ -18,10 +18,10 @@ from components.platform.scraping import scrape_job
 
 LOG_STREAM = "Microsoft-ContainerInsights-Group-Default"
 METRIC_STREAM = "Microsoft-PrometheusMetrics"
-SCRAPING = "ama-metrics-prometheus-config"
+SCRAPE_CONFIG_MAP = "ama-metrics-prometheus-config"
 """Name of the ConfigMap in kube-system whose scrape jobs the agent of Azure Monitor runs."""
 
-LOG_DAYS = 30  # included in the price of ingestion
+LOG_RETENTION_DAYS = 30  # included in the price of ingestion
 
 
 def scrape_config(seconds: int) -> dict[str, str]:
@@ -99,20 +99,20 @@ class AksMonitoring(Component):
             self._associate(cluster, "metrics", "ContainerInsightsMetricsExtension", rule)
 
     def _log_workspace(self) -> operationalinsights.Workspace:
-        """Declare the workspace of logs."""
+        """Declare the workspace for logs."""
         return operationalinsights.Workspace(
             f"{self.name}-logs",
             workspace_name=f"{self._args.cluster}-logs",
             resource_group_name=self._args.group,
             location=self._args.location,
             sku=operationalinsights.WorkspaceSkuArgs(name="PerGB2018"),
-            retention_in_days=LOG_DAYS,
+            retention_in_days=LOG_RETENTION_DAYS,
             tags=self._args.tags,
             opts=self.child(delete_before_replace=True),
         )
 
     def _metric_workspace(self) -> monitor.AzureMonitorWorkspace:
-        """Declare the workspace of metrics."""
+        """Declare the workspace for metrics."""
         return monitor.AzureMonitorWorkspace(
             f"{self.name}-metrics",
             azure_monitor_workspace_name=f"{self._args.cluster}-metrics",

@@ -78,5 +78,5 @@ def _fitted(name: str, limit: int) -> str:
 
 
 def _digest(text: str) -> str:
-    """Return the first digits of the SHA-256 of a text, in lower-case hexadecimal."""
+    """Return the first digits of the SHA-256 of a string, in lower-case hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH]

@@ -1,6 +1,6 @@
 """The resource group and the network of an AKS cluster: created, or existing ones.
 
-One subnet contains all nodes; pods and Services have addresses of an overlay, so that a small block
+One subnet contains all nodes; pods and Services have addresses of an overlay, so a small block
 suffices. The nodes have no public addresses and reach the internet through a NAT gateway. The default
 of AKS, a load balancer, runs out of ports when many nodes pull large images, and Azure has retired its
 default outbound access. A service endpoint for storage keeps the traffic of the job off the
@@ -131,7 +131,7 @@ class Vnet(Component):
     def _egress_route(
         self,
     ) -> tuple[network.SubResourceArgs | None, network.RouteTableArgs | None]:
-        """Declare a NAT gateway or a route table; return the subnet's references, of which one is None."""
+        """Declare a NAT gateway or a route table; return the subnet's references, exactly one of which is None."""
         if self._args.firewall_ip is None:
             self.egress, gateway = self._gateway()
             return network.SubResourceArgs(id=gateway.id), None
@@ -144,7 +144,7 @@ class Vnet(Component):
             route_table_name=f"{self._args.name}-routes",
             resource_group_name=self.group,
             location=self._args.location,
-            # Routes that a VPN gateway advertises would lead around the firewall.
+            # Routes that a VPN gateway advertises would bypass the firewall.
             disable_bgp_route_propagation=True,
             routes=[
                 network.RouteArgs(

@@ -15,7 +15,7 @@ OUTBOUND_TYPES = {"nat": "userAssignedNATGateway", "userDefinedRouting": "userDe
 
 
 def network(config: AksConfig) -> aks.ContainerServiceNetworkProfileArgs:
-    """Return the network profile: Cilium in an overlay, with egress by a NAT gateway or a route table."""
+    """Return the network profile: Cilium in an overlay, with egress through a NAT gateway or a route table."""
     network_config = config.network
     return aks.ContainerServiceNetworkProfileArgs(
         network_plugin="azure",
@@ -61,7 +61,7 @@ def api_access_profile(
 
 
 def has_public_name(config: AksConfig) -> bool:
-    """Return True if the API server has a name in public DNS only."""
+    """Return True if public DNS resolves the name of the API server."""
     return not config.private_api or config.private_dns_zone == "none"
 
 

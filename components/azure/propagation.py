@@ -4,7 +4,7 @@ Azure applies a role assignment seconds to ten minutes after its creation ("Trou
 request shows when: AKS refuses a cluster whose identities have their roles, and accepts it a minute later. A
 fixed pause would be too long for most creations and too short for some. The engine therefore calls this hook after
 a failure, and repeats the creation while the error is a missing role, as `az aks create` and Azure Service
-Operator do. A refused cluster does not exist, so that a retry is safe.
+Operator do. A refused cluster does not exist, so a retry is safe.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ def is_missing_role(error: str) -> bool:
 
 
 async def retry(args: pulumi.ErrorHookArgs) -> bool:
-    """Wait and return True if the engine should repeat a creation, else return False."""
+    """Return True, after a pause, if the engine should repeat a creation; else return False."""
     newest, failures = args.errors[0], len(args.errors)
     if args.failed_operation != "create" or not is_missing_role(newest) or failures > MAX_RETRIES:
         return False
@@ -46,7 +46,7 @@ async def retry(args: pulumi.ErrorHookArgs) -> bool:
     return True
 
 
-def retried(name: str, opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
+def with_retries(name: str, opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
     """Return options of a resource whose creation is retried while a role is missing.
 
     Args:

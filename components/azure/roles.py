@@ -1,7 +1,7 @@
 """Azure RBAC: the built-in roles that Everstep assigns, and their assignment.
 
 Azure applies an assignment seconds to minutes after its creation. Resources that need it are declared after it.
-AKS refuses a cluster until then, so that its creation is retried (`propagation`). The kubelet retries pods
+AKS refuses a cluster until then, so its creation is retried (`propagation`). The kubelet retries pods
 that mount the volume or pull from the registry.
 """
 

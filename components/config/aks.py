@@ -132,7 +132,7 @@ GroupName = Annotated[
     str,
     matches_pattern(
         r"[-\w.()]*[-\w()]",
-        "a name of a resource group: letters, digits and -_.(), without a dot at its end",
+        "a name of a resource group: letters, digits and -_.(), without a trailing dot",
         "team-training",
         max_length=MAX_GROUP_NAME_LENGTH,
     ),
@@ -178,7 +178,7 @@ class AksNetworkConfig(Section):
         "all egress; required for `userDefinedRouting` without `subnetId`.",
     )
     proxy: ProxyConfig | None = Field(
-        default=None, description="HTTP proxy of the nodes and, by AKS, of all pods."
+        default=None, description="HTTP proxy of the nodes; AKS applies it to all pods, too."
     )
 
     @property
@@ -258,7 +258,7 @@ class AksPoolSizeConfig(Section):
 
     name: NamedPoolName = Field(
         description="Name of the agent pool: another name is another pool. The pool of its "
-        f"`fallbackNodes` has the same name with `{FALLBACK_SUFFIX}` at its end."
+        f"`fallbackNodes` has the same name with the suffix `{FALLBACK_SUFFIX}`."
     )
     zone: Zone | None = Field(
         default=None,
@@ -346,7 +346,10 @@ class UpgradesConfig(Section):
         default=2, ge=0, le=23, description="Start of the window: hour of the day, UTC."
     )
     hours: int = Field(
-        default=4, ge=4, le=24, description="Length of the window in hours; AKS requires 4."
+        default=4,
+        ge=4,
+        le=24,
+        description="Length of the window in hours; AKS requires at least 4.",
     )
 
 
@@ -373,7 +376,7 @@ class AksConfig(Section):
     name: ClusterName = Field(default="everstep", description="Name of the cluster.")
     subscription: SubscriptionId | None = Field(
         default=None,
-        description="Subscription that may be changed; absent: the login's subscription.",
+        description="The only subscription that the stack may change; absent: the login's subscription.",
     )
     location: Location = Field(default="eastus", description="Azure location.")
     resource_group: GroupName | None = Field(
@@ -417,8 +420,8 @@ class AksConfig(Section):
     min_gpu_memory_gib: float | None = Field(
         default=None,
         gt=0,
-        description="Minimum memory of every GPU of `gpuPools`, in GiB; required if their sizes "
-        "differ in it.",
+        description="Minimum memory of every GPU of `gpuPools`, in GiB; required if their GPUs differ "
+        "in memory.",
     )
     autoscaling: AksAutoscalingConfig = Field(
         default_factory=AksAutoscalingConfig, description="The cluster autoscaler."
@@ -540,7 +543,10 @@ class BlobConfig(Section):
         default="Standard_LRS", description="Replication; `Premium` is on SSD."
     )
     retain_days: int = Field(
-        default=7, ge=0, le=365, description="Days that deleted blobs can be restored; 0: never."
+        default=7,
+        ge=0,
+        le=365,
+        description="Days for which deleted blobs can be restored; 0: never.",
     )
 
     @property

@@ -62,13 +62,13 @@ def _blocks(cidr: str, pods: str, services: str) -> list[ConfigFault]:
 def _firewall_reachable(
     egress: str, firewall: str | None, subnet: str | None, cidr: str, pods: str, services: str
 ) -> list[ConfigFault]:
-    """Check that firewallIp is set if and only if the stack declares routes, and that no block of the stack has it."""
+    """Check that firewallIp is set if and only if the stack declares routes, and is outside the blocks of the stack."""
     path, network = "cluster.network.firewallIp", "cluster.network"
     routes_declared = egress == "userDefinedRouting" and subnet is None
     if firewall is None:
         if not routes_declared:
             return []
-        fix = "set it to the firewall's private address, or name subnetId, a subnet with a route table"
+        fix = "set it to the firewall's private address, or set subnetId to a subnet with a route table"
         return [ConfigFault(path, None, "is missing, so there is no egress route", fix)]
     if not routes_declared:
         reason = f"egress is {egress}" if subnet is None else "the route table of subnetId applies"
@@ -106,7 +106,7 @@ def pod_cidr_faults(pod_cidr: str, max_nodes: int) -> list[ConfigFault]:
     limit = 2 ** max(0, POD_PREFIX - ipaddress.IPv4Network(pod_cidr).prefixlen)
     if nodes <= limit:
         return []
-    rule = f"fits {amount(limit, 'node')}, a /{POD_PREFIX} each, and the pools allow {nodes}"
+    rule = f"fits {amount(limit, 'node')}, a /{POD_PREFIX} each, but the pools allow {nodes}"
     prefix = POD_PREFIX - (nodes - 1).bit_length()
     return [ConfigFault("cluster.network.podCidr", pod_cidr, rule, f"use a /{prefix} or larger")]
 
@@ -188,7 +188,10 @@ def _vm_sizes_interchangeable(
             f"{name} has {'a whole GPU' if parts == 1 else f'1/{parts} of a GPU'}"
             for name, parts in shares.items()
         )
-        rule, fix = f"mixes whole GPUs and parts ({descriptions})", "keep sizes with equal parts"
+        rule, fix = (
+            f"mixes whole GPUs and fractions ({descriptions})",
+            "keep sizes with equal fractions",
+        )
         return [ConfigFault(path, ", ".join(shares), rule, fix)]
     return gpu_count_faults(path, {size.name: size.gpus for size in sizes}, per_worker)
 
@@ -219,7 +222,7 @@ def max_price_faults(path: str, price: float, capacity: str) -> list[ConfigFault
     if capacity == "onDemand":
         return [
             ConfigFault(
-                path, price, "applies only to spot nodes, and capacity is onDemand", "remove it"
+                path, price, "applies only to spot nodes, but capacity is onDemand", "remove it"
             )
         ]
     if price <= 0:
@@ -266,7 +269,7 @@ def _zones_available(
     fix = "set it to [], or choose another location"
     return [
         ConfigFault(
-            path, ", ".join(zones), f"is set, and {location} has no availability zones", fix
+            path, ", ".join(zones), f"is set, but {location} has no availability zones", fix
         )
         for path, zones in configured_zones.items()
         if zones

@@ -60,11 +60,11 @@ AWS_UNUSABLE_FAMILIES: dict[str, str] = {
     "p3": "was retired (only p3dn.24xlarge is left); use g5 or g6",
     "g3": "was retired in 2025; use g4dn or g5",
     "g3s": "was retired in 2025; use g4dn.xlarge",
-    "g4ad": "has AMD GPUs, and the image is for NVIDIA GPUs; use g4dn",
-    "g5g": "has an Arm CPU, and the image is for x86; use g5",
+    "g4ad": "has AMD GPUs, but the image is for NVIDIA GPUs; use g4dn",
+    "g5g": "has an Arm CPU, but the image is for x86; use g5",
     "g7": "has GPUs that the image AL2023_x86_64_NVIDIA does not enumerate; use g6 or g6e",
-    "g6f": "has a part of a GPU that the device plugin does not offer; use g6.xlarge",
-    "gr6f": "has a part of a GPU that the device plugin does not offer; use gr6.4xlarge",
+    "g6f": "has a fraction of a GPU, which the device plugin does not offer; use g6.xlarge",
+    "gr6f": "has a fraction of a GPU, which the device plugin does not offer; use gr6.4xlarge",
 }
 """Unusable GPU instance family -> the reason, and an alternative."""
 

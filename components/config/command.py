@@ -19,15 +19,15 @@ def _is_list(words: object) -> object:
     """Check that a command is not a single string, which a shell would have to split."""
     if isinstance(words, str):
         raise refusal(
-            "is a single string, and no shell splits it", f"write a list, such as {EXAMPLE}"
+            "is a single string, which no shell splits", f"write a list, such as {EXAMPLE}"
         )
     return words
 
 
 def _is_word(word: object) -> object:
-    """Check that an element is a text or a number."""
+    """Check that an element is a string or a number."""
     if isinstance(word, bool) or not isinstance(word, str | int | float):
-        raise refusal("is not a word of a command line", 'write it as a string, such as "true"')
+        raise refusal("is not a command-line argument", 'write it as a string, such as "true"')
     return word
 
 
@@ -41,7 +41,7 @@ def _is_program(words: tuple[str, ...]) -> tuple[str, ...]:
     if program.startswith("-"):
         raise refusal("starts with an option", f"name a program, such as {EXAMPLE}")
     if " " in program:
-        raise refusal("starts with several words in one", f"write a list, such as {EXAMPLE}")
+        raise refusal("has several words in its first element", f"write a list, such as {EXAMPLE}")
     if program in LAUNCHERS or (words[1:2] == ("-m",) and words[2:3] in LAUNCHER_MODULES):
         fix = f"name only the training program, such as {EXAMPLE}"
         raise refusal("names a launcher, which Everstep starts itself", fix)

@@ -20,7 +20,7 @@ def _source_needs_photographs(source: str | None, dataset: str) -> list[ConfigFa
     """Check that only a data set that is not part of the image has a source."""
     if source is None or dataset == IMAGE_FOLDER:
         return []
-    rule = f"is a source of photographs, and data.dataset is {dataset}, which the image contains"
+    rule = f"is a source of photographs, but data.dataset is {dataset}, which the image contains"
     fix = f"set data.dataset to {IMAGE_FOLDER}, or remove this key"
     return [ConfigFault("data.source", source, rule, fix)]
 
@@ -41,7 +41,7 @@ def _cache_needs_photographs(cache: DataCacheConfig | None, dataset: str) -> lis
     """Check that only photographs are read through a cache."""
     if cache is None or dataset == IMAGE_FOLDER:
         return []
-    rule = f"is a cache of shards of photographs, and data.dataset is {dataset}"
+    rule = f"is a cache of shards of photographs, but data.dataset is {dataset}"
     fix = f"set data.dataset to {IMAGE_FOLDER}, or remove this section"
     return [ConfigFault("data.cache", cache.source, rule, fix)]
 
@@ -59,7 +59,7 @@ def _cache_or_source(cache: DataCacheConfig | None, source: str | None) -> list[
     """Check that photographs are not prepared on a volume that no worker reads."""
     if cache is None or source is None:
         return []
-    rule = "is prepared on the volume, and workers read the shards of data.cache.source instead"
+    rule = "is prepared on the volume, but workers read the shards of data.cache.source instead"
     fix = "remove one of the two: make shards of photographs once, and copy them to the store"
     return [ConfigFault("data.source", source, rule, fix)]
 
@@ -93,7 +93,7 @@ def _account_needs_group(
     source: str | None, group: str | None, cache: DataCacheConfig | None, cluster_group: str | None
 ) -> list[ConfigFault]:
     """Check that the resource group of an account is set if it cannot be the cluster's, which the stack creates."""
-    rule = "is missing: without cluster.resourceGroup the stack creates a group, which lacks the account {}"
+    rule = "is missing: without cluster.resourceGroup the stack creates a group, which does not contain the account {}"
     fix = "set it to the group of the account: az storage account list --output table"
     return [
         ConfigFault(f"{section}.sourceResourceGroup", None, rule.format(container.account), fix)

@@ -32,7 +32,7 @@ class DataSource:
         kind: `s3`, `az`, or `tar` for an archive on the volume.
         bucket: bucket of S3 or container of Blob Storage; empty for an archive.
         account: storage account; empty for kinds other than `az`.
-        path: prefix in the bucket or container without slashes at its ends, or path of the archive.
+        path: prefix in the bucket or container without leading or trailing slashes, or path of the archive.
     """
 
     kind: Literal["s3", "az", "tar"]
@@ -52,7 +52,7 @@ def parse(text: str) -> DataSource:
     kind = "s3" if text.startswith("s3://") else "az"
     match = STORE_PATTERNS[kind].fullmatch(text)
     if match is None:
-        raise ValueError("is not a source of data")
+        raise ValueError("is not a data source")
     account = match["account"] if kind == "az" else ""
     return DataSource(
         "s3" if kind == "s3" else "az", match["bucket"], account, (match["rest"] or "").strip("/")
@@ -67,7 +67,7 @@ def _archive(text: str) -> str:
     """
     path = PurePosixPath(text)
     if path.is_absolute() or ".." in path.parts:
-        raise ValueError("is not a path below the top of the volume")
+        raise ValueError("is not a path within the volume")
     if path.suffix != ARCHIVE:
         raise ValueError("is neither a bucket nor an uncompressed archive")
     return str(path)

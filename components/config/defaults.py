@@ -1,7 +1,7 @@
 """Defaults that depend on the kind of cluster or storage.
 
 They are merged into the stack file before validation, so the code that reads the typed
-configuration never has to look at the cloud. The generated option pages use the same table.
+configuration does not depend on the cloud. The generated option pages use the same table.
 """
 
 from collections.abc import Mapping

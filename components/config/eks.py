@@ -175,7 +175,7 @@ class EksNetworkConfig(Section):
     )
     nat_per_zone: bool = Field(
         default=False,
-        description="One NAT gateway per zone rather than one for all: more resilient, more expensive.",
+        description="Whether each zone has its own NAT gateway: more resilient, more expensive.",
     )
     vpc_id: VpcId | None = Field(
         default=None,
@@ -187,7 +187,7 @@ class EksNetworkConfig(Section):
     )
     proxy: ProxyConfig | None = Field(
         default=None,
-        description="HTTP proxy of the nodes: containerd, the kubelet and their start; pods get no variables.",
+        description="HTTP proxy of the nodes: nodeadm, containerd and the kubelet; pods get no variables.",
     )
 
 
@@ -211,7 +211,8 @@ class EksReservationConfig(Section):
         description="On-Demand Capacity Reservation or Capacity Block of the pool's zone and instance type."
     )
     capacity_block: bool = Field(
-        default=False, description="Whether it is a Capacity Block for ML, which has an end."
+        default=False,
+        description="Whether it is a Capacity Block for ML, which ends at a fixed time.",
     )
 
 
@@ -307,7 +308,7 @@ class EksMonitoringConfig(Section):
 
     container_insights: bool = Field(
         default=False,
-        description="Metrics of nodes, pods and GPUs, billed by observation, and logs of containers, billed by the "
+        description="Metrics of nodes, pods and GPUs, billed per observation, and logs of containers, billed by the "
         "gigabyte, in CloudWatch.",
     )
     managed_prometheus: bool = Field(
@@ -378,7 +379,7 @@ class EksConfig(Section):
     kms_key_arn: KmsKeyArn | None = Field(
         default=None,
         description="Existing KMS key for Secrets, disks, logs, the bucket, the registry and a PERSISTENT_2 file "
-        "system; absent: new keys for Secrets and the file system, and keys of AWS for the others.",
+        "system; absent: new keys for Secrets and the file system, and AWS's own keys for the others.",
     )
     log_retention_days: Annotated[int, AfterValidator(_is_offered)] = Field(
         default=30, description="Retention of the control plane's logs, in days."
@@ -398,8 +399,8 @@ class EksConfig(Section):
     min_gpu_memory_gib: float | None = Field(
         default=None,
         gt=0,
-        description="Minimum memory of every GPU of `gpuPools`, in GiB; required if their instance types "
-        "differ in it.",
+        description="Minimum memory of every GPU of `gpuPools`, in GiB; required if their GPUs differ "
+        "in memory.",
     )
     autoscaling: EksAutoscalingConfig = Field(
         default_factory=EksAutoscalingConfig, description="The cluster autoscaler."

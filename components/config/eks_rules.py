@@ -127,16 +127,16 @@ def _boundary_in_account(boundary: str | None, account: str | None) -> list[Conf
     """Check that the permissions boundary is a policy of the stack's account or of AWS."""
     if boundary is None or account is None or boundary.split(":")[4] in (account, "aws"):
         return []
-    rule = f"is a policy of another account than cluster.account ({account})"
+    rule = f"is not a policy of cluster.account ({account})"
     fix = "name a policy of that account, or correct the account"
     return [ConfigFault("cluster.iam.permissionsBoundary", boundary, rule, fix)]
 
 
 def _key_in_region(key: str | None, region: str) -> list[ConfigFault]:
-    """Check that the KMS key is in the stack's region: the services use no key of another region."""
+    """Check that the KMS key is in the stack's region: the services accept no key of another region."""
     if key is None or key.split(":")[3] == region:
         return []
-    rule = f"is a key of another region than cluster.region ({region})"
+    rule = f"is not a key in cluster.region ({region})"
     fix = "name a key of that region; a multi-Region key has an ARN in each"
     return [ConfigFault("cluster.kmsKeyArn", key, rule, fix)]
 
@@ -155,7 +155,7 @@ def _system_types_fit(types: Sequence[str]) -> list[ConfigFault]:
             rule = "has GPUs, which no pod on the system pool uses"
             faults.append(ConfigFault(path, machine, rule, "use one such as m6i.xlarge"))
         elif _has_other_cpu(machine):
-            rule = "has a CPU or system for which there are no images: they are for Linux on x86"
+            rule = "has a CPU or operating system for which there are no images: they are for Linux on x86"
             faults.append(ConfigFault(path, machine, rule, "use one such as m6i.xlarge"))
         elif machine not in aws.INSTANCE_TYPE_NAMES and not is_newer_type(machine):
             fix = nearest_hint(machine, sorted(aws.INSTANCE_TYPE_NAMES))
@@ -164,7 +164,7 @@ def _system_types_fit(types: Sequence[str]) -> list[ConfigFault]:
 
 
 def _has_other_cpu(machine: str) -> bool:
-    """Return True for an Arm CPU and for a Mac; types newer than the table by the form of their names."""
+    """Return True for an Arm CPU or a Mac; a type that is newer than the table is judged by its name."""
     if machine in aws.INSTANCE_TYPES:
         return aws.INSTANCE_TYPES[machine].architecture != "x86_64"
     family = aws.family(machine)
@@ -194,7 +194,7 @@ def _efa_one_type(efa: Flag, types: Sequence[str]) -> list[ConfigFault]:
     if not efa:
         return []
     if len(types) > 1:
-        rule = f"needs one instance type, and instanceTypes lists {len(types)}"
+        rule = f"needs one instance type, but instanceTypes lists {len(types)}"
         return [
             ConfigFault(
                 path, "true", rule, f"keep one with EFA, such as {_efa_example(types, efa_types)}"
@@ -202,7 +202,7 @@ def _efa_one_type(efa: Flag, types: Sequence[str]) -> list[ConfigFault]:
         ]
     if types[0] not in efa_types:
         fix = f"use one with EFA, such as {_efa_example((), efa_types)}, or efa: false"
-        return [ConfigFault(path, "true", f"is enabled, and {types[0]} does not support EFA", fix)]
+        return [ConfigFault(path, "true", f"is enabled, but {types[0]} does not support EFA", fix)]
     return []
 
 
@@ -221,11 +221,11 @@ def reservation_faults(
         return []
     path = f"{pool}.reservation.id"
     if capacity == "spot":
-        rule = "applies only to on-demand pools, and capacity is spot"
+        rule = "applies only to on-demand pools, but capacity is spot"
         return [ConfigFault(path, reservation.id, rule, "set capacity to onDemand, or remove it")]
     if len(types) == 1:
         return []
-    rule = f"has machines of one type, and instanceTypes lists {len(types)}"
+    rule = f"has machines of one type, but instanceTypes lists {len(types)}"
     return [ConfigFault(path, reservation.id, rule, "keep the reserved type")]
 
 

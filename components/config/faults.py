@@ -77,7 +77,7 @@ def nearest_hint(name: str, candidates: Sequence[str]) -> str:
     """Return a hint with the candidates closest to `name`; with all candidates if none is close."""
     if similar := close_names(name, candidates):
         return f"did you mean {' or '.join(similar)}?"
-    return "there are: " + ", ".join(candidates)
+    return "use one of: " + ", ".join(candidates)
 
 
 def close_names(name: str, candidates: Sequence[str]) -> list[str]:

@@ -31,7 +31,7 @@ def _tags_complete(tags: Mapping[str, str]) -> list[ConfigFault]:
             fix = f"rename {similar[0]}" if similar else "add it"
             faults.append(ConfigFault(f"tags.{name}", None, "is missing", fix))
     if len(tags) > MAX_TAGS:
-        rule = f"has {len(tags)} tags, and {MAX_TAGS} is the maximum"
+        rule = f"has {len(tags)} tags; the maximum is {MAX_TAGS}"
         faults.append(ConfigFault("tags", "...", rule, "remove some"))
     return faults
 
@@ -84,10 +84,10 @@ def _violated_rule(name: str) -> str:
 
 
 def _production_protected(tags: Mapping[str, str], protect: Flag) -> list[ConfigFault]:
-    """Check that a production stack is protected against destruction."""
+    """Check that a production stack is protected against deletion."""
     if protect or tags.get("environment") != PRODUCTION:
         return []
-    rule = "leaves a stack tagged environment: prod open to destruction"
+    rule = "does not protect a stack whose tags.environment is prod"
     return [ConfigFault("protect", "false", rule, "set everstep:protect to true")]
 
 
@@ -115,7 +115,9 @@ def _image_can_be_pulled(path: str, clouds: tuple[str, ...] = ("eks", "aks")) ->
         if image.startswith(("localhost/", "localhost:")):
             fix = "push it to a registry and use that name"
             return [
-                ConfigFault(path, image, "is on this machine, where a cloud cannot pull it", fix)
+                ConfigFault(
+                    path, image, "is on this machine, from which a cloud cannot pull it", fix
+                )
             ]
         tag = image.rpartition("/")[2].partition(":")[2]
         if "@sha256:" not in image and tag in {"", "latest"}:

@@ -164,7 +164,7 @@ def _same_gpus(gpu_counts: Mapping[str, int], per_worker: int) -> list[ConfigFau
     for location, count in gpu_counts.items():
         key, _, machine = location.partition("=")
         if count != expected:
-            rule = f"has {count} GPUs, and the first type of the pools has {expected}"
+            rule = f"has {count} GPUs, but the first type of the pools has {expected}"
             fix = f"use types with {expected}: workers of one job are interchangeable"
             return [ConfigFault(key, machine, rule, fix)]
     if per_worker > expected:
@@ -189,7 +189,7 @@ def _memory_sufficient(mebibytes: Mapping[str, int], minimum: float | None) -> l
         ConfigFault(
             location.partition("=")[0],
             location.partition("=")[2],
-            f"has GPUs with {gib:g} GiB of memory, and {MIN_MEMORY} is {minimum:g}",
+            f"has GPUs with {gib:g} GiB of memory, but {MIN_MEMORY} is {minimum:g}",
             f"choose larger GPUs, or lower {MIN_MEMORY} to {gib:g}",
         )
         for location, gib in memory.items()
@@ -207,7 +207,7 @@ def _memory_unequal(memory: Mapping[str, float]) -> list[ConfigFault]:
         return []
     by_type = {location.partition("=")[2]: gib for location, gib in memory.items()}
     descriptions = ", ".join(f"{machine} {gib:g}" for machine, gib in by_type.items())
-    rule = f"is missing, and the GPUs of the pools differ in memory (GiB: {descriptions})"
+    rule = f"is missing, but the GPUs of the pools differ in memory (GiB: {descriptions})"
     fix = f"set it to what a worker needs, at most {min(memory.values()):g}, or use equal GPUs"
     return [ConfigFault(MIN_MEMORY, None, rule, fix)]
 
@@ -304,10 +304,10 @@ def _efa_uniform(pools: Sequence[EksNamedPoolConfig], spread: Flag) -> list[Conf
         return []
     if len(with_efa) < len(pools):
         index = next(index for index, pool in enumerate(pools) if not pool.efa)
-        rule = "is false, and another pool has EFA, which every worker then requests"
+        rule = "is false, but another pool has EFA, which every worker then requests"
         return [ConfigFault(_key(index, "efa"), "false", rule, "enable it in all pools or in none")]
     if spread:
-        rule = f"is enabled together with {SPREAD_ZONES}, and EFA does not connect zones"
+        rule = f"is enabled together with {SPREAD_ZONES}, but EFA does not connect zones"
         return [ConfigFault(path, "true", rule, f"remove {SPREAD_ZONES}, or set efa to false")]
     types = {name for pool in pools for name in pool.instance_types}
     if len(types) > 1:
@@ -317,7 +317,7 @@ def _efa_uniform(pools: Sequence[EksNamedPoolConfig], spread: Flag) -> list[Conf
     name = types.pop()
     if name not in catalog.AWS_EFA_TYPES:
         fix = f"use one with EFA, such as {catalog.AWS_EFA_TYPES[0]}, or efa: false"
-        return [ConfigFault(path, "true", f"is enabled, and {name} does not support EFA", fix)]
+        return [ConfigFault(path, "true", f"is enabled, but {name} does not support EFA", fix)]
     return []
 
 
@@ -352,12 +352,12 @@ def _aks_names_free(pools: Sequence[AksNamedPoolConfig]) -> list[ConfigFault]:
 
 
 def _aks_gpus(pools: Sequence[AksNamedPoolConfig], per_worker: int) -> list[ConfigFault]:
-    """Check that all pools have the same number of GPUs, and the same part of a GPU."""
+    """Check that all pools have the same number of GPUs, and the same fraction of a GPU."""
     sizes = [azure.VM_SIZES[pool.vm_size] for pool in pools]
     for index, size in enumerate(sizes):
         if size.gpu_share != sizes[0].gpu_share:
-            rule = f"has {_share(size)}, and the first pool has {_share(sizes[0])}"
-            fix = "use sizes with equal parts"
+            rule = f"has {_share(size)}, but the first pool has {_share(sizes[0])}"
+            fix = "use sizes with equal fractions"
             return [ConfigFault(_key(index, "vmSize"), size.name, rule, fix)]
     gpu_counts = {
         f"{_key(index, 'vmSize')}={size.name}": size.gpus for index, size in enumerate(sizes)
@@ -366,7 +366,7 @@ def _aks_gpus(pools: Sequence[AksNamedPoolConfig], per_worker: int) -> list[Conf
 
 
 def _share(size: azure.VmSize) -> str:
-    """Return the part of a GPU that a machine has, in words."""
+    """Return the fraction of a GPU that a machine has, as text."""
     parts = round(1 / size.gpu_share)
     return "whole GPUs" if parts == 1 else f"1/{parts} of a GPU"
 
@@ -381,15 +381,15 @@ def _aks_memory(pools: Sequence[AksNamedPoolConfig], minimum: float | None) -> l
 
 
 def _aks_zones(location: str, pools: Sequence[AksNamedPoolConfig]) -> list[ConfigFault]:
-    """Check that the location has zones, and that either all pools have a zone or none has."""
+    """Check that the location has zones, and that either all pools have a zone or none does."""
     zoned = [index for index, pool in enumerate(pools) if pool.zone is not None]
     if zoned and lacks_zones(location):
-        rule = f"is set, and {location} has no availability zones"
+        rule = f"is set, but {location} has no availability zones"
         fix = "remove it, or choose another location"
         return [ConfigFault(_key(index, "zone"), pools[index].zone, rule, fix) for index in zoned]
     if not zoned or len(zoned) == len(pools):
         return []
-    rule = "is missing, and other pools have one: workers could not be kept in one zone"
+    rule = "is missing, but other pools have one: workers could not be kept in one zone"
     return [
         ConfigFault(_key(index, "zone"), None, rule, "set it in all pools or in none")
         for index in range(len(pools))

@@ -73,7 +73,7 @@ def _upstream_has_image(kind: str, image: str | None) -> list[ConfigFault]:
     if kind != "upstream" or image:
         return []
     fix = "set one, such as torchelastic/kubernetes:0.1.0, or use kind: maintained"
-    return [ConfigFault("controller.image", image, "is missing, and `upstream` needs one", fix)]
+    return [ConfigFault("controller.image", image, "is missing, but `upstream` needs one", fix)]
 
 
 def _controller_supports_scaling(scaling: str, kind: str) -> list[ConfigFault]:
@@ -186,7 +186,7 @@ def _etcd_has_v2(image: str) -> list[ConfigFault]:
     if not _ETCD_WITHOUT_V2.match(tag):
         return []
     rule = "has no v2 API, which etcd 3.6 removed and the upstream rendezvous uses"
-    return [ConfigFault("etcd.image", image, rule, "use a version 3.5, such as v3.5.35")]
+    return [ConfigFault("etcd.image", image, rule, "use version 3.5, such as v3.5.35")]
 
 
 def _shared_memory_fits(memory: str, shared: str) -> list[ConfigFault]:

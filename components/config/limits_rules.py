@@ -52,7 +52,7 @@ def _deadline_has_policy(deadline: str | None, on_demand: str | None) -> list[Co
     """Check that a job with a deadline also configures whether it may buy on-demand machines to meet it."""
     if deadline is None or on_demand is not None:
         return []
-    rule = "is missing, and job.deadline is set"
+    rule = "is missing, but job.deadline is set"
     fix = "set it to fallback (buys on-demand machines if needed), always, or never"
     return [ConfigFault(ON_DEMAND, None, rule, fix)]
 
@@ -65,7 +65,7 @@ def _deadline_after_start(deadline: str | None) -> list[ConfigFault]:
     seconds = deadlines.duration_seconds(deadline) if deadline else None
     if seconds is None or seconds > START_SECONDS:
         return []
-    rule = f"is over before a machine trains, about {START_SECONDS:.0f} s after its request"
+    rule = f"expires before a machine can train, about {START_SECONDS:.0f} s after its request"
     minutes = int(START_SECONDS // 60) + 1
     fix = f"set {minutes}m or more; `everstep plan` gives the earliest deadline for the whole job"
     return [ConfigFault(DEADLINE, deadline, rule, fix)]
@@ -98,7 +98,7 @@ def _on_demand_has_nodes(
         return []
     in_zone = next((f" in {zone}" for zone, count in nodes.items() if count < needed), "")
     rule = (
-        f"needs on-demand nodes for {amount(needed, 'worker')}, and the GPU pools allow {available}"
+        f"needs on-demand nodes for {amount(needed, 'worker')}, but the GPU pools allow {available}"
         f"{'' if across_zones else in_zone}"
     )
     has_spot = any(_is_spot(pool) for pool in cluster.pools)
@@ -159,10 +159,10 @@ def _prices(
     """Return the machine types of the GPU pools, whether they are bought on demand, and their prices."""
     prices: list[tuple[str, bool, float | None]] = []
     for pool in cluster.pools:
-        eks = isinstance(pool, EksPool)
+        is_eks = isinstance(pool, EksPool)
         region = cluster.region if isinstance(cluster, EksConfig) else cluster.location
         spot = pool.settings.capacity == "spot" if isinstance(pool, EksPool) else pool.spot
-        fallback = eks and spot and _on_demand_nodes_of(pool) > 0
+        fallback = is_eks and spot and _on_demand_nodes_of(pool) > 0
         for machine in _machines(pool):
             price = machine_price(machine, region, overrides)
             prices.append((machine, not spot, price.spot if spot else price.on_demand))

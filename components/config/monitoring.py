@@ -13,7 +13,7 @@ class PrometheusConfig(Section):
     kind: Literal["none", "operator"] = Field(
         default="none",
         description="`operator`: PodMonitors, ServiceMonitors and PrometheusRules for a Prometheus operator that the "
-        "cluster has already, such as kube-prometheus-stack's; `none`: pods only have annotations.",
+        "cluster already has, such as kube-prometheus-stack's; `none`: pods only have annotations.",
     )
     labels: dict[LabelKey, LabelValue] = Field(
         default_factory=lambda: {"release": "kube-prometheus-stack"},

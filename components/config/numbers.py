@@ -20,14 +20,14 @@ def boolean_faults(
     Args:
         data: mapping of a stack file, or of one of its sections.
         model: model of `data`.
-        path: key of the section with a dot at its end; empty for the whole file.
+        path: key of the section with a trailing dot; empty for the whole file.
     """
     for key, value in data.items():
         model_field = field_at(model, str(key))
         if model_field is None:
             continue
         if isinstance(value, bool) and _is_number(model_field.annotation):
-            rule = f"is {str(value).lower()}, and a number is required"
+            rule = f"is {str(value).lower()}, but a number is required"
             yield ConfigFault(f"{path}{key}", None, rule, "write a number")
         inner = model_for(model_field, value)
         if inner is None:

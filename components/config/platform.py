@@ -66,8 +66,10 @@ class SpotConfig(Section):
 class QuotaConfig(Section):
     """Resource limits of the job's namespace."""
 
-    pods: int = Field(default=200, ge=1, description="Pods.")
-    gpus: NodeCount | None = Field(default=None, description="GPUs; absent: no limit.")
+    pods: int = Field(default=200, ge=1, description="Maximum number of pods.")
+    gpus: NodeCount | None = Field(
+        default=None, description="Maximum number of GPUs; absent: no limit."
+    )
 
 
 class PlatformConfig(Section):
@@ -88,7 +90,7 @@ class PlatformConfig(Section):
         description="Drains a spot node when it receives an interruption notice.",
     )
     network_policies: bool = Field(
-        default=True, description="Whether pods may reach only what they need."
+        default=True, description="Whether pods may open only the connections that they need."
     )
     quota: QuotaConfig = Field(
         default_factory=QuotaConfig, description="Resource limits of the job's namespace."

@@ -29,5 +29,5 @@ class PlatformStackConfig(Section):
         ge=MIN_PRIORITY,
         le=MAX_PRIORITY,
         description="Priority of the workers. The job of the platform's own stack has 0; above 0, workers "
-        "preempt workers of a lower priority where machines are short.",
+        "preempt workers of a lower priority when machines are scarce.",
     )

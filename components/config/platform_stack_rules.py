@@ -44,14 +44,16 @@ def _no_priority_class(platform: Section | None, priority_class: str | None) -> 
     """Check that job.priorityClass is absent: the stack creates one, by which its quota selects the workers."""
     if platform is None or priority_class is None:
         return []
-    rule = "cannot be set together with platformStack, whose priority becomes a class of this job"
+    rule = (
+        "cannot be set together with platformStack, whose priority becomes this job's PriorityClass"
+    )
     fix = "remove it, and set platformStack.priority"
     return [ConfigFault("job.priorityClass", priority_class, rule, fix)]
 
 
 def _fault(key: str, value: object) -> ConfigFault:
-    rule = "belongs to the stack of the platform, and platformStack names one"
-    return ConfigFault(key, value, rule, "remove it here, and set it in the file of that stack")
+    rule = "belongs to the platform's stack, which platformStack names"
+    return ConfigFault(key, value, rule, "remove it here, and set it in that stack's file")
 
 
 RULES: tuple[ConfigRule, ...] = (

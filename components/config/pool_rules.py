@@ -52,7 +52,7 @@ def gpu_count_faults(path: str, gpus: Mapping[str, int], per_worker: int) -> lis
     """
     descriptions = ", ".join(f"{name} has {count}" for name, count in gpus.items())
     if len(set(gpus.values())) > 1:
-        rule = f"mixes numbers of GPUs ({descriptions})"
+        rule = f"lists types with different numbers of GPUs ({descriptions})"
         return [ConfigFault(path, ", ".join(gpus), rule, "keep types with the same number of GPUs")]
     count = next(iter(gpus.values()))
     if per_worker > count:
@@ -75,7 +75,7 @@ def fallback_faults(
     """
     if fallback and capacity == "onDemand":
         rule, fix = (
-            "applies only to spot pools, and capacity is onDemand",
+            "applies only to spot pools, but capacity is onDemand",
             "set it to 0 or capacity to spot",
         )
         return [ConfigFault(path, fallback, rule, fix)]

@@ -18,27 +18,27 @@ _URL = re.compile(r"https?://(?P<host>[A-Za-z0-9.-]+):(?P<port>[0-9]{1,5})/?")
 
 
 def _is_proxy(text: str) -> str:
-    """Check that a text is the URL of a proxy with a port and without credentials."""
+    """Check that a string is the URL of a proxy with a port and without credentials."""
     if has_password(text):
         return text
     if "@" in text:
-        fix = "remove the user: use a proxy that admits nodes by their addresses"
-        raise refusal("contains a user, which the state would have in plaintext", fix)
+        fix = "remove the user name: use a proxy that admits nodes by their addresses"
+        raise refusal("contains a user name, which the state would store in plaintext", fix)
     match = _URL.fullmatch(text)
     if match is None or not 0 < int(match["port"]) <= 65535:
-        raise refusal("is not a URL of a proxy", "write it as http://proxy.example.org:3128")
+        raise refusal("is not the URL of a proxy", "write it as http://proxy.example.org:3128")
     return text
 
 
 def _is_http(text: str) -> str:
-    """Check that the proxy itself is reached by HTTP, as AKS requires for `http`."""
+    """Check that the proxy itself is reached over HTTP, as AKS requires for `http`."""
     if urlsplit(text).scheme == "https" and not has_password(text):  # the fix shows the URL
         raise refusal("must begin with http://", f"write it as http{text.removeprefix('https')}")
     return text
 
 
 def _is_ca(text: str) -> str:
-    """Check that a text has CA certificates in PEM format."""
+    """Check that a string contains CA certificates in PEM format."""
     import ssl  # imported here: few stacks have a certificate
 
     fix = "paste the PEM file of the CA, from -----BEGIN CERTIFICATE----- on"
@@ -52,7 +52,7 @@ def _is_ca(text: str) -> str:
         raise refusal("is not a certificate in PEM format", fix) from None
     stored = context.cert_store_stats()
     if stored["x509_ca"] < stored["x509"]:
-        raise refusal("has a certificate that is not of a CA", fix)
+        raise refusal("contains a certificate that is not a CA certificate", fix)
     return text
 
 
@@ -79,13 +79,13 @@ class ProxyConfig(Section):
     )
     no_proxy: tuple[Destination, ...] = Field(
         default=(),
-        description="Hosts, domains and blocks that are reached without the proxy, besides the cluster's "
+        description="Hosts, domains and blocks that are reached without the proxy, in addition to the cluster's "
         "networks and names, the metadata service and the storage.",
     )
     trusted_ca: CaCertificates | None = Field(
         default=None,
-        description="Certificates in PEM format of the CAs that nodes trust besides the public "
-        "ones, for a proxy that inspects TLS.",
+        description="Certificates in PEM format of the CAs that nodes trust in addition to the public "
+        "CAs, for a proxy that inspects TLS.",
     )
 
     @property

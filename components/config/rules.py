@@ -53,7 +53,7 @@ def violations(
 
 
 def _applies(rule: ConfigRule, data: Mapping[str, Any], model: type[BaseModel]) -> bool:
-    """Return True if a rule applies to the stack: to the kinds of its sections, without the key `unless`."""
+    """Return True if a rule applies: the sections have the kinds in `only`, and the key `unless` is not set."""
     kinds = {section: value_at(data, model, f"{section}.kind") for section in rule.only}
     if not all(kinds[section] in allowed for section, allowed in rule.only.items()):
         return False

@@ -41,7 +41,7 @@ _FIX = (
 )
 _PROXY_FIX = (
     "remove the user and the password, and use a proxy that admits nodes by their addresses: nodes and the "
-    "state have the URL in plaintext; rotate the password if this file was ever committed"
+    "state store the URL in plaintext; rotate the password if this file was ever committed"
 )
 
 

@@ -43,12 +43,12 @@ class Section(BaseModel):
 def matches_pattern(
     pattern: str, description: str, example: str, max_length: int | None = None
 ) -> AfterValidator:
-    """Return a validator that accepts only texts that match `pattern` as a whole.
+    """Return a validator that accepts only strings that match `pattern` as a whole.
 
     Args:
-        pattern: regular expression for the whole text.
-        description: kind of text with its article; follows "is not" in the message.
-        example: a valid text.
+        pattern: regular expression for the whole string.
+        description: kind of string with its article; follows "is not" in the message.
+        example: a valid string.
         max_length: maximum number of characters.
     """
     compiled = re.compile(pattern)
@@ -67,7 +67,7 @@ def matches_pattern(
 
 
 def _is_cidr(text: str) -> str:
-    """Check that a text is an IPv4 block with a prefix length and without host bits."""
+    """Check that a string is an IPv4 block with a prefix length and without host bits."""
     fault = refusal("is not a block of IPv4 addresses in CIDR notation", _suggestion(text))
     if not _CIDR.fullmatch(text):  # IPv4Network also accepts a netmask, or no prefix length
         raise fault
@@ -79,7 +79,7 @@ def _is_cidr(text: str) -> str:
 
 
 def _is_private_address(text: str) -> str:
-    """Check that a text is a private IPv4 address."""
+    """Check that a string is a private IPv4 address."""
     fix = "write it as 10.1.0.4"
     try:
         address = ipaddress.IPv4Address(text)
@@ -96,7 +96,7 @@ def has_password(text: str) -> bool:
 
 
 def _is_image(text: str) -> str:
-    """Check that a text is an image reference, as containerd reads it."""
+    """Check that a string is an image reference, as containerd reads it."""
     if has_password(text):
         return text
     try:
@@ -108,12 +108,12 @@ def _is_image(text: str) -> str:
 
 
 def is_object_name(text: str) -> bool:
-    """Return True if a text is a name of a Kubernetes object: a DNS subdomain."""
+    """Return True if a string is a name of a Kubernetes object: a DNS subdomain."""
     return len(text) <= MAX_OBJECT_NAME_LENGTH and bool(_OBJECT_NAME.fullmatch(text))
 
 
 def _suggestion(text: str) -> str:
-    """Return a fix: the enclosing block if the text is an address, with or without a mask."""
+    """Return a fix: the enclosing block if the string is an address, with or without a mask."""
     try:
         interface = ipaddress.IPv4Interface(text)
     except ValueError:
@@ -172,7 +172,7 @@ LabelValue = Annotated[
     str,
     matches_pattern(
         r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?",
-        "a value of a Kubernetes label: up to 63 letters, digits and single signs between them",
+        "a value of a Kubernetes label: up to 63 letters, digits, dashes, dots and underscores",
         "gpu-spot",
     ),
 ]

@@ -100,7 +100,7 @@ def _group_needs_account(account: str | None, group: str | None) -> list[ConfigF
     """Check that accountResourceGroup is set only with an existing account."""
     if account is not None or group is None:
         return []
-    rule = "applies only to an existing account, and storage.account is not set"
+    rule = "applies only to an existing account, but storage.account is not set"
     return [
         ConfigFault(
             "storage.accountResourceGroup", group, rule, "set storage.account or remove this key"
@@ -117,7 +117,7 @@ def _redundancy_available(redundancy: str, location: str) -> list[ConfigFault]:
         ConfigFault(
             "storage.redundancy",
             redundancy,
-            f"needs availability zones, and {location} has no zones",
+            f"needs availability zones, but {location} has none",
             fix,
         )
     ]
@@ -136,7 +136,7 @@ def _etcd_disk_has_class(
 ) -> list[ConfigFault]:
     """Check that a disk for etcd can be created, and that a class is set only for a disk."""
     if persistence != "disk" and storage_class is not None:
-        rule = f"applies only to disk, and etcd.persistence is {persistence}"
+        rule = f"applies only to disk, but etcd.persistence is {persistence}"
         return [ConfigFault("etcd.storageClass", storage_class, rule, "remove it or use disk")]
     if persistence == "disk" and storage_class is None and cluster == "eks":
         rule = "is missing: EKS has no working default StorageClass"

@@ -164,11 +164,11 @@ class WorkerResources(Section):
 
 
 def _is_deadline(text: str) -> str:
-    """Check that a text is a duration or a time."""
+    """Check that a string is a duration or a time."""
     if deadlines.duration_seconds(text) is None and deadlines.parse_time(text) is None:
         days = deadlines.MAX_SECONDS / deadlines.UNIT_SECONDS["d"]
         raise refusal(
-            f"is not a duration of up to {days:g} days, and not a time with a time zone",
+            f"is neither a duration of up to {days:g} days nor a time with a time zone",
             "write it as 90m, 24h, 7d or 2026-12-24T18:00:00Z",
         )
     return text
@@ -280,7 +280,8 @@ class JobConfig(Section):
         description="PriorityClass of the workers; absent: `everstep-workers`, which preempts no pod.",
     )
     env: dict[str, str] = Field(
-        default_factory=dict, description="More environment variables of a worker; no secrets."
+        default_factory=dict,
+        description="Additional environment variables of a worker; no secrets.",
     )
     env_from_secrets: tuple[str, ...] = Field(
         default=(),
@@ -290,5 +291,5 @@ class JobConfig(Section):
 
     @property
     def program(self) -> tuple[str, ...]:
-        """The words of `command` and its arguments; empty for Everstep's trainer."""
+        """`command` followed by its arguments; empty for Everstep's trainer."""
         return (*self.command, *self.args) if self.command else ()

@@ -71,7 +71,7 @@ def test_the_lines_of_a_change_are_in_its_time_and_in_order(tmp_path: Path) -> N
 def test_the_sentences_contain_each_cost_and_the_range_of_loads() -> None:
     text = sentences(FIGURES, with_lines=False)
 
-    assert "load 8.0 to 12.0, median 10.0: 1 false suspicions, 1 unneeded changes" in text
+    assert "load 8.0 to 12.0, median 10.0: 1 false suspicions, 1 unnecessary changes" in text
     assert "a change cost 0.250 s" in text
     assert "joins" not in text
 

@@ -5,7 +5,7 @@ from base64 import b64decode
 from email import message_from_string
 from pathlib import Path
 
-from components.aws.proxy import CA_PATH, SERVICES, VARIABLES, user_data_parts
+from components.aws.proxy import CA_PATH, SERVICES, VARIABLES_PATH, user_data_parts
 from tests.components.aws.eks_stack import cluster_of, declare_eks, plain_stack
 from tests.components.certificates import CA
 
@@ -33,7 +33,7 @@ def test_the_services_of_a_node_use_the_proxy_except_for_the_networks_of_the_clu
 
     files = written_files(part, tmp_path)
 
-    variables = dict(line.split("=", 1) for line in files[VARIABLES].splitlines())
+    variables = dict(line.split("=", 1) for line in files[VARIABLES_PATH].splitlines())
     assert variables["HTTPS_PROXY"] == variables["http_proxy"] == "http://proxy.example.org:3128"
     assert set(variables["NO_PROXY"].split(",")) >= {
         *("10.0.0.0/16", "172.20.0.0/16", "169.254.169.254", ".svc", ".cluster.local"),
@@ -41,7 +41,7 @@ def test_the_services_of_a_node_use_the_proxy_except_for_the_networks_of_the_clu
     }
     for service in SERVICES:
         drop_in = files[f"/etc/systemd/system/{service}.service.d/proxy.conf"]
-        assert drop_in == f"[Service]\nEnvironmentFile={VARIABLES}\n"
+        assert drop_in == f"[Service]\nEnvironmentFile={VARIABLES_PATH}\n"
     assert files[CA_PATH] == CA
     assert part.index(CA_PATH) < part.index("update-ca-trust")
 

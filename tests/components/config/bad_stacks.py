@@ -156,7 +156,7 @@ def wrong_pool(
 CASES = [
     # --- AWS: regions and zones
     wrong_key(EKS, "cluster.region", "us-esat-1", "not a known AWS region", "us-east-1"),
-    wrong_key(EKS, "cluster.region", "moon-1", "not a known AWS region", "there are: af-south-1"),
+    wrong_key(EKS, "cluster.region", "moon-1", "not a known AWS region", "use one of: af-south-1"),
     Case(
         EKS,
         {"cluster.zones": ["us-east-1a", "us-east-1g"]},
@@ -287,7 +287,7 @@ CASES = [
             "cluster.iam.permissionsBoundary": "arn:aws:iam::123456789012:policy/boundary",
         },
         "cluster.iam.permissionsBoundary",
-        ("policy of another account", "cluster.account (999999999999)", "name a policy of that"),
+        ("not a policy of", "cluster.account (999999999999)", "name a policy of that"),
     ),
     wrong_key(EKS, "cluster.iam.path", "everstep", "begins and ends with /", "write it as /ever"),
     wrong_key(EKS, "cluster.iam.path", "/everstep", "not an IAM path", "write it as /everstep/"),
@@ -308,7 +308,7 @@ CASES = [
         EKS,
         "cluster.kmsKeyArn",
         "arn:aws:kms:us-west-2:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab",
-        "a key of another region than cluster.region (us-east-1)",
+        "not a key in cluster.region (us-east-1)",
         "multi-Region key has an ARN in each",
     ),
     wrong_key(EKS, "cluster.nodeRelease", "latest", "not a release of an EKS AMI", "1.36.0-2026"),
@@ -351,7 +351,7 @@ CASES = [
         EKS,
         "cluster.gpuPool.instanceTypes",
         ["g5.xlarge", "g5.12xlarge"],
-        "mixes numbers of GPUs",
+        "different numbers of GPUs",
         "keep types with the same number",
     ),
     wrong_key(EKS, "cluster.gpuPool.instanceTypes", ["g5.xlarge"] * 2, "twice", "remove one"),
@@ -493,7 +493,7 @@ CASES = [
     wrong_pool(
         EKS,
         "cluster.gpuPools[1].instanceTypes[0]",
-        "has 4 GPUs, and the first type of the pools has 1",
+        "has 4 GPUs, but the first type of the pools has 1",
         "interchangeable",
         b={"instanceTypes": ["g5.12xlarge"]},
     ),
@@ -513,14 +513,14 @@ CASES = [
     wrong_pool(
         EKS,
         "cluster.minGpuMemoryGib",
-        "is missing, and the GPUs of the pools differ in memory",
+        "is missing, but the GPUs of the pools differ in memory",
         "at most 16",
         b={"instanceTypes": ["g4dn.xlarge"]},
     ),
     wrong_pool(
         EKS,
         "cluster.gpuPools[1].instanceTypes[0]",
-        "GPUs with 16 GiB of memory, and cluster.minGpuMemoryGib is 20",
+        "GPUs with 16 GiB of memory, but cluster.minGpuMemoryGib is 20",
         "choose larger GPUs",
         b={"instanceTypes": ["g4dn.xlarge"]},
         extra={"cluster.minGpuMemoryGib": 20},
@@ -542,7 +542,7 @@ CASES = [
     wrong_pool(
         EKS,
         "cluster.gpuPools[1].maxNodes",
-        "is true, and a number is required",
+        "is true, but a number is required",
         b={"maxNodes": True},
     ),
     wrong_pool(
@@ -751,13 +751,13 @@ CASES = [
     ),
     wrong_key(AKS, "cluster.network.cidr", "10.0.0.0/26", "must be /8 to /25"),
     wrong_proxy("http", "https://proxy:3128", "must begin with http://", "http://proxy:3128"),
-    wrong_proxy("http", "proxy:3128", "not a URL of a proxy", "http://proxy.example.org:3128"),
-    wrong_proxy("http", "http://proxy:99999", "not a URL of a proxy"),
+    wrong_proxy("http", "proxy:3128", "not the URL of a proxy", "http://proxy.example.org:3128"),
+    wrong_proxy("http", "http://proxy:99999", "not the URL of a proxy"),
     wrong_proxy("http", "http://ada@proxy:3128", "contains a user", "by their addresses"),
     wrong_proxy("https", "http://ada:lovelace@proxy:3128", "password, in plaintext", "remove the"),
     wrong_proxy("noProxy[0]", "*.example.org", "wildcards are not supported", ".corp.example.org"),
     wrong_proxy("trustedCa", "corp.pem", "not a certificate in PEM format", "paste the PEM file"),
-    wrong_proxy("trustedCa", PROXY_HOST, "not of a CA"),
+    wrong_proxy("trustedCa", PROXY_HOST, "not a CA certificate"),
     wrong_proxy("trustedCa", CA * 20, "the maximum is 8000", "keep only the CA"),
     wrong_key(EKS, "cluster.network.proxy.http", "https://proxy:3128", "must begin with http://"),
     wrong_key(AKS, "cluster.network.egress", "firewall", "must be 'nat' or 'userDefinedRouting'"),
@@ -889,7 +889,7 @@ CASES = [
         AKS,
         "cluster.gpuPool.vmSizes",
         _sizes(("one", "Standard_NC4as_T4_v3"), ("four", "Standard_NC64as_T4_v3")),
-        "mixes numbers of GPUs",
+        "different numbers of GPUs",
         "keep types with the same number",
     ),
     wrong_key(
@@ -934,7 +934,7 @@ CASES = [
     wrong_pool(
         AKS,
         "cluster.gpuPools[1].zone",
-        "is missing, and other pools have one",
+        "is missing, but other pools have one",
         "in none",
         b={"zone": None},
     ),
@@ -948,14 +948,14 @@ CASES = [
     wrong_pool(
         AKS,
         "cluster.gpuPools[1].vmSize",
-        "has 4 GPUs, and the first type of the pools has 1",
+        "has 4 GPUs, but the first type of the pools has 1",
         b={"vmSize": "Standard_NC64as_T4_v3"},
     ),
     wrong_pool(
         AKS,
         "cluster.gpuPools[1].vmSize",
-        "has 1/6 of a GPU, and the first pool has whole GPUs",
-        "equal parts",
+        "has 1/6 of a GPU, but the first pool has whole GPUs",
+        "equal fractions",
         b={"vmSize": "Standard_NV6ads_A10_v5"},
         extra={"cluster.minGpuMemoryGib": 4},
     ),
@@ -1026,7 +1026,7 @@ CASES = [
             "storage.redundancy": "Standard_ZRS",
         },
         "storage.redundancy",
-        ("westus has no zones", "Standard_LRS"),
+        ("westus has none", "Standard_LRS"),
     ),
     wrong_key(
         AKS, "storage.accountResourceGroup", "rg", "only to an existing account", "remove this"
@@ -1071,11 +1071,9 @@ CASES = [
         EKS,
         {"tags.environment": "prod"},
         "protect",
-        ("open to destruction", "set everstep:protect to true"),
+        ("does not protect a stack", "set everstep:protect to true"),
     ),
-    wrong_key(
-        EKS, "tags", TAGS | {f"t{n}": "x" for n in range(38)}, "41 tags, and 40 is the maximum"
-    ),
+    wrong_key(EKS, "tags", TAGS | {f"t{n}": "x" for n in range(38)}, "41 tags; the maximum is 40"),
     wrong_key(AKS, "tags." + "n" * 129, "x", "more than 128 characters", "choose another name"),
     # --- registry and images
     wrong_key(EKS, "registry.kind", "acr", "with a cluster of kind eks", "use ecr or none"),
@@ -1139,8 +1137,10 @@ CASES = [
     # --- a program of the user
     wrong_key(LOCAL, "job.command", [], "is empty", "such as [python3, train.py]"),
     wrong_key(LOCAL, "job.command", ["", "train.py"], "an empty word", "name a program"),
-    wrong_key(LOCAL, "job.command", "python3 train.py", "no shell splits it", "write a list"),
-    wrong_key(LOCAL, "job.command", ["python3 train.py"], "several words in one", "write a list"),
+    wrong_key(LOCAL, "job.command", "python3 train.py", "no shell splits", "write a list"),
+    wrong_key(
+        LOCAL, "job.command", ["python3 train.py"], "several words in its first", "write a list"
+    ),
     wrong_key(LOCAL, "job.command", ["-m", "train"], "starts with an option", "name a program"),
     wrong_key(
         LOCAL, "job.command", ["torchrun", "train.py"], "names a launcher", "only the training"
@@ -1159,19 +1159,19 @@ CASES = [
         LOCAL,
         {"job.command": ["python3", "train.py"], "job.args": "--lr 0.1"},
         "job.args",
-        ("no shell splits it", "write a list"),
+        ("no shell splits", "write a list"),
     ),
     Case(
         LOCAL,
         {"job.command": ["python3", "train.py"], "job.args": ["--verbose", True]},
         "job.args[1]",
-        ("not a word of a command line", "write it as a string"),
+        ("not a command-line argument", "write it as a string"),
     ),
     Case(
         LOCAL,
         {"job.command": ["python3", "train.py"], "job.args": ["--lr", {"start": 0.1}]},
         "job.args[1]",
-        ("not a word of a command line", "write it as a string"),
+        ("not a command-line argument", "write it as a string"),
     ),
     Case(
         LOCAL,
@@ -1228,14 +1228,14 @@ CASES = [
     wrong_key(
         EKS, "data.source", "s3://my-photos/imagenet", "the image contains", "to imagefolder"
     ),
-    wrong_source(EKS, "s3://My_Photos/imagenet", "not a source of data", "s3://BUCKET/PREFIX"),
-    wrong_source(EKS, "gs://my-photos/imagenet", "not a source of data", "s3://BUCKET/PREFIX"),
+    wrong_source(EKS, "s3://My_Photos/imagenet", "not a data source", "s3://BUCKET/PREFIX"),
+    wrong_source(EKS, "gs://my-photos/imagenet", "not a data source", "s3://BUCKET/PREFIX"),
     wrong_source(
-        AKS, "https://acct.blob.core.windows.net/photos", "not a source", "uploads/photos"
+        AKS, "https://acct.blob.core.windows.net/photos", "not a data source", "uploads/photos"
     ),
     wrong_source(EKS, "az://acct/photos", "a cluster of kind eks", "everstep data stage"),
-    wrong_source(AKS, "az://acct/ph--otos", "not a source of data", "az://ACCOUNT/CONTAINER"),
-    wrong_source(AKS, "az://acct", "not a source of data", "az://ACCOUNT/CONTAINER/PREFIX"),
+    wrong_source(AKS, "az://acct/ph--otos", "not a data source", "az://ACCOUNT/CONTAINER"),
+    wrong_source(AKS, "az://acct", "not a data source", "az://ACCOUNT/CONTAINER/PREFIX"),
     wrong_source(LOCAL, "az://acct/photos", "a cluster of kind existing", "everstep data stage"),
     wrong_source(AKS, "s3://my-photos/imagenet", "a cluster of kind aks", "everstep data stage"),
     wrong_source(LOCAL, "s3://my-photos", "a cluster of kind existing", "everstep data stage"),
@@ -1243,7 +1243,7 @@ CASES = [
         EKS, "uploads/x.tar", "data.cache.source", "address of an object store", "s3://BUCKET"
     ),
     wrong_cache(
-        EKS, "s3://My_Photos", "data.cache.source", "not a source of data", "s3://BUCKET/PREFIX"
+        EKS, "s3://My_Photos", "data.cache.source", "not a data source", "s3://BUCKET/PREFIX"
     ),
     wrong_cache(
         AKS, "s3://my-photos/x", "data.cache.source", "of kind aks", "shards on the volume"
@@ -1251,9 +1251,7 @@ CASES = [
     wrong_cache(
         EKS, "az://acct/photos/x", "data.cache.source", "of kind eks", "shards on the volume"
     ),
-    wrong_cache(
-        AKS, "az://acct/Photos", "data.cache.source", "not a source of data", "az://ACCOUNT"
-    ),
+    wrong_cache(AKS, "az://acct/Photos", "data.cache.source", "not a data source", "az://ACCOUNT"),
     wrong_cache(
         LOCAL, "az://acct/photos", "data.cache.source", "of kind existing", "shards on the volume"
     ),
@@ -1261,13 +1259,13 @@ CASES = [
         AKS,
         {"data.dataset": "imagefolder", "data.source": "az://acct/photos"},
         "data.sourceResourceGroup",
-        ("lacks the account acct", "az storage account list"),
+        ("does not contain the account acct", "az storage account list"),
     ),
     wrong_cache(
         AKS,
         "az://acct/shards",
         "data.cache.sourceResourceGroup",
-        "lacks the account acct",
+        "does not contain the account acct",
         "set it to",
     ),
     Case(
@@ -1333,8 +1331,8 @@ CASES = [
         "data.cache.size",
         ("not a valid Kubernetes quantity", "2Gi"),
     ),
-    wrong_source(LOCAL, "/mnt/photos.tar", "below the top of the volume", "uploads/photos.tar"),
-    wrong_source(LOCAL, "../photos.tar", "below the top of the volume", "uploads/photos.tar"),
+    wrong_source(LOCAL, "/mnt/photos.tar", "not a path within the volume", "uploads/photos.tar"),
+    wrong_source(LOCAL, "../photos.tar", "not a path within the volume", "uploads/photos.tar"),
     wrong_source(LOCAL, "photos.tar.gz", "nor an uncompressed archive", "uploads/photos.tar"),
     Case(
         EKS,
@@ -1475,17 +1473,17 @@ CASES = [
         "cost.budget.monthlyUsd",
         ("must be a finite number",),
     ),
-    wrong_key(LOCAL, "job.replicas", True, "is true, and a number is required"),
-    wrong_key(LOCAL, "job.keepCheckpoints", True, "is true, and a number is required"),
-    wrong_key(EKS, "cluster.gpuPool.maxNodes", True, "is true, and a number is required"),
-    wrong_key(LOCAL, "job.budgetUsd", True, "is true, and a number is required"),
-    wrong_key(LOCAL, "platform.quota.gpus", True, "is true, and a number is required"),
-    wrong_key(EKS, "cluster.minGpuMemoryGib", True, "is true, and a number is required"),
+    wrong_key(LOCAL, "job.replicas", True, "is true, but a number is required"),
+    wrong_key(LOCAL, "job.keepCheckpoints", True, "is true, but a number is required"),
+    wrong_key(EKS, "cluster.gpuPool.maxNodes", True, "is true, but a number is required"),
+    wrong_key(LOCAL, "job.budgetUsd", True, "is true, but a number is required"),
+    wrong_key(LOCAL, "platform.quota.gpus", True, "is true, but a number is required"),
+    wrong_key(EKS, "cluster.minGpuMemoryGib", True, "is true, but a number is required"),
     Case(
         EKS,
         {"cost.prices": {"g5.xlarge": {"onDemand": True}}},
         "cost.prices.g5.xlarge.onDemand",
-        ("is true, and a number is required",),
+        ("is true, but a number is required",),
     ),
     wrong_key(LOCAL, "job.seed", 2**70, "must be less than 9223372036854775808"),
     wrong_key(LOCAL, "job.fresh", "-x", "begins with a dash"),
@@ -1521,9 +1519,7 @@ CASES = [
             (AKS, "job.image", "-host.io/everstep/trainer:1", "not the host of a registry"),
         )
     ),
-    wrong_key(
-        EKS, "etcd.image", "quay.io/coreos/etcd:v3.6.1", "has no v2 API", "use a version 3.5"
-    ),
+    wrong_key(EKS, "etcd.image", "quay.io/coreos/etcd:v3.6.1", "has no v2 API", "use version 3.5"),
     # --- names of objects, labels and groups
     wrong_key(LOCAL, "job.priorityClass", "Bad_Name", "not a name of a Kubernetes object"),
     Case(
@@ -1563,7 +1559,7 @@ CASES = [
         ("the operator Exists compares no value", "remove it"),
     ),
     wrong_key(AKS, "cluster.resourceGroup", "a/b", "not a name of a resource group"),
-    wrong_key(AKS, "cluster.resourceGroup", "group.", "without a dot at its end"),
+    wrong_key(AKS, "cluster.resourceGroup", "group.", "without a trailing dot"),
     wrong_key(AKS, "cluster.resourceGroup", "g" * 91, "91 characters; the maximum is 90"),
     Case(EKS, {"tags.Owner": "me"}, "tags.owner", ("differs from Owner in case only",)),
     wrong_key(EKS, "cluster.account", "123", "not an id of an AWS account", "twelve digits"),
@@ -1632,7 +1628,7 @@ CASES = [
         AKS,
         "cluster.gpuPool.vmSizes",
         _sizes(("t4", "Standard_NC4as_T4_v3"), ("a10", "Standard_NV6ads_A10_v5")),
-        "mixes whole GPUs and parts",
+        "mixes whole GPUs and fractions",
         "Standard_NV6ads_A10_v5 has 1/6 of a GPU",
     ),
     Case(
@@ -1654,11 +1650,15 @@ CASES = [
     wrong_key(EKS, "cluster.network", "10.0.0.0/16", "must be a mapping"),
     # --- deadline and budget
     wrong_key(
-        LOCAL, "job.deadline", "tomorrow", "not a duration of up to 90 days", "write it as 90m, 24h"
+        LOCAL,
+        "job.deadline",
+        "tomorrow",
+        "neither a duration of up to 90 days",
+        "write it as 90m, 24h",
     ),
-    wrong_key(LOCAL, "job.deadline", "0h", "not a duration"),
-    wrong_key(LOCAL, "job.deadline", "91d", "not a duration of up to 90 days"),
-    wrong_key(LOCAL, "job.deadline", "2026-12-24T18:00:00", "not a time with a time zone"),
+    wrong_key(LOCAL, "job.deadline", "0h", "neither a duration"),
+    wrong_key(LOCAL, "job.deadline", "91d", "neither a duration of up to 90 days"),
+    wrong_key(LOCAL, "job.deadline", "2026-12-24T18:00:00", "nor a time with a time zone"),
     wrong_key(LOCAL, "job.budgetUsd", 0, "greater than 0"),
     wrong_key(
         LOCAL, "job.budgetUsd", 50, "applies only to machines that the stack creates", "remove it"
@@ -1671,14 +1671,14 @@ CASES = [
         EKS,
         {"job.deadline": "24h"},
         "job.onDemand",
-        ("missing, and job.deadline is set", "fallback"),
+        ("missing, but job.deadline is set", "fallback"),
     ),
     *(
         Case(
             cluster,
             {"job.deadline": "5m", "job.onDemand": "never"},
             "job.deadline",
-            ("over before a machine trains, about 312 s", "set 6m or more"),
+            ("expires before a machine can train, about 312 s", "set 6m or more"),
         )
         for cluster in (EKS, AKS)
     ),
@@ -1692,23 +1692,23 @@ CASES = [
         EKS,
         "job.onDemand",
         "fallback",
-        "for 1 worker, and the GPU pools allow 0",
+        "for 1 worker, but the GPU pools allow 0",
         "raise fallbackNodes",
     ),
     Case(
         EKS,
         {"job.onDemand": "always", "cluster.gpuPool.fallbackNodes": 2},
         "job.onDemand",
-        ("for 3 workers, and the GPU pools allow 2", "raise fallbackNodes to 3"),
+        ("for 3 workers, but the GPU pools allow 2", "raise fallbackNodes to 3"),
     ),
     wrong_pool(
         EKS,
         "job.onDemand",
-        "for 1 worker, and the GPU pools allow 0 in us-east-1b",
+        "for 1 worker, but the GPU pools allow 0 in us-east-1b",
         a={"fallbackNodes": 3},
         extra={"job.onDemand": "fallback"},
     ),
-    wrong_key(AKS, "job.onDemand", "fallback", "for 1 worker, and the GPU pools allow 0"),
+    wrong_key(AKS, "job.onDemand", "fallback", "for 1 worker, but the GPU pools allow 0"),
     Case(
         AKS,
         {
@@ -1717,7 +1717,7 @@ CASES = [
             "cluster.gpuPool.zones": ["1", "2"],
         },
         "job.onDemand",
-        ("for 3 workers, and the GPU pools allow 2", "raise fallbackNodes to 3"),
+        ("for 3 workers, but the GPU pools allow 2", "raise fallbackNodes to 3"),
     ),
     wrong_key(EKS, "job.budgetUsd", 0.5, "below one hour of 3 machines", "raise it to"),
     Case(
@@ -1741,10 +1741,15 @@ CASES = [
     wrong_key(ON_PLATFORM, "platformStack.priority", -11, "-10"),
     wrong_key(ON_PLATFORM, "platformStack.priority", 1_000_000, "999999"),
     wrong_key(ON_PLATFORM, "job.priorityClass", "high", "platformStack", "platformStack.priority"),
-    wrong_key(ON_PLATFORM, "tags", TAGS, "belongs to the stack of the platform", "remove it here"),
-    wrong_key(ON_PLATFORM, "protect", True, "belongs to the stack of the platform"),
+    wrong_key(ON_PLATFORM, "tags", TAGS, "belongs to the platform's stack", "remove it here"),
+    wrong_key(ON_PLATFORM, "protect", True, "belongs to the platform's stack"),
     *(
-        Case(ON_PLATFORM, change, next(iter(change)).partition(".")[0], ("belongs to the stack",))
+        Case(
+            ON_PLATFORM,
+            change,
+            next(iter(change)).partition(".")[0],
+            ("belongs to the platform's stack",),
+        )
         for change in (
             {"cluster.context": "kind"},
             {"storage.path": "/mnt/other"},

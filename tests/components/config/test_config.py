@@ -71,7 +71,7 @@ def test_a_validated_configuration_is_immutable() -> None:
             ["everstep:job.model: resnet19", "not a known model", "resnet18"],
         ),
         ({"job": {"model": "EfficientNet-B3"}}, ["everstep:job.model", "mean efficientnet_b3"]),
-        ({"job": {"model": "llama"}}, ["not a known model", "there are: resnet18, resnet34"]),
+        ({"job": {"model": "llama"}}, ["not a known model", "use one of: resnet18, resnet34"]),
         (
             {"data": {"dataset": "fashionmnist"}},
             ["everstep:data.dataset: fashionmnist", "mean fashion-mnist?"],
