@@ -15,7 +15,7 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?")
 
 
 def cache_directory() -> Path:
-    """Return the folder of costly builds, which can be repeated."""
+    """Return the folder of the results of costly builds; all of them can be rebuilt."""
     if folder := os.environ.get(CACHE_VARIABLE):
         return Path(folder).absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / FOLDER

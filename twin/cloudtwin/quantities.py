@@ -1,4 +1,4 @@
-"""Quantities of Kubernetes, such as `250m`, `2Gi` and `1e3`. Pure.
+"""Kubernetes quantities, such as `250m`, `2Gi` and `1e3`. Pure.
 
 Source: the grammar in pkg/api/resource/quantity.go of k8s.io/apimachinery, commit 357557a670d8, 2026-11-27.
 """

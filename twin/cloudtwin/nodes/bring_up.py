@@ -24,7 +24,7 @@ from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux import processes
 from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 from cloudtwin.nodes.linux.processes import Process
-from cloudtwin.nodes.linux.requirements import require_abilities
+from cloudtwin.nodes.linux.requirements import require_host_support
 from cloudtwin.nodes.machine import image_copies
 from cloudtwin.nodes.machine.machine import Machine
 from cloudtwin.nodes.model import MachineSpec, Power
@@ -47,7 +47,7 @@ def check(layout: Layout, machines: Sequence[MachineSpec]) -> None:
     Raises:
         TwinError: the host lacks a requirement, or a machine is invalid.
     """
-    require_abilities()
+    require_host_support()
     records.refuse_contradictions(layout, machines)
 
 

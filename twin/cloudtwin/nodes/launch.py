@@ -1,4 +1,4 @@
-"""Addition of machines to a running twin without blocking other commands.
+"""Add machines to a running twin without blocking other commands.
 
 `up` locks the whole twin and waits for every Node. The capacity daemon starts machines at any time and must not
 block other commands for that long: here only the assignment of addresses is locked.
@@ -15,7 +15,7 @@ from cloudtwin.nodes.machine.machine import Machine
 from cloudtwin.nodes.model import MachineSpec
 from cloudtwin.progress import Progress
 
-SLOT_SECONDS = 60.0  # another command may be copying images
+SLOTS_LOCK_SECONDS = 60.0  # another command may be copying images
 
 
 def launch(
@@ -31,7 +31,7 @@ def launch(
         TwinError: a machine is invalid or did not start; its record remains, without a process.
     """
     programs = bring_up.machine_tools(progress)
-    with lock.held(layout.slots_lock, "address plan", "launch", timeout_seconds=SLOT_SECONDS):
+    with lock.held(layout.slots_lock, "address plan", "launch", timeout_seconds=SLOTS_LOCK_SECONDS):
         records.refuse_contradictions(layout, specs)
         store = image_copies.newest_copy(layout) or images(progress)
         image_copies.keep(store, layout)

@@ -1,6 +1,6 @@
 """Locks on a twin and on its machines.
 
-`up` and `down` hold the twin's lock exclusively, operations on machines share it. The kernel locks a file and
+`up` and `down` hold the twin's lock exclusively; operations on machines share it. The kernel locks a file and
 releases the lock when its holder ends, even if the holder is killed. The file names the holder for the error
 message.
 """
@@ -28,7 +28,7 @@ def held(
     shared_timeout_seconds: float = 0.0,
     progress: Progress | None = None,
 ) -> Iterator[None]:
-    """Acquire the lock for the time that the block runs.
+    """Acquire the lock, and release it when the block ends.
 
     Args:
         path: the lock file; its folder is created if missing. The block may remove both.

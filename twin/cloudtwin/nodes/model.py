@@ -41,15 +41,15 @@ class Taint:
 
 
 def pool_key(cluster: str, name: str) -> str:
-    """Return what identifies a pool in a twin: clusters may have pools of the same name."""
-    return f"{cluster}/{name}"  # no name of a cluster or a pool has a slash
+    """Return the key of a pool in a twin: clusters may have pools of the same name."""
+    return f"{cluster}/{name}"  # names of clusters and pools contain no slash
 
 
 @dataclass(frozen=True)
 class MachineSpec:
     """Specification of a machine.
 
-    A cloud's machine also has the labels that the cloud's controller sets on every Node, and a metadata service.
+    A cloud machine also has the labels that the cloud's controller sets on every Node, and a metadata service.
 
     Attributes:
         name: its name and its Node's.
@@ -63,7 +63,7 @@ class MachineSpec:
         cloud: the cloud whose metadata service it has; empty for none.
         spot: True if the cloud may reclaim it.
         group: name of the pool that it belongs to; empty for none.
-        release: version of its software, as its pool names it; empty for none.
+        release: version of its software, as recorded by its pool; empty for none.
         resource_group: resource group of the nodes of its cluster; empty outside a pool of AKS.
         cluster: name of its pool's cluster; empty without a pool.
     """

@@ -35,7 +35,7 @@ def is_schedulable(node: Mapping[str, Any]) -> bool:
 def is_usable(node: Mapping[str, Any], spec: MachineSpec) -> bool:
     """Return True if a Node is Ready, has no not-ready taint and offers the GPUs of its machine.
 
-    The GPUs of a cloud's machine are not expected: they appear when a device plugin is installed.
+    The GPUs of a cloud machine are not expected: they appear when a device plugin is installed.
     """
     allocatable = node.get("status", {}).get("allocatable", {})
     gpus = spec.gpus if spec.role is Role.GPU and not spec.cloud else 0

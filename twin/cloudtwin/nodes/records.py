@@ -47,8 +47,8 @@ class MachineRecord:
         """Return the record in a file, or None if there is no such file.
 
         Raises:
-            DamagedFileError: the file has no valid record. Without it, a new machine would get the address of one
-                that runs.
+            DamagedFileError: the file has no valid record. Without it, a new machine could get the address of a
+                running machine.
         """
         document = files.read_json(path)
         try:
@@ -92,7 +92,8 @@ def refuse_contradictions(layout: Layout, requested: Sequence[MachineSpec]) -> N
     for index, spec in enumerate(requested):
         if not NAME.fullmatch(spec.name):
             problems.append(
-                f"{spec.name!r} is not a valid name: 1 to 40 lower-case letters, digits, hyphens"
+                f"{spec.name!r} is not a valid name: 1 to 40 lower-case letters, digits"
+                " and hyphens, with no hyphen at either end"
             )
         if not 0 <= spec.gpus <= MAX_GPUS:
             problems.append(

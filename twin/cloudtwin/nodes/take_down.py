@@ -42,7 +42,7 @@ def take_down(layout: Layout, cgroups: CgroupHierarchies, progress: Progress) ->
             layout.state.parent.rmdir()
     if failures:
         raise TwinError(
-            "Not everything of the twin could be removed:\n" + "\n".join(failures),
+            "Parts of the twin could not be removed:\n" + "\n".join(failures),
             "The command `doctor` shows how to remove the rest.",
         )
 

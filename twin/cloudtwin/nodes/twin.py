@@ -177,7 +177,7 @@ class Twin:
                 node_objects.drain(self._client, name, timeout_seconds)
 
     def freeze(self, name: str) -> None:
-        """Stop every process of a machine, as a hung hypervisor does."""
+        """Freeze every process of a machine, as a hung hypervisor does."""
         with self._machine(name, "freeze") as machine:
             _require(machine, ALIVE, "frozen")
             if machine.power is Power.RUNNING:
@@ -185,7 +185,7 @@ class Twin:
                 machine.freeze(frozen=True)
 
     def thaw(self, name: str) -> None:
-        """Continue the processes of a frozen machine."""
+        """Thaw the processes of a frozen machine."""
         with self._machine(name, "thaw") as machine:
             _require(machine, ALIVE, "thawed")
             if machine.power is Power.FROZEN:
@@ -216,12 +216,12 @@ class Twin:
                 machine.halt()
 
     def notice(self, name: str, seconds: float, *, terminate: bool = False) -> None:
-        """Announce in a cloud machine's metadata service that it ends after a number of seconds; do not wait.
+        """Announce a termination in a cloud machine's metadata service, without waiting for it.
 
         Args:
             name: the machine.
-            seconds: time until the announced end.
-            terminate: whether the capacity daemon terminates the machine then.
+            seconds: time until the announced termination.
+            terminate: True if the capacity daemon terminates the machine at that time.
         """
         with self._machine(name, "notice") as machine:
             _require(machine, ALIVE, "given notice")
@@ -236,7 +236,7 @@ class Twin:
             return machine.record.spec
 
     def reclaim(self, name: str, notice_seconds: float, progress: Progress | None = None) -> None:
-        """Reclaim a cloud's machine as a spot machine: announce, drain, terminate after the notice.
+        """Reclaim a cloud machine as its cloud reclaims spot machines: announce, drain, terminate after the notice.
 
         On Azure it ends earlier if a program on it acknowledges the event. Its Node and its record are removed.
         """
@@ -400,7 +400,7 @@ def _machines(layout: Layout, cgroups: CgroupHierarchies) -> list[Machine]:
 
 def _require(machine: Machine, powers: frozenset[Power] | set[Power], participle: str) -> None:
     if (power := machine.power) not in powers:
-        fix = {Power.GONE: "`return` boots it again.", Power.FROZEN: "`thaw` continues it."}
+        fix = {Power.GONE: "`return` boots it again.", Power.FROZEN: "`thaw` makes it run again."}
         raise TwinError(
             f"The machine {machine.name!r} is {power} and cannot be {participle}.",
             fix.get(power, ""),
@@ -408,5 +408,5 @@ def _require(machine: Machine, powers: frozenset[Power] | set[Power], participle
 
 
 def _is_usable(status: MachineStatus) -> bool:
-    alive = status.power is Power.RUNNING and status.connected
-    return alive and bool(status.ready) and bool(status.schedulable)
+    is_reachable = status.power is Power.RUNNING and status.connected
+    return is_reachable and bool(status.ready) and bool(status.schedulable)

@@ -5,14 +5,14 @@ rules, returns ids and outputs of the right shape, records an account, refuses w
 refuse, and creates the machines, volumes and identities that were declared.
 
 Pure: `model`, `evaluation`, `conditions`, `inventory`, `changes`, `outputs`, `schema.check`, the
-tables in `aws` and `azure`. The other modules have effects.
+tables in `aws` and `azure`. The other modules have side effects.
 """
 
 from cloudtwin.providers.install import install
 
 BANNER = """\
 These clouds are the twin's: no account is used and nothing is billed.
-  It proves: the program's names, types, enumerations and references; each service's own rules as far
+  A run proves: the program's names, types, enumerations and references; each service's own rules as far
   as the tables in twin/cloudtwin/providers cover them; the order of creation and deletion;
   replacement and drift; labels, taints, volumes, identities and spot notices, on real Kubernetes nodes.
   It does not prove: that your account's quota, permissions and regions allow it, that capacity is

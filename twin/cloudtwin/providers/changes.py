@@ -32,8 +32,8 @@ def with_name(
 ) -> Object:
     """Return the inputs with a generated name if the program sets none.
 
-    A generated name is kept. A name that the program no longer sets is kept by Azure's provider, and replaced by a
-    generated name by the AWS provider (pulumi-terraform-bridge, `applyDefaults`).
+    A generated name is kept. If the program no longer sets a name, the Azure provider keeps the old name, and the AWS
+    provider generates a new one (pulumi-terraform-bridge, `applyDefaults`).
 
     Args:
         kind: type of the resource.

@@ -114,7 +114,13 @@ def block_error(text: str) -> str | None:
 
 
 def cidr(min_prefix: int = 0, max_prefix: int = 128, version: int = 0) -> ValueCheck:
-    """Return a check that text is a block with a prefix length in a range."""
+    """Return a check that text is a block with a prefix length in a range.
+
+    Args:
+        min_prefix: minimum prefix length.
+        max_prefix: maximum prefix length.
+        version: IP version of the block, 4 or 6; 0 for either.
+    """
 
     def check(value: Plain) -> str | None:
         if not isinstance(value, str):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cloudtwin.providers.account import Account
-from cloudtwin.providers.inventory import Inventory, Resource
+from cloudtwin.providers.inventory import Resource
 from cloudtwin.providers.machines import Machines
 from cloudtwin.providers.model import Inputs, Outputs, ResourceType
 from cloudtwin.providers.timeouts import Timeouts
@@ -58,10 +58,10 @@ class Effects:
         """
         drivers = self._drivers(resource)
         for driver in drivers:
-            self.machines.driver(driver, enabled=True)
+            self.machines.set_driver(driver, enabled=True)
         for driver in self._drivers(previous) if previous else ():
             if driver not in drivers:
-                self.machines.driver(driver, enabled=False)
+                self.machines.set_driver(driver, enabled=False)
         for pool in self._pools(resource):
             self.machines.put(self._with_current_size(pool, previous))
             self.machines.wait(pool.key, timeouts)
@@ -77,7 +77,7 @@ class Effects:
                 self.machines.delete(pool.key)
                 self.machines.wait(pool.key, timeouts)
             for driver in self._drivers(resource):
-                self.machines.driver(driver, enabled=False)
+                self.machines.set_driver(driver, enabled=False)
 
     def shortage(self, resource: Resource) -> str:
         """Return the cloud's error if it has no capacity for the machines of a resource."""
@@ -101,11 +101,11 @@ class Effects:
         kind = self.types.get(resource.token)
         return kind.drivers(resource.inputs) if kind and kind.drivers else ()
 
-    def _pools(self, resource: Resource, account: Inventory | None = None) -> Iterable["Pool"]:
+    def _pools(self, resource: Resource) -> Iterable["Pool"]:
         kind = self.types.get(resource.token)
         if kind is None or kind.pools is None:
             return ()
-        return kind.pools(resource, account or self.account.read())
+        return kind.pools(resource, self.account.read())
 
     def _with_current_size(self, pool: "Pool", previous: Resource | None) -> "Pool":
         """Return a pool with the autoscaler's size, unless the program has changed its own."""

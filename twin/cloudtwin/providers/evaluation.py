@@ -155,7 +155,7 @@ def require_unique(
         if other.id.lower() == identity.lower() or (any(key) and _key(kind, other.inputs) == key):
             raise CloudError(
                 kind.unique_code,
-                f"the {kind.title} {other.id!r} exists already, created for "
+                f"the {kind.title} {other.id!r} already exists, created for "
                 f"{other.urn.rpartition('::')[2]!r}; import it, or give this one another name",
             )
 

@@ -12,7 +12,7 @@ EXCLUSIVE_SECONDS = 0.3
 
 
 class ExclusiveWrites:
-    """The exclusive writes in progress of one provider. Safe for many threads."""
+    """The exclusive writes that one provider has in progress. Safe for many threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -34,7 +34,7 @@ class ExclusiveWrites:
             return
         with self._lock:
             if key in self._busy_keys:
-                reason = f"{key} is being written already; chain the writes with depends_on"
+                reason = f"{key} is already being written; chain the writes with depends_on"
                 raise CloudError(kind.exclusive_code, reason)
             self._busy_keys.add(key)
         try:

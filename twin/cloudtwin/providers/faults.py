@@ -23,7 +23,7 @@ OPERATIONS = ("create", "update", "delete", "read")
 class FaultKind(StrEnum):
     """Kind of failure of an operation."""
 
-    THROTTLE = "throttle"  # refused for the request rate; the provider retries, as the official provider does
+    THROTTLE = "throttle"  # refused because of the request rate; the provider retries, as the official provider does
     CAPACITY = "capacity"  # created, but the cloud has no machines for it
     TIMEOUT = "timeout"  # created, but not ready in time
     ERROR = "error"  # refused, nothing was done
@@ -39,7 +39,7 @@ class InjectedFault:
         type: pattern of type tokens, with `*`.
         name: pattern of the program's resource names.
         operation: create, update, delete or read.
-        times: number of injections; 0 for always.
+        times: number of injections; 0 for no limit.
         message: message instead of the cloud's own.
     """
 
@@ -105,7 +105,7 @@ def parse(document: Mapping[str, Any]) -> FaultPlan:
         latency = {str(key): float(value) for key, value in document.get("latency", {}).items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ProviderError(
-            f"faults.json has an invalid fault: {error}. A fault has {sorted(field_names)}; its kind is one "
+            f"faults.json has an invalid fault: {error}. A fault has the keys {sorted(field_names)}; its kind is one "
             f"of {[str(kind) for kind in FaultKind]}"
         ) from None
     for fault in faults:
@@ -116,7 +116,7 @@ def parse(document: Mapping[str, Any]) -> FaultPlan:
             )
     if unknown_keys:
         raise ProviderError(
-            f"faults.json has unknown keys {unknown_keys}; it has faults and latency"
+            f"faults.json has unknown keys {unknown_keys}; its keys are faults and latency"
         )
     return FaultPlan(faults=faults, latency=latency)
 

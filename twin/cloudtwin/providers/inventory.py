@@ -111,7 +111,7 @@ def items_at(path: str, inputs: Plain) -> list[tuple[Path, Plain]]:
 
 
 def values_at(path: str, inputs: Plain) -> list[Plain]:
-    """Return the values at a path; `*` matches every key or index, null values are omitted."""
+    """Return the values at a path; `*` matches every key or index; null values are omitted."""
     return [value for _, value in items_at(path, inputs)]
 
 

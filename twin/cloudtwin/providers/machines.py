@@ -39,12 +39,12 @@ class Machines(Protocol):
     def wait(self, pool: str, timeouts: Timeouts) -> None:
         """Wait until a pool has its desired size and all its machines are Ready."""
 
-    def driver(self, name: str, *, enabled: bool) -> None:
+    def set_driver(self, name: str, *, enabled: bool) -> None:
         """Install a storage driver in the cluster, or remove it."""
 
 
 class Offline:
-    """No machines: a cluster has no reachable endpoint, pools are complete immediately."""
+    """No machines: a cluster has no reachable endpoint, and pools are complete immediately."""
 
     def control_plane(self) -> Endpoint:
         """Return an endpoint that is not reachable (RFC 2606 reserves .invalid)."""
@@ -63,7 +63,7 @@ class Offline:
     def wait(self, pool: str, timeouts: Timeouts) -> None:
         """Return immediately."""
 
-    def driver(self, name: str, *, enabled: bool) -> None:
+    def set_driver(self, name: str, *, enabled: bool) -> None:
         """Do nothing."""
 
 
@@ -126,7 +126,7 @@ class TwinMachines:
             if timeouts.expired:
                 raise ProviderError(reason)
 
-    def driver(self, name: str, *, enabled: bool) -> None:
+    def set_driver(self, name: str, *, enabled: bool) -> None:
         """Install a storage driver, or remove it."""
         from cloudtwin.capacity import disable_driver, enable_driver
 

@@ -46,7 +46,7 @@ class Endpoint:
 
     Attributes:
         address: URL of the API server.
-        ca: CA, PEM in base64.
+        ca: CA certificate, base64-encoded PEM.
     """
 
     address: str
@@ -215,7 +215,7 @@ class ResourceType:
         rules, preconditions, deletion_guards, references: constraints.
         unique: inputs that no two resources may share.
         unique_code: error code of the service for a duplicate.
-        parent: function that returns the ARM id of the resource that must exist; empty for none.
+        parent: function that returns the ARM id of the parent, which must exist; empty for none.
         companions: function that yields resources that the service creates with it, such as a cluster's security group.
         exclusive_key: function that returns the name of the object that accepts one write at a time; empty for none.
         exclusive_code: error code of a concurrent write.
@@ -264,7 +264,7 @@ class Cloud:
         name: aws or azure-native.
         types: records by token.
         functions: provider functions by token.
-        throttling_code: error code of a refused request rate.
+        throttling_code: error code for a throttled request.
         with_defaults: function that adds the provider's region, location and tags to inputs.
         common_outputs: function that returns the outputs that every resource has.
         common_rules: function that yields the failures in any resource's inputs, such as an invalid region.

@@ -129,7 +129,7 @@ class Operations:
     def read(self, key: ResourceKey, identity: str) -> tuple[Resource, Inputs] | None:
         """Return a resource and its current inputs; None if it does not exist."""
         kind, timeouts = self.kind(key.token), self._timeouts(key, 0)
-        self._fault(key, "read", timeouts)
+        self._inject_fault(key, "read", timeouts)
         resource = self.account.read().find((kind.token,), identity)
         if resource is None:
             return None
@@ -174,7 +174,7 @@ class Operations:
         """
         kind, timeouts = self.kind(key.token), self._timeouts(key, seconds)
         self._authorize("create", key)
-        fault = self._fault(key, "create", timeouts)
+        fault = self._inject_fault(key, "create", timeouts)
         with self._writes.exclusive(kind, plain(inputs), timeouts):
             resource = self._add(kind, key, plain(inputs))
             resource = self._complete(kind, resource, fault, timeouts)
@@ -192,7 +192,7 @@ class Operations:
         """
         kind, timeouts = self.kind(key.token), self._timeouts(key, seconds)
         self._authorize("update", key)
-        fault = self._fault(key, "update", timeouts)
+        fault = self._inject_fault(key, "update", timeouts)
         with self._writes.exclusive(kind, plain(inputs), timeouts):
             resource, previous = self._change(kind, key, identity, plain(inputs))
             resource = self._complete(kind, resource, fault, timeouts, previous)
@@ -203,11 +203,11 @@ class Operations:
         """Delete a resource; succeed if it does not exist.
 
         Raises:
-            ProviderError: the cloud refuses, or its machines are not removed in time.
+            ProviderError: the cloud refuses, or the resource's machines are not removed in time.
         """
         kind, timeouts = self.kind(key.token), self._timeouts(key, seconds)
         self._authorize("delete", key)
-        fault = self._fault(key, "delete", timeouts)
+        fault = self._inject_fault(key, "delete", timeouts)
         account = self.account.read()
         resource = account.find((kind.token,), identity)
         if resource is None:
@@ -276,7 +276,7 @@ class Operations:
     ) -> Resource | None:
         """Return the resource of an earlier creation by this process whose response never reached the engine.
 
-        A process repeats its request with the same client token. Another process, such as the one after a kill, has
+        A process repeats its request with the same client token. Another process, for example after a kill, has
         another token, as with the official providers: the service refuses the name, or creates a second resource.
         """
         return next(
@@ -332,7 +332,9 @@ class Operations:
         account, name = transaction.inventory, self.cloud.name
         volumes.write(self._state, name, self.cloud.volumes(account))
         may_push = self.cloud.may_push(self.account.folder) if self.cloud.may_push else True
-        registries.write(self._state, name, self.cloud.registries(account), caller_pushes=may_push)
+        registries.write(
+            self._state, name, self.cloud.registries(account), caller_may_push=may_push
+        )
 
     @staticmethod
     def _require_parent(kind: ResourceType, request: ResourceRequest, identity: str) -> None:
@@ -412,8 +414,10 @@ class Operations:
             report=lambda text: report(key.urn, text), cancelled=self.cancelled, **limit
         )
 
-    def _fault(self, key: ResourceKey, operation: str, timeouts: Timeouts) -> InjectedFault | None:
-        """Return the injected fault of an operation; retry a refused request rate, as the SDKs do.
+    def _inject_fault(
+        self, key: ResourceKey, operation: str, timeouts: Timeouts
+    ) -> InjectedFault | None:
+        """Return the injected fault of an operation; retry while it is throttled, as the SDKs do.
 
         Raises:
             ProviderError: the operation is refused.

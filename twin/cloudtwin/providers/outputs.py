@@ -1,7 +1,7 @@
 """Outputs of a resource: predicted at preview, complete after the creation. Pure.
 
 The SDK reads outputs by their own types, which differ from the inputs': user-assigned identities are a
-list in the inputs and a map in the outputs, and a list where the SDK expects a map ends the program.
+list in the inputs and a map in the outputs, and a list where the SDK expects a map crashes the program.
 """
 
 from collections.abc import Mapping

@@ -19,13 +19,13 @@ class PrivateRegistry:
     Attributes:
         id: the account's id, for messages.
         user: user name that clients log in with.
-        nodes_pull: True if the nodes of the account's cluster may pull.
+        nodes_may_pull: True if the nodes of the account's cluster may pull.
         repositories: its repositories, and whether their tags are immutable; None: a push creates a repository.
     """
 
     id: str
     user: str
-    nodes_pull: bool
+    nodes_may_pull: bool
     repositories: Mapping[str, bool] | None
 
 
@@ -34,7 +34,7 @@ def write(
     cloud: str,
     registries: Mapping[str, PrivateRegistry],
     *,
-    caller_pushes: bool = True,
+    caller_may_push: bool = True,
 ) -> None:
     """Write one cloud's registries by host, if they changed. The caller locks the account.
 
@@ -42,7 +42,7 @@ def write(
         state: folder of the twin.
         cloud: aws or azure-native.
         registries: registries by host.
-        caller_pushes: whether the identity that uses the account may push.
+        caller_may_push: True if the identity that uses the account may push.
     """
     path = state / "registry" / "rules" / f"{cloud}.json"
     old_rules = (files.read_json(path) or {}).get("registries", {})
@@ -50,10 +50,10 @@ def write(
         host: {
             "id": registry.id,
             "push": {registry.user: _password(old_rules.get(host, {}).get("push", {}))}
-            if caller_pushes
+            if caller_may_push
             else {},
             "pull": {f"{registry.user}-nodes": _password(old_rules.get(host, {}).get("pull", {}))}
-            if registry.nodes_pull
+            if registry.nodes_may_pull
             else {},
             "repositories": registry.repositories,
         }
@@ -62,9 +62,8 @@ def write(
     if rules != old_rules:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         files.write_json(path, {"registries": rules}, files.PRIVATE)
-    _write_credentials(
-        state
-    )  # even for old rules: a process may have been killed between the two writes
+    # Even for old rules: a process may have been killed between the two writes.
+    _write_credentials(state)
 
 
 def _write_credentials(state: Path) -> None:

@@ -32,7 +32,7 @@ from cloudtwin.providers.protocol.values import (
 )
 from cloudtwin.providers.schema.store import sdk_version
 
-# The field with the inputs, of each request that can leave a resource incomplete.
+# Request that can leave a resource incomplete -> its field with the inputs.
 INPUT_FIELDS: Mapping[type[Message], str] = {
     pb.CreateRequest: "properties", pb.UpdateRequest: "news", pb.ReadRequest: "inputs",
 }  # fmt: skip
@@ -138,14 +138,14 @@ class Provider(server.ProviderServer):
 
 
 def _arguments(arguments: Object) -> Object:
-    """Return a provider's arguments: the SDK sends every value but text as JSON."""
+    """Return a provider's arguments: the SDK sends every value except strings as JSON."""
 
     def read(value: object) -> object:
         if isinstance(value, str) and value[:1] in ("{", "["):
             try:
                 return json.loads(value)
             except ValueError:
-                return value  # text that only begins like JSON, such as a password
+                return value  # a string that only begins like JSON, such as a password
         return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
 
     return {key: read(plain(value)) for key, value in arguments.items() if value is not None}

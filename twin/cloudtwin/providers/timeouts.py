@@ -40,5 +40,5 @@ class Timeouts:
         return self.remaining <= 0
 
     def pause(self, seconds: float) -> None:
-        """Wait for a time; an interrupt ends the wait."""
+        """Wait for the given time; an interrupt ends the wait."""
         self.cancelled.wait(seconds)

@@ -1,7 +1,7 @@
 """Describe the Python environment that this file runs in; as JSON if it is run as a program.
 
 It is started by its path under the interpreter of a program's virtual environment, so it imports
-nothing of this package.
+nothing from this package.
 """
 
 import json

@@ -96,7 +96,7 @@ def _version(folder: Path) -> tuple[int, ...]:
 
 
 def _fits_sdk(version: tuple[int, ...]) -> bool:
-    """Return True if the engine accepts a version for the SDK: not older, and of the same major."""
+    """Return True if the engine accepts a version for the SDK: not older, and with the same major version."""
     required = tuple(map(int, KUBERNETES_VERSION.split(".")))
     return version[:1] == required[:1] and version >= required
 

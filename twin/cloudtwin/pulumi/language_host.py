@@ -102,7 +102,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         return pb.RuntimeOptionsResponse()
 
     def Run(self, request: pb.RunRequest, context: ServicerContext) -> pb.RunResponse:
-        """Run one program to its end. A response with `bail` means that its error has been shown."""
+        """Run one program to completion. A response with `bail` means that its error has been shown."""
         python = _interpreter(request.info, context)
         program = str(Path(request.info.program_directory) / (request.info.entry_point or "."))
         arguments = [program, *request.args]

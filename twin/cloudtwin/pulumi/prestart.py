@@ -30,8 +30,8 @@ ACCEPTED = b"+"
 def prestarted_program(directory: Path, modules: Sequence[str]) -> Iterator[Mapping[str, str]]:
     """Start a program's process, and end it on exit; yield the variables by which the host finds it.
 
-    There are no variables if the path of the folder for temporary files is too long for a socket; the run then
-    starts as usual.
+    There are no variables if the path of the temporary folder is too long for a socket; the run then starts as
+    usual.
 
     Args:
         directory: folder of the program.

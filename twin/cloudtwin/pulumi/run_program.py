@@ -1,7 +1,7 @@
 """Run one Pulumi program in its own process, as the official language host does.
 
 A process per run gives each program its own working directory, module cache and event loop. This
-file is started by its path and imports nothing of this package, which may not be installed in the
+file is started by its path and imports nothing from this package, which may not be installed in the
 program's virtual environment.
 
 Usage: python -u run_program.py PROGRAM, with the run as a JSON object in CLOUDTWIN_RUN, and the
@@ -70,7 +70,7 @@ class BufferedEngine:
         self._sender = threading.Thread(target=self._send, daemon=True)
         self._sender.start()
 
-    def Log(self, request: Any) -> Any:  # noqa: ANN401, N802  as the protocol has it
+    def Log(self, request: Any) -> Any:  # noqa: ANN401, N802  the protocol's name
         """Log a message. A message for the user has reached the engine on return."""
         if request.severity == self._level and not request.urn:
             return self._debug.append(request.message)

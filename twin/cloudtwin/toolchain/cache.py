@@ -37,7 +37,7 @@ def digest(parts: Iterable[bytes | str]) -> str:
 
 @contextmanager
 def locked(path: Path, progress: Progress, purpose: str, *, shared: bool = False) -> Iterator[None]:
-    """Lock the file `path` for the block; report the wait if another process has the lock.
+    """Lock the file `path` while the block runs; report the wait if another process has the lock.
 
     Args:
         path: the lock file; created with its folder, never removed.
@@ -74,7 +74,7 @@ def ensure(
     with full_disk_explained(folder, purpose), locked(folder / f"{name}.lock", progress, purpose):
         if result.is_dir():  # the run that had the lock built it
             return result
-        # With the form of the key: `image-etcd` must not match a running build of `image-etcd-rejoin`.
+        # The key is part of the pattern: `image-etcd` must not match a running build of `image-etcd-rejoin`.
         any_key = "[0-9a-f]" * KEY_LENGTH
         abandoned_folders = list(folder.glob(f".staging-{name}-{any_key}-*"))
         for staging_folder in abandoned_folders:
@@ -107,7 +107,7 @@ def full_disk_explained(folder: Path, activity: str) -> Iterator[None]:
     """Convert "no space left on device" into an error with a fix.
 
     Raises:
-        TwinError: the disk that holds `folder` ran full, or its quota is used up.
+        TwinError: the disk that holds `folder` is full, or its quota is used up.
     """
     try:
         yield
@@ -115,7 +115,7 @@ def full_disk_explained(folder: Path, activity: str) -> Iterator[None]:
         if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
             raise
         raise TwinError(
-            f"The disk ran full while {activity} in {folder}.",
+            f"The disk filled up while {activity} in {folder}.",
             f"Free some space there, or point {CACHE_VARIABLE} to a folder on a larger disk.",
         ) from error
 

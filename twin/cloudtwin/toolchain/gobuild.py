@@ -1,4 +1,4 @@
-"""Builds of the programs of one Go module, with explained failures."""
+"""Build the programs of one Go module, and explain failures."""
 
 import os
 import re
@@ -52,7 +52,7 @@ def find_go() -> Go:
     result = subprocess.run([program, "version"], capture_output=True, text=True, check=False)
     match = re.search(r"go(\d+(?:\.\d+)+\S*)", result.stdout)
     if result.returncode or not match:
-        raise TwinError(f"`{program} version` fails: {result.stderr.strip()}", INSTALL_GO)
+        raise TwinError(f"`{program} version` failed: {result.stderr.strip()}", INSTALL_GO)
     return Go(program, match[1])
 
 
@@ -118,7 +118,7 @@ def explain(name: str, lines: Iterable[str], output_folder: Path) -> TwinError:
     text = "\n".join(last_lines)
     if NO_SPACE.search(text):
         return TwinError(
-            f"The disk ran full while building {name}.",
+            f"The disk filled up while building {name}.",
             f"Free some space (a cold build of everything takes about 8 GB) in these folders:\n"
             f"  {output_folder.parent}\n"
             f"  the folders that `go env GOCACHE GOMODCACHE` prints",
@@ -126,12 +126,12 @@ def explain(name: str, lines: Iterable[str], output_folder: Path) -> TwinError:
     if NO_NETWORK.search(text):
         return TwinError(
             f"The Go modules of {name} could not be downloaded:\n{_tail(last_lines)}",
-            "Check the network, or name a module proxy that can be reached in GOPROXY.",
+            "Check the network, or set GOPROXY to a module proxy that can be reached.",
         )
     if KILLED.search(text):
         return TwinError(
             f"The compiler was killed while building {name}; most likely memory ran out.",
-            "Free some memory (2 GB are needed), or set GOFLAGS=-p=1, and run it again.",
+            "Free some memory (2 GB are needed), or set GOFLAGS=-p=1, and run the command again.",
         )
     return TwinError(f"go could not build {name}:\n{_tail(last_lines)}")
 

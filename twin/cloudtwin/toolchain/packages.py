@@ -77,12 +77,12 @@ def ensure_packages(progress: Progress) -> None:
         if not missing_packages:  # the run that had the lock installed them
             return
         if os.geteuid() != 0 or not shutil.which("apt-get"):
-            raise cannot_install(missing_packages)
+            raise not_installed_error(missing_packages)
         names = [package.name for package in missing_packages]
         with progress.step(f"Installing Debian packages: {' '.join(names)}"):
             _install(names)
     if still_missing := missing():
-        raise cannot_install(still_missing)
+        raise not_installed_error(still_missing)
 
 
 def missing(exists: Callable[[str], bool] | None = None) -> list[Package]:
@@ -91,7 +91,7 @@ def missing(exists: Callable[[str], bool] | None = None) -> list[Package]:
     return [package for package in PACKAGES if not all(check(proof) for proof in package.proofs)]
 
 
-def cannot_install(packages: Iterable[Package]) -> TwinError:
+def not_installed_error(packages: Iterable[Package]) -> TwinError:
     """Return the error that names the packages, their purposes and the install command."""
     package_list = list(packages)
     reasons = "\n".join(f"  {package.name}: {package.purpose}" for package in package_list)

@@ -47,7 +47,7 @@ def ensure_tools(
 
 
 def on_path(name: str) -> Path | None:
-    """Return the path of this program if PATH has it in an accepted version, else None."""
+    """Return the path of a program if PATH has it in an accepted version, else None."""
     module = PROGRAMS[name]
     program = shutil.which(name) if module.probe else None
     if module.probe is None or program is None:
@@ -64,12 +64,14 @@ def on_path(name: str) -> Path | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     version = reported_version(result.stdout)
-    fits = result.returncode == 0 and is_accepted(version, module.version, module.probe.precision)
-    return Path(program) if fits else None
+    is_suitable = result.returncode == 0 and is_accepted(
+        version, module.version, module.probe.precision
+    )
+    return Path(program) if is_suitable else None
 
 
 def built(name: str) -> Path | None:
-    """Return the path of this program if it is built from the current sources, else None."""
+    """Return the path of a program if it is built from the current sources, else None."""
     module = PROGRAMS[name]
     try:
         key = module_key(module, gobuild.find_go().version)

@@ -97,7 +97,7 @@ def test_a_state_folder_without_its_keeper_is_a_leftover(state_root: Path) -> No
 def test_a_refused_up_leaves_nothing_behind(
     state_root: Path, monkeypatch: pytest.MonkeyPatch, missing: list[str], problem: str
 ) -> None:
-    monkeypatch.setattr("cloudtwin.nodes.linux.requirements.missing_abilities", lambda: missing)
+    monkeypatch.setattr("cloudtwin.nodes.linux.requirements.missing_requirements", lambda: missing)
 
     with pytest.raises(TwinError, match=problem):
         Twin.open().up([MachineSpec("No_Name", Role.GPU)], Silent())

@@ -76,7 +76,7 @@ def test_the_error_lists_every_contradiction(layout: Layout) -> None:
 
     assert error.value.problem.splitlines()[1:] == [
         "  'gpu-0' exists as gpu with 1 GPU(s); the request differs in gpus",
-        "  'Big_One' is not a valid name: 1 to 40 lower-case letters, digits, hyphens",
+        "  'Big_One' is not a valid name: 1 to 40 lower-case letters, digits and hyphens, with no hyphen at either end",
         "  'x' requests 17 GPUs: 0 to 16 are possible",
         "  'x' is requested twice",
     ]

@@ -68,7 +68,7 @@ class RecordingMachines(Offline):
     def __init__(self) -> None:
         self.drivers: set[str] = set()
 
-    def driver(self, name: str, *, enabled: bool) -> None:
+    def set_driver(self, name: str, *, enabled: bool) -> None:
         (self.drivers.add if enabled else self.drivers.discard)(name)
 
 
@@ -120,6 +120,6 @@ def test_an_inline_pool_that_an_update_no_longer_declares_is_kept_until_its_clus
     assert version() == "1.35.5"
     assert pools_after_update(system) == ["system", "extra"], "its machines would outlive it"
     assert version() == "1.35.5", "the update sets no version"
-    with pytest.raises(CloudError, match="has an inline pool 'extra' already"):
+    with pytest.raises(CloudError, match="already has an inline pool 'extra'"):
         provider.make(POOL, "p", **names, agentPoolName="extra", vmSize="Standard_D4s_v5", count=1)
     assert pools_after_update(system, extra) == ["system", "extra"], "AKS accepts it again"

@@ -44,7 +44,7 @@ def test_a_fault_is_injected_as_often_as_planned_in_all_processes(tmp_path: Path
         ({"faults": [{"kind": "error", "operation": "craete"}]}, "'craete'.*one of create, update"),
         ({"faults": [{"kind": "error", "times": "2"}]}, "times '2'.*times is a number"),
         ({"latency": {"*": "slow"}}, "'slow'"),
-        ({"fault": []}, r"unknown keys \['fault'\]; it has faults and latency"),
+        ({"fault": []}, r"unknown keys \['fault'\]; its keys are faults and latency"),
     ],
 )
 def test_an_invalid_plan_is_refused_with_what_it_may_have(document: Object, reason: str) -> None:

@@ -255,7 +255,7 @@ def test_an_update_of_a_credential_is_refused_while_another_write_to_its_identit
 
     with (
         provider._writes.exclusive(provider.kind(CREDENTIAL), inputs, timeouts),
-        pytest.raises(CloudError, match="is being written already"),
+        pytest.raises(CloudError, match="is already being written"),
     ):
         provider.update(request(CREDENTIAL, "c"), identity, inputs, 5)
 
@@ -287,7 +287,7 @@ def test_a_later_process_does_not_adopt_what_an_earlier_one_created(
     later = Provider(CLOUD, tmp_path, Offline(), CONFIG)
 
     assert later.make(VPC, "v", cidrBlock=BLOCK) != vpc.id, "its client token is another one"
-    with pytest.raises(CloudError, match="exists already"):
+    with pytest.raises(CloudError, match="already exists"):
         later.make(BUCKET, "b", bucket="mine")
 
 

@@ -7,7 +7,7 @@ from cloudtwin import files
 from cloudtwin.providers import registries
 from cloudtwin.providers.registries import PrivateRegistry
 
-REGISTRY = PrivateRegistry(id="a", user="u", nodes_pull=True, repositories=None)
+REGISTRY = PrivateRegistry(id="a", user="u", nodes_may_pull=True, repositories=None)
 
 
 def hosts(state: Path) -> set[str]:

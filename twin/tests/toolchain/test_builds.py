@@ -99,7 +99,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(
     )
 
     assert result.returncode == 1
-    assert "Error: The disk ran full while" in result.stderr
+    assert "Error: The disk filled up while" in result.stderr
     assert "Traceback" not in result.stderr
     assert [line.rpartition("/")[2] for line in result.stdout.split()] == ["pause.lock"]
 

@@ -121,7 +121,7 @@ def test_the_error_for_a_full_disk_names_the_cause(tmp_path: Path) -> None:
     def fail_with_full_disk(staging: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(TwinError, match="disk ran full while building tool") as error:
+    with pytest.raises(TwinError, match="disk filled up while building tool") as error:
         cache.ensure(tmp_path, "tool", KEY, Silent(), fail_with_full_disk)
 
     assert "CLOUDTWIN_CACHE" in error.value.fix

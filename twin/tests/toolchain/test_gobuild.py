@@ -12,7 +12,7 @@ from cloudtwin.toolchain.binaries import PROGRAMS
 @pytest.mark.parametrize(
     ("line", "cause", "fix"),
     [
-        ("write /tmp/go-build1/b001: no space left on device", "disk ran full", "GOCACHE"),
+        ("write /tmp/go-build1/b001: no space left on device", "disk filled up", "GOCACHE"),
         ("dial tcp: lookup proxy.invalid: no such host", "could not be downloaded", "GOPROXY"),
         ("go: module lookup disabled by GOPROXY=off", "could not be downloaded", "GOPROXY"),
         ("compile: signal: killed", "memory ran out", "GOFLAGS=-p=1"),

@@ -21,7 +21,7 @@ def test_no_package_is_missing_when_every_file_exists() -> None:
 
 
 def test_the_error_names_each_package_its_purpose_and_the_install_command() -> None:
-    error = packages.cannot_install(PACKAGES[:2])
+    error = packages.not_installed_error(PACKAGES[:2])
 
     assert "containerd: runs a node's containers" in error.problem
     assert error.fix.endswith("apt-get install --no-install-recommends containerd runc")

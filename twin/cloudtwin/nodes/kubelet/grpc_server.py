@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
-Methods = Mapping[str, tuple[Callable[..., Any], type[Message]]]  # handler, type of request
+Methods = Mapping[str, tuple[Callable[..., Any], type[Message]]]  # handler, request type
 MAX_RPC_THREADS = 4
 
 

@@ -1,4 +1,4 @@
-"""The decision whether a cloud allows a volume to be mounted: pure functions of the account's contents.
+"""Decide whether a cloud allows a volume to be mounted: pure functions of the account's contents.
 
 The account's providers write `cloud/volumes.json`: for each volume handle an entry with
 
@@ -6,7 +6,7 @@ The account's providers write `cloud/volumes.json`: for each volume handle an en
     allowed     true; false; a list of client ids; or an object: client id -> federated subjects
     attributes  required values of the volume's attributes, such as `dnsname`; optional
     reason      the cloud's message if it is not allowed; optional
-    mode        mode of a new folder, octal digits; default: writable for all users
+    mode        mode of a new folder, octal digits; default: writable by all users
 """
 
 import base64
@@ -64,7 +64,7 @@ def decide(
     for name, expected in dict(entry.get("attributes", {})).items():
         if (actual := attributes.get(name.lower())) != expected:
             reason = (
-                f"{handle!r}: attribute {name!r} is {actual!r}, in the account it is {expected!r}"
+                f"{handle!r}: attribute {name!r} is {actual!r}, but {expected!r} in the account"
             )
             return Refusal("INVALID_ARGUMENT", reason)
     if refusal := _refuse_identity(entry, handle, attributes, audience):

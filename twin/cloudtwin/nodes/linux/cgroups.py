@@ -3,7 +3,7 @@
 The cgroup of a machine accounts for its containers, and the machine can be frozen as a whole. The cgroup of a twin
 identifies all of its processes, even if their records are lost.
 
-Version 1 has one hierarchy for each controller, version 2 a single one. Version 2 has not been measured.
+Version 1 has one hierarchy for each controller, version 2 a single one. Version 2 has not been tested on a host.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ V1_CONTROLLERS = (
     "cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd",
 )  # fmt: skip
 V2_CONTROLLERS = ("cpu", "cpuset", "io", "memory", "pids", "hugetlb")
-# These files are empty in a new folder, which then accepts no process.
+# A new folder accepts no process while these files are empty.
 V1_INHERITED_FILES = ("cpuset.cpus", "cpuset.mems")
 EMPTY_SECONDS = 60.0  # limit on a busy host; typically 0.1
 
@@ -91,7 +91,7 @@ class CgroupHierarchies:
         return pids - {0}  # 0 stands for a process that is not visible in this PID namespace
 
     def freeze(self, path: str, *, frozen: bool) -> bool:
-        """Stop or continue all processes; return True if the kernel finished in time."""
+        """Freeze or thaw all processes; return True if the kernel finished in time."""
         if self.version == 1:
             state = self.root / "freezer" / path / "freezer.state"
             target_state = "FROZEN" if frozen else "THAWED"
@@ -105,7 +105,7 @@ class CgroupHierarchies:
         )
 
     def is_frozen(self, path: str) -> bool:
-        """Return True if the processes are stopped."""
+        """Return True if the processes are frozen."""
         state = (
             self.root / "freezer" / path / "freezer.state"
             if self.version == 1
@@ -150,7 +150,7 @@ class CgroupHierarchies:
         }
 
     def _thaw_all(self, path: str) -> None:
-        """Continue frozen processes at any depth: in version 1, a frozen process dies only after it continues."""
+        """Thaw frozen processes at any depth: in version 1, a frozen process dies only after it is thawed."""
         if self.version == 1:
             for state in (self.root / "freezer" / path).rglob("freezer.state"):
                 with contextlib.suppress(OSError):  # gone meanwhile

@@ -70,7 +70,7 @@ class Process:
 def load(path: Path) -> Process | None:
     """Return the process in a file, running or not, or None if the file has none.
 
-    A damaged file counts as absent: cgroups know the processes too. `up` ends those without a record, `down` ends all.
+    A damaged file counts as absent: the cgroups also list the processes. `up` ends those without a record, `down` all.
     """
     record = files.read_json_if_valid(path)
     try:
@@ -97,7 +97,7 @@ def start(
         )
     # The child has not been reaped, so it has an entry in /proc even if it has ended.
     _, start_tick = _stat(child.pid)
-    # The child is meant to outlive this object: prevents Popen's warning about a running child.
+    # The child is meant to outlive this object: prevent Popen's warning about a running child.
     child.returncode = 0
     return Process(child.pid, start_tick)
 

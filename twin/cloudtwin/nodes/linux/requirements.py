@@ -11,13 +11,13 @@ NAMESPACES = ("mnt", "net", "pid", "ipc", "uts", "cgroup")
 CAPABILITIES = {"CAP_SYS_ADMIN": 21, "CAP_NET_ADMIN": 12, "CAP_SYS_CHROOT": 18, "CAP_KILL": 5}
 
 
-def require_abilities() -> None:
+def require_host_support() -> None:
     """Check that machines can be started on this host.
 
     Raises:
         TwinError: a requirement is missing; the message names all of them.
     """
-    if missing := missing_abilities():
+    if missing := missing_requirements():
         raise TwinError(
             f"A twin cannot run on this host; missing: {', '.join(missing)}.",
             "Run as root on Linux with namespaces and cgroups, or use a Kubernetes cluster of your own through its"
@@ -25,7 +25,7 @@ def require_abilities() -> None:
         )
 
 
-def missing_abilities(process: Path = Path("/proc/self")) -> list[str]:
+def missing_requirements(process: Path = Path("/proc/self")) -> list[str]:
     """Return the names of the requirements that this process lacks."""
     missing = [] if os.geteuid() == 0 else ["root"]
     missing += [f"{n} namespaces" for n in NAMESPACES if not (process / "ns" / n).exists()]

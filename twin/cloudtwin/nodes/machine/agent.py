@@ -1,4 +1,4 @@
-"""The agent of a cloud's machine: metadata service, CSI drivers and simulated GPUs in one process.
+"""The agent of a cloud machine: metadata service, CSI drivers and simulated GPUs in one process.
 
 It is one process, since every machine has it and each Python process takes ten megabytes. It reads one small file
 every second; gRPC is loaded when it is first needed.
@@ -116,9 +116,9 @@ def main() -> NoReturn:
 
 
 def update_drivers(running_drivers: RunningDrivers) -> str:
-    """Start and stop drivers as the account says; return the problem if its list is damaged.
+    """Start and stop drivers as the account specifies; return the problem if its list is damaged.
 
-    The drivers that run are then kept, and the metadata service must not end with them.
+    In that case the running drivers are kept: an exception would also end the metadata service.
     """
     try:
         stored_drivers = files.read_json(configuration.ACCOUNT / DRIVERS) or {}

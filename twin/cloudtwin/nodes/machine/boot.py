@@ -1,4 +1,4 @@
-"""Boot of a machine: entry into its namespaces, one after another, and the fork of its first process.
+"""Boot a machine: enter its namespaces, one after another, and fork its first process.
 
 Started as `python -m cloudtwin.nodes.machine.boot STATE MACHINE`; ends as soon as the machine's first process
 runs. It is a separate process, so that the command that boots the machine stays in its own namespaces.
@@ -29,7 +29,7 @@ def main(state: Path, name: str) -> None:
     machine = layout.machine(name)
     record, switch = MachineRecord.load(machine.record), holder(layout)
     if record is None or switch is None:
-        sys.exit(f"machine {name!r} is not prepared, or the switch does not run")
+        sys.exit(f"machine {name!r} is not prepared, or the switch is not running")
     cgroups.add(layout.machine_cgroup(name), os.getpid())
     images = layout.images / record.images
     plan = init.BootPlan(

@@ -12,7 +12,7 @@ from cloudtwin.nodes.network import addressing
 from cloudtwin.nodes.network.addressing import Address
 
 CONFIG_FOLDER = Path("/cloudtwin")  # mount point of the configuration in a machine
-ACCOUNT = CONFIG_FOLDER / "cloud"  # mount point of the account's contents in a cloud's machine
+ACCOUNT = CONFIG_FOLDER / "cloud"  # mount point of the account's contents in a cloud machine
 CONTAINERD_SOCKET = Path("/run/containerd/containerd.sock")
 PAUSE_IMAGE = "localhost/cloudtwin/pause:local"
 CREDENTIAL_PROVIDERS = {
@@ -21,7 +21,7 @@ CREDENTIAL_PROVIDERS = {
 }
 """Cloud -> program that fetches credentials of its registry, and pattern of the images that need them."""
 
-# containerd 1.6 ignores the file without a table `host`.
+# containerd 1.6 ignores the file without a `host` table.
 REGISTRY_HOSTS = f"""\
 server = "{addressing.REGISTRY}"
 [host."{addressing.REGISTRY}"]
@@ -57,14 +57,14 @@ def files_of(spec: MachineSpec, address: Address, host: Host, shared_mount: Path
         "cni/10-pods.conflist": json.dumps(cni(address), indent=1),
         "kubelet.yaml": yaml.safe_dump(kubelet(spec, address, host.memory_bytes), sort_keys=False),
         "resolv.conf": f"nameserver {addressing.DNS_SERVICE}\n",
-        # The twin's registry has the images of all hosts; containerd adds the host to each request.
+        # The twin's registry serves the images of all registry hosts; containerd adds the host to each request.
         "registries/_default/hosts.toml": REGISTRY_HOSTS,
         **(cloud | credential_provider(spec.cloud) if spec.cloud else {}),
     }
 
 
 def credential_provider(cloud: str) -> dict[str, str]:
-    """Return the files of the kubelet's credential provider, which returns the node's credentials in its cloud.
+    """Return the files of the kubelet's credential provider, which returns the node's credentials for its cloud.
 
     The program prints a file of the account. The file contains only registries from which the nodes may pull.
     """
@@ -193,10 +193,10 @@ def labels(spec: MachineSpec) -> dict[str, str]:
 
 
 def offered_bytes(role: Role, memory_bytes: int) -> int:
-    """Return the memory of a machine for pods, given the host's."""
+    """Return the bytes of memory that a machine offers to pods, given the host's total."""
     return min(MEMORY_BYTES[role], memory_bytes // 2)
 
 
 def _reserved_bytes(role: Role, memory_bytes: int) -> int:
-    """Return the part of the host's memory that is not for pods of this machine."""
+    """Return the bytes of the host's memory that are not for pods of this machine."""
     return memory_bytes - EVICTION_BYTES - offered_bytes(role, memory_bytes)

@@ -57,19 +57,19 @@ def add(layout: Layout, aliases: Mapping[str, str], pids: Mapping[str, int]) -> 
     ):
         files.write_json(layout.aliases, all_of(layout) | dict(aliases))
     for name, pid in pids.items():
-        if problems := failures(aliases, ["nsenter", "--mount", f"--target={pid}"]):
+        if problems := create(aliases, ["nsenter", "--mount", f"--target={pid}"]):
             raise TwinError(
                 "\n".join(f"The machine {name!r} {problem}" for problem in problems),
                 "A running machine has the images that it booted with. Restart it to use newer images.",
             )
 
 
-def failures(aliases: Mapping[str, str], enter: Sequence[str] = ()) -> list[str]:
+def create(aliases: Mapping[str, str], enter: Sequence[str] = ()) -> list[str]:
     """Create aliases in a machine; return the images that it cannot use, with the output of the command.
 
     Args:
         aliases: local references, by published reference.
-        enter: command that runs another one in the machine; none if this process runs there.
+        enter: command prefix that enters the machine; empty if this process runs in it.
     """
     children = [
         (

@@ -37,7 +37,7 @@ def keep(store: ImageStore, layout: Layout) -> Path:
 
 
 def newest_copy(layout: Layout) -> ImageStore | None:
-    """Return the newest images of the twin's machines as a store, or None without images."""
+    """Return the newest images of the twin's machines as a store, or None if there are none."""
     copies = [folder for folder in layout.images.glob("*") if not folder.name.startswith(".")]
     if not copies:
         return None

@@ -84,7 +84,7 @@ class Services:
         """Start a service with its own log."""
         if name == KUBELET:
             # A kubelet copies its first certificate into this folder before it requests its own. If it ends in
-            # between, the next kubelet takes the copy for its own certificate and requests none for months.
+            # between, the next kubelet mistakes the copy for its own certificate and requests none for months.
             shutil.rmtree(CLIENT_CERTIFICATES, ignore_errors=True)
         with (LOGS / f"{name}.log").open("ab") as log:
             child = subprocess.Popen(
@@ -130,7 +130,7 @@ def main(plan: BootPlan) -> NoReturn:
 
 
 def set_up(plan: BootPlan) -> None:
-    """Set the machine's host name, file system, cgroups and network."""
+    """Set up the machine's host name, file system, cgroups and network."""
     socket.sethostname(plan.record.spec.name)
     code = Path(cloudtwin.__file__).parents[1]
     host_paths = [code, Path(sys.prefix), Path(sys.base_prefix), *map(Path, plan.tools.values())]
@@ -151,10 +151,10 @@ def set_up(plan: BootPlan) -> None:
 def tag_images(name: str, aliases: Mapping[str, str]) -> None:
     """Tag local images as the published images that they replace.
 
-    The machine runs without those that fail, since its pods may not need them. Each failure is a line of the
+    The machine runs without the images that fail, since its pods may not need them. Each failure is a line of the
     machine's log and an event of its Node.
     """
-    for problem in image_aliases.failures(aliases):
+    for problem in image_aliases.create(aliases):
         print(f"The machine {name!r} {problem}", flush=True)
         record_event(name, f"The machine {problem}")
 
@@ -173,7 +173,7 @@ def record_event(name: str, message: str) -> None:
 
 
 def credential_options(cloud: bool) -> list[str]:  # noqa: FBT001  the only option
-    """Return the kubelet's options for its credential provider, which machines of clouds have."""
+    """Return the kubelet's options for its credential provider, which only cloud machines have."""
     if not cloud:
         return []
     return [
@@ -202,7 +202,7 @@ def commands(record: MachineRecord) -> dict[str, Sequence[str]]:
             f"--hostname-override={spec.name}",
             "--proxy-mode=iptables",
             f"--cluster-cidr={PODS_NETWORK}",
-            # The connection table is the host's: do not change its size and timeouts.
+            # The connection table is the host's: do not change its size or timeouts.
             "--conntrack-max-per-core=0",
             "--conntrack-tcp-timeout-established=0",
             "--conntrack-tcp-timeout-close-wait=0",

@@ -116,13 +116,13 @@ class Machine:
         shutil.rmtree(renamed_folder)
 
     def freeze(self, *, frozen: bool) -> None:
-        """Stop or continue all of its processes.
+        """Freeze or thaw all of its processes.
 
         Raises:
             TwinError: the kernel did not finish in time.
         """
         if not self.cgroups.freeze(self._cgroup, frozen=frozen):
-            verb = "stop" if frozen else "continue"
+            verb = "freeze" if frozen else "thaw"
             raise TwinError(f"The machine {self.name!r} did not {verb}.", "Try again.")
 
     def connect(self, *, connected: bool) -> None:

@@ -64,6 +64,12 @@ def exposition(host: str, gpus: int, utilization: float, memory_bytes: int) -> s
     """Return the metrics in Prometheus' text format.
 
     A machine's GPUs have the same utilization and equal shares of the memory in use.
+
+    Args:
+        host: name of the machine.
+        gpus: number of its GPUs.
+        utilization: percentage of the CPUs that pods use.
+        memory_bytes: memory in use by pods, in bytes.
     """
     share = utilization / 100
     values = {

@@ -1,7 +1,7 @@
 """Cloud identifiers and properties of a machine.
 
-The ids have each cloud's form, since programs parse them: an autoscaler reads the instance from a Node's provider
-id. They are derived from the machine's name, which is unique in a twin.
+The ids have each cloud's format, since programs parse them: an autoscaler reads the instance id from a Node's
+provider id. They are derived from the machine's name, which is unique in a twin.
 """
 
 import hashlib

@@ -37,7 +37,7 @@ class Notice:
         event: id of the announcement.
         announced_at: time of the announcement, seconds since the epoch.
         not_before: time of the termination, seconds since the epoch.
-        terminate: whether the machine is terminated then; otherwise only the announcement is made.
+        terminate: True if the machine is terminated at that time; False if the termination is only announced.
     """
 
     event: str

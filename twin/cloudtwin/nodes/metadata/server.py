@@ -1,4 +1,4 @@
-"""HTTP server of a machine's metadata, on the clouds' own address.
+"""HTTP server of a machine's metadata service, at the address that the clouds use.
 
 Paths below `/cloudtwin/` are for the stand-in containers on the machine. The stand-in of the GPU exporter reads the
 machine's load. The stand-in of the device plugin holds a connection open while it runs, and the machine offers its
@@ -28,9 +28,9 @@ from cloudtwin.nodes.network import addressing
 PORT = 80
 LOAD = "/cloudtwin/load"
 DEVICES = "/cloudtwin/devices"
-MAX_BODY = 1 << 16
+MAX_BODY_BYTES = 1 << 16
 KEEPALIVE_SECONDS = 5
-SHUTDOWN_POLL_SECONDS = 86400.0  # the server never ends
+SHUTDOWN_POLL_SECONDS = 86400.0  # the server never shuts down
 
 
 @dataclass
@@ -79,7 +79,7 @@ class MetadataService:
             return MetadataResponse(HTTPStatus.OK, self._load(), "text/plain; version=0.0.4")
         notice = Notice.load(self.notice)
         if self.facts["cloud"] == "azure":
-            # A damaged acknowledgement is none, as for the cloud; the next one replaces it.
+            # A damaged acknowledgement counts as none, as in `is_acknowledged`; the next one replaces it.
             acknowledgement = files.read_json_if_valid(self.acknowledgement) or {}
             started = notice is not None and acknowledgement.get("event") == notice.event
             response = azure.respond(request, self.facts, notice, started=started)
@@ -133,7 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _respond(self) -> None:
         parts = urlsplit(self.path)
-        length = min(int(self.headers.get("Content-Length") or 0), MAX_BODY)
+        length = min(int(self.headers.get("Content-Length") or 0), MAX_BODY_BYTES)
         request = MetadataRequest(
             method=self.command,
             path=parts.path,

@@ -21,7 +21,7 @@ API_SERVER = f"https://{CONTROL_PLANE}:{API_PORT}"
 MTU = 9001
 """Maximum packet size in bytes on the links of machines and pods, as in a VPC.
 
-Source: https://docs.aws.amazon.com/vpc/latest/userguide/mtu.html, 2026-11. A virtual network of Azure has 1500; nothing
+Source: https://docs.aws.amazon.com/vpc/latest/userguide/mtu.html, 2026-11. An Azure virtual network has 1500; nothing
 in the project depends on the size.
 """
 
@@ -30,7 +30,7 @@ MAX_MACHINES = 32  # limit of the twin: each machine's routes to all others are 
 
 @dataclass(frozen=True)
 class Address:
-    """The addresses of the machine in slot `index`, from 1."""
+    """The addresses of the machine in slot `index`, from 1 to MAX_MACHINES."""
 
     index: int
 

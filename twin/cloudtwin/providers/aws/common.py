@@ -1,4 +1,4 @@
-"""Rules and values of all AWS resources: regions, tags, ARNs, ids. Pure."""
+"""Rules and values that all AWS resources share: regions, tags, ARNs, ids. Pure."""
 
 import os
 import re
@@ -50,7 +50,7 @@ EXAMPLE_ARN = f"arn:aws:iam::{AWS_ACCOUNT}:role/name"
 # Inputs that name a KMS key by its ARN, in the resource's own region.
 KEY_INPUTS = ("kmsKeyId", "kmsKeyArn", "keyArn", "kmsKey")
 KEY_SOURCE = "KMS Developer Guide, key ARN"
-# Suffixes of the names of inputs that are address blocks, in lower case.
+# Lower-case suffixes of input names whose values are address blocks.
 BLOCK_SUFFIXES = ("cidr", "cidrblock", "cidripv4", "cidripv6")
 USER_KEYED_OBJECTS = ("tags", "labels", "metadata")  # objects whose keys the user chooses
 
@@ -114,7 +114,7 @@ def with_defaults(inputs: Object, schema: ResourceSchema, config: ProviderConfig
         completed_inputs["region"] = config.region
     tags = completed_inputs.get("tags")
     declared_tags = (tags.value if isinstance(tags, Secret) else tags) or {}
-    # The type check refuses tags that are no object.
+    # The type check refuses tags that are not an object.
     if "tags" in schema.inputs and config.tags and isinstance(declared_tags, Mapping):
         all_tags = {**config.tags, **declared_tags}
         completed_inputs["tags"] = Secret(all_tags) if isinstance(tags, Secret) else all_tags
@@ -172,7 +172,7 @@ def key_errors(
     region: str,
     path: tuple[str | int, ...],
 ) -> Iterator[CheckFailure]:
-    """Yield an error for each input that should be the ARN of a KMS key in the region, or in any if it is empty."""
+    """Yield an error for each input that should be the ARN of a KMS key in the region, or in any region if empty."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if key not in USER_KEYED_OBJECTS:
@@ -199,7 +199,7 @@ def tag_errors(token: str, tags: Mapping[str, Any]) -> Iterator[str]:
         if key.lower().startswith("aws:"):
             yield f"{key!r} begins with aws:, which AWS reserves"
         if token.startswith("aws:iam/") and lower_case_keys.count(key.lower()) > 1:
-            yield f"{key!r} differs from another key in case only, which IAM ignores"
+            yield f"{key!r} differs from another key only in case, which IAM ignores"
         if isinstance(value, str) and len(value) > MAX_TAG_VALUE:
             yield f"the value of {key!r} has {len(value)} characters, at most {MAX_TAG_VALUE} are allowed"
         for text in (key, value) if not token.startswith(("aws:ec2/", "aws:vpc/")) else ():

@@ -38,7 +38,9 @@ SURGE = 1  # EKS adds up to twice the number of zones; the twin replaces one mac
 
 def _describe_nodes(request: ResourceRequest) -> dict[str, Any]:
     cluster, name = request.inputs["clusterName"], request.inputs["nodeGroupName"]
-    owner = request.previous or rules.cluster_of(request)  # an update without a version keeps it
+    owner = request.previous or rules.cluster_of(
+        request
+    )  # an update without a version keeps the current one
     version = request.inputs.get("version") or (owner and owner.outputs["version"]) or ""
     token = request.digits("id", 32)
     uuid = f"{token[:8]}-{token[8:12]}-{token[12:16]}-{token[16:20]}-{token[20:]}"

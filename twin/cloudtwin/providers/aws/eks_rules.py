@@ -176,9 +176,7 @@ def access_policy(arn: object) -> str | None:
     if prefix + separator == POLICY_ARN and name in ACCESS_POLICIES:
         return None
     policy_names = ", ".join(sorted(ACCESS_POLICIES))
-    return (
-        f"{arn!r} is not an access policy ARN: use {POLICY_ARN}NAME, NAME is one of {policy_names}"
-    )
+    return f"{arn!r} is not an access policy ARN: use {POLICY_ARN}NAME, where NAME is one of {policy_names}"
 
 
 def access_scope(inputs: Inputs) -> Iterable[CheckFailure]:
@@ -317,7 +315,7 @@ def template_version(request: ResourceRequest) -> Iterable[str]:
     version = str(section(request.inputs, "launchTemplate").get("version") or "")
     latest_version = int(template.outputs["latestVersion"]) if template else 0
     if template and version.isdigit() and not 1 <= int(version) <= latest_version:
-        yield f"{template.id} has no version {version}, its latest is {latest_version}"
+        yield f"{template.id} has no version {version}; its latest version is {latest_version}"
 
 
 def one_efa_type(request: ResourceRequest) -> Iterable[str]:
@@ -385,7 +383,7 @@ def node_version(request: ResourceRequest) -> Iterable[str]:
 
 
 def release_of_cluster(request: ResourceRequest) -> Iterable[str]:
-    """Yield an error if a group without a version has a release of another version than the control plane."""
+    """Yield an error if a group without a version has a release for a version other than the control plane's."""
     cluster, name = cluster_of(request), request.inputs.get("releaseVersion")
     if cluster is None or name is None or request.inputs.get("version") is not None:
         return

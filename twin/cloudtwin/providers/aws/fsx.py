@@ -52,7 +52,7 @@ STORAGE: Mapping[str, Mapping[str, tuple[int, ...]]] = {
     "PERSISTENT_1": {"SSD": (50, 100, 200), "HDD": (12, 40)},
     "PERSISTENT_2": {"SSD": (125, 250, 500, 1000), TIERING: ()},
 }
-# Sizes of a file system in GiB, in the same source: single values, and the step of the others.
+# Sizes of a file system in GiB, from the same source: single values, and the step between the others.
 SCRATCH_1_SIZES, SSD_SIZES = ((1200, 2400), 3600), ((1200,), 2400)
 HDD_SIZES: Mapping[Any, tuple[tuple[int, ...], int]] = {12: ((), 6000), 40: ((), 1800)}
 ALL_PROTOCOLS, TCP = ("-1", "all"), ("tcp", "6")
@@ -100,7 +100,7 @@ def _capacity(inputs: Inputs) -> Iterable[CheckFailure]:
 
 
 def _sizes(inputs: Inputs) -> tuple[tuple[int, ...], int] | None:
-    """Return the single sizes of a file system and the step of the others; None if an input is unknown or invalid."""
+    """Return the single sizes and the step between the others; None if an input is unknown or invalid."""
     kind, storage = _deployment(inputs), _storage(inputs)
     if storage == "HDD":
         throughput = inputs.get("perUnitStorageThroughput")

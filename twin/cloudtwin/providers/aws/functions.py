@@ -90,7 +90,7 @@ def _one_or_many(values: list[Any]) -> Any:  # noqa: ANN401  IAM writes a single
 
 
 def _lookup(token: str, argument: str, output: str = "id") -> Function:
-    """Return a function that looks a resource up."""
+    """Return a function that looks up a resource."""
 
     def look_up(arguments: Inputs, _config: ProviderConfig, account: Inventory) -> Object:
         identity = str(arguments.get(argument) or "")

@@ -101,7 +101,7 @@ TYPES = (
         ),
         preconditions=(
             Precondition(
-                "boundary of AWS exists", "AWS Managed Policy Reference", NOT_FOUND,
+                "AWS managed boundary exists", "AWS Managed Policy Reference", NOT_FOUND,
                 _aws_policy_exists("permissionsBoundary"),
             ),
         ),
@@ -133,7 +133,7 @@ TYPES = (
         ),
         preconditions=(
             Precondition(
-                "policy of AWS exists", "AWS Managed Policy Reference", NOT_FOUND,
+                "AWS managed policy exists", "AWS Managed Policy Reference", NOT_FOUND,
                 _aws_policy_exists("policyArn"),
             ),
         ),

@@ -126,7 +126,9 @@ def _content(inputs: Inputs) -> dict[str, Any]:
     return {key: value for key, value in inputs.items() if key not in excluded_keys}
 
 
-BOOLEAN = matches("true|false", "is invalid: the provider accepts the texts true and false here")
+BOOLEAN = matches(
+    "true|false", "is invalid: the provider accepts only the strings true and false here"
+)
 BOOLEANS = (
     "ebsOptimized",
     "blockDeviceMappings.*.ebs.encrypted",

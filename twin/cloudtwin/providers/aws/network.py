@@ -96,7 +96,7 @@ def _endpoint_service(inputs: Inputs) -> Iterable[CheckFailure]:
         prefix = f"com.amazonaws.{region}."
         if name.startswith("com.amazonaws.") and not name.startswith(prefix):
             yield failure_at(
-                "serviceName", f"{name!r} is not in {region}: it would begin with {prefix}"
+                "serviceName", f"{name!r} is not in {region}: it must begin with {prefix}"
             )
 
 

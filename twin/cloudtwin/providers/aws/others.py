@@ -30,7 +30,7 @@ LOGS = "aws:cloudwatch/logGroup:LogGroup"
 BUDGET = "aws:budgets/budget:Budget"
 METRICS = "aws:amp/workspace:Workspace"
 METRIC_RULES = "aws:amp/ruleGroupNamespace:RuleGroupNamespace"
-# CloudWatch Logs API, PutRetentionPolicy; 0 is the provider's value for never.
+# CloudWatch Logs API, PutRetentionPolicy; 0 means no expiry to the provider.
 RETENTIONS = (0, 1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192,
               2557, 2922, 3288, 3653)  # fmt: skip
 API = "Budgets API, CreateBudget"

@@ -100,7 +100,7 @@ def document_errors(text: str, kind: str) -> Iterator[str]:
     if not all(isinstance(item, Mapping) for item in as_list(document["Statement"])):
         yield "every Statement must be an object"
     if not isinstance(document.get("Id", ""), str):
-        yield "Id must be text"
+        yield "Id must be a string"
     length, max_length = len("".join(text.split())), KINDS[kind][2]
     if length > max_length:
         yield f"the document has {length} characters without white space, at most {max_length} are allowed"
@@ -133,12 +133,12 @@ def _statement_errors(statement: Mapping[str, Any], kind: str) -> Iterator[str]:
         if len(present_forms) != 1:
             yield f"exactly one of {name} and Not{name} is required, not {len(present_forms)}"
     for name in (form for base in forbidden for form in _forms(base) if form in statement):
-        yield f"a policy of this kind has no {name}"
+        yield f"a policy of this kind must not have {name}"
     yield from _value_errors(statement)
     yield from _principal_errors(statement)
     yield from _service_errors(statement, kind)
     if not isinstance(statement.get("Sid", ""), str):
-        yield "Sid must be text"
+        yield "Sid must be a string"
     elif kind != "bucket" and not SID.fullmatch(str(statement.get("Sid", ""))):
         yield f"the Sid {statement['Sid']!r} has characters other than letters and digits"
     yield from _condition_errors(statement.get("Condition", {}))
@@ -169,9 +169,9 @@ def _resource_error(resource: object) -> str | None:
     if not text.startswith("arn:"):
         return f"the resource {resource!r} is neither an ARN nor *"
     if not PARTITION.match(text):
-        return f"the partition in the resource {resource!r} is not valid, such as aws"
+        return f"the resource {resource!r} has an invalid partition: use one such as aws"
     is_complete = len(text.split(":")) >= ARN_PARTS or "*" in text
-    return None if is_complete else f"the resource {resource!r} is not a whole ARN"
+    return None if is_complete else f"the resource {resource!r} is not a complete ARN"
 
 
 def _principal_errors(statement: Mapping[str, Any]) -> Iterator[str]:
@@ -217,7 +217,7 @@ def _condition_errors(condition: object) -> Iterator[str]:
             continue
         for key, values in keys.items():
             if any(isinstance(value, Mapping | list) for value in as_list(values)):
-                yield f"the values of {key} must be texts, numbers or booleans"
+                yield f"the values of {key} must be strings, numbers or booleans"
 
 
 def statements(document: object) -> list[Mapping[str, Any]]:

@@ -174,7 +174,7 @@ class _LimitReader:
             operation, _, member_path = root.partition(".")
             shape = self._member(operation, member_path)
             shape = shape.member if shape.type_name == "list" else shape
-            self._fields(self._schema.inputs, shape, "", operation)
+            self._match_fields(self._schema.inputs, shape, "", operation)
         return dict(sorted(self._shapes.items()))
 
     def _member(self, operation: str, path: str) -> Any:  # noqa: ANN401  botocore is not typed
@@ -191,7 +191,7 @@ class _LimitReader:
                 return None
         return shape
 
-    def _fields(self, fields: Fields, shape: Any, prefix: str, operation: str) -> None:  # noqa: ANN401
+    def _match_fields(self, fields: Fields, shape: Any, prefix: str, operation: str) -> None:  # noqa: ANN401
         members = {
             _normalize(name): member_shape
             for name, member_shape in getattr(shape, "members", {}).items()
@@ -204,13 +204,13 @@ class _LimitReader:
             member = self._member(operation, member_paths[path]) if path in member_paths else None
             inner = self._member(operation, member_paths.get(f"{path}.*", "-"))
             if member is not None:
-                self._value(field.shape, member, path, operation)
+                self._match_value(field.shape, member, path, operation)
             elif inner is not None:
                 self._record(f"{path}.*", inner, operation)
             elif _normalize(name) in members and path not in self._shapes:
-                self._value(field.shape, members[_normalize(name)], path, operation)
+                self._match_value(field.shape, members[_normalize(name)], path, operation)
 
-    def _value(self, input_shape: Shape, shape: Any, path: str, operation: str) -> None:  # noqa: ANN401
+    def _match_value(self, input_shape: Shape, shape: Any, path: str, operation: str) -> None:  # noqa: ANN401
         if isinstance(input_shape, str):  # the provider may have one value where AWS has a list
             self._record(path, shape.member if shape.type_name == "list" else shape, operation)
             return
@@ -220,9 +220,9 @@ class _LimitReader:
         # The provider has one object where AWS has a list.
         element_shape = getattr(shape, "member", shape)
         if kind == "object":
-            self._fields(self._schema.objects[inner], element_shape, path, operation)
+            self._match_fields(self._schema.objects[inner], element_shape, path, operation)
         elif kind == "list":
-            self._value(inner, element_shape, f"{path}.*", operation)
+            self._match_value(inner, element_shape, f"{path}.*", operation)
         elif kind == "map" and shape.type_name == "map":
             self._record(f"{path}.*", shape.value, operation)
             if keys := _limits(shape.key):

@@ -24,7 +24,7 @@ def registries(account: Inventory) -> dict[str, PrivateRegistry]:
     may_pull = nodes_may_pull(account)
     return {
         host: PrivateRegistry(
-            id=AWS_ACCOUNT, user=USER, nodes_pull=may_pull, repositories=repositories
+            id=AWS_ACCOUNT, user=USER, nodes_may_pull=may_pull, repositories=repositories
         )
         for host, repositories in result.items()
     }

@@ -103,8 +103,8 @@ def _lifecycle_policy_error(text: object) -> str | None:
         content = json.loads(text) if isinstance(text, str) else {"rules": []}
     except ValueError as error:
         return f"this is not valid JSON: {error}"
-    fits = isinstance(content, Mapping) and isinstance(content.get("rules"), list)
-    return None if fits else "the policy has no list of rules"
+    is_valid = isinstance(content, Mapping) and isinstance(content.get("rules"), list)
+    return None if is_valid else "the policy has no list of rules"
 
 
 def _date_time_error(text: object) -> str | None:

@@ -102,7 +102,7 @@ def _price(price: object) -> str | None:
     if price <= 0:
         return f"{price}: -1 (up to the on-demand price) or more than 0"
     is_too_precise = round(price, MAX_DECIMALS) != price
-    return f"{price} has more than {MAX_DECIMALS} decimals" if is_too_precise else None
+    return f"{price} has more than {MAX_DECIMALS} decimal places" if is_too_precise else None
 
 
 def _size(size: object) -> str | None:
@@ -125,7 +125,7 @@ NODES_OR_SHARE = matches(
 POOL_RULES = (
     value_rule("name of a pool", "agentPoolName",
                matches("[a-z][a-z0-9]{0,11}", "is not a valid name of a Linux pool: 1 to 12 lower-case "
-                       "letters and digits, a letter first"), DOCS),
+                       "letters and digits, starting with a letter"), DOCS),
     InputRule("counts of a pool", DOCS, _counts),
     InputRule("restrictions of Spot", DOCS, _spot),
     value_rule("price of a Spot pool", "spotMaxPrice", _price, DOCS),

@@ -56,7 +56,7 @@ def _describe_pool(request: ResourceRequest) -> dict[str, Any]:
 
 
 def _describe_snapshot(request: ResourceRequest) -> dict[str, Any]:
-    """Return the properties of its node pool that a snapshot stores."""
+    """Return the node pool properties that a snapshot stores."""
     source = section(request.inputs, "creationData").get("sourceResourceId") or ""
     pool = request.account.find((POOL,), source)
     if pool is None:

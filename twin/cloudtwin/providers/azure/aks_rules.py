@@ -111,14 +111,14 @@ def _is_in_block(address: str, block: ipaddress.IPv4Network | ipaddress.IPv6Netw
 
 
 def data_plane(inputs: Inputs) -> Iterable[CheckFailure]:
-    """Yield an error for an inconsistent network policy, data plane and plug-in."""
+    """Yield an error for an inconsistent network policy, data plane and plugin."""
     profile, path = section(inputs, "networkProfile"), "networkProfile"
     if profile.get("networkPolicy") == "cilium" and profile.get("networkDataplane") != "cilium":
         yield failure_at(
             f"{path}.networkDataplane", "the policy cilium needs the data plane cilium"
         )
     if profile.get("networkDataplane") == "cilium" and profile.get("networkPlugin") != "azure":
-        yield failure_at(f"{path}.networkPlugin", "the data plane cilium needs the plug-in azure")
+        yield failure_at(f"{path}.networkPlugin", "the data plane cilium needs the plugin azure")
 
 
 def api_access(inputs: Inputs) -> Iterable[CheckFailure]:
@@ -152,7 +152,9 @@ def dns_zone(inputs: Inputs) -> Iterable[CheckFailure]:
     if not re.fullmatch(rf"([A-Za-z0-9-]{{1,32}}\.)?{re.escape(parent)}", name):
         yield failure_at(path, f"{name!r} is neither {parent} nor SUBZONE.{parent}")
     if section(inputs, "identity").get("type") != "UserAssigned":
-        yield failure_at(path, "a custom private DNS zone needs a UserAssigned control plane")
+        yield failure_at(
+            path, "a custom private DNS zone needs a UserAssigned control plane identity"
+        )
 
 
 def proxy(inputs: Inputs) -> Iterable[CheckFailure]:
@@ -176,7 +178,7 @@ def proxy(inputs: Inputs) -> Iterable[CheckFailure]:
             )
     ca = profile.get("trustedCa")
     if isinstance(ca, str) and not _is_encoded_pem(ca):
-        yield failure_at(f"{path}.trustedCa", "is not a PEM certificate in base64")
+        yield failure_at(f"{path}.trustedCa", "is not a base64-encoded PEM certificate")
 
 
 def _is_encoded_pem(text: str) -> bool:
@@ -197,7 +199,9 @@ def identities(inputs: Inputs) -> Iterable[CheckFailure]:
         yield failure_at("disableLocalAccounts", reason)
     kind = section(inputs, "identity").get("type")
     if section(inputs, "identityProfile").get("kubeletidentity") and kind != "UserAssigned":
-        yield failure_at("identity.type", "a kubelet identity needs a UserAssigned control plane")
+        yield failure_at(
+            "identity.type", "a kubelet identity needs a UserAssigned control plane identity"
+        )
     if inputs.get("identity") is None and inputs.get("servicePrincipalProfile") is None:
         yield failure_at("identity", "a cluster needs an identity: SystemAssigned or UserAssigned")
 
@@ -398,7 +402,7 @@ def profiles_after(request: ResourceRequest) -> Sequence[Profile]:
 
 
 def _with_kept_pools(inputs: Inputs, old_pools: Sequence[Profile]) -> Sequence[Profile]:
-    """Return the declared pools and the other old ones: AKS keeps them (pulumi-azure-native #1686, #579)."""
+    """Return the declared pools and the other old pools, which AKS keeps (pulumi-azure-native #1686, #579)."""
     declared_pools = inputs.get("agentPoolProfiles") or ()
     names = {pool["name"] for pool in declared_pools}
     return [*declared_pools, *(pool for pool in old_pools if pool["name"] not in names)]
@@ -462,7 +466,7 @@ def pool_name_free(request: ResourceRequest) -> Iterable[str]:
     cluster, name = cluster_of(request), request.inputs.get("agentPoolName")
     for pool in inline_profiles(cluster) if cluster else ():
         if pool.get("name") == name:
-            yield f"the cluster has an inline pool {name!r} already"
+            yield f"the cluster already has an inline pool {name!r}"
 
 
 def pool_in_network(request: ResourceRequest) -> Iterable[str]:
@@ -487,7 +491,7 @@ def zonal_location(request: ResourceRequest) -> Iterable[str]:
 
 
 def snapshot_fits(request: ResourceRequest) -> Iterable[str]:
-    """Yield an error for a pool whose snapshot is of another location or series of machines."""
+    """Yield an error for a pool whose snapshot is from another location or VM series."""
     cluster = cluster_of(request)
     owner = cluster.inputs if cluster else request.inputs
     for pool in request.inputs.get("agentPoolProfiles") or [request.inputs]:
@@ -499,7 +503,7 @@ def snapshot_fits(request: ResourceRequest) -> Iterable[str]:
             yield f"the snapshot {snapshot.name} is in {snapshot.inputs.get('location')}"
         size = str(snapshot.outputs.get("vmSize"))
         if _series(size) != _series(str(pool.get("vmSize"))):
-            yield f"the snapshot {snapshot.name} is of {size}, not of the series of {pool.get('vmSize')}"
+            yield f"the snapshot {snapshot.name} is of {size}, which is of another series than {pool.get('vmSize')}"
 
 
 def _series(size: str) -> str:

@@ -1,4 +1,4 @@
-"""Rules and values of all Azure resources: ARM ids, locations, names. Pure."""
+"""Rules and values that all Azure resources share: ARM ids, locations, names. Pure."""
 
 import re
 import uuid
@@ -57,8 +57,8 @@ def arm_id(path: str, inputs: Inputs) -> str:
     """Return an ARM id.
 
     Args:
-        path: path that begins with the resource provider, with inputs in braces: `Microsoft.X/ys/{yName}`. It is in
-            a resource group, unless it begins with an input such as `{scope}`.
+        path: path that begins with the resource provider, with inputs in braces: `Microsoft.X/ys/{yName}`. The
+            resource is in a resource group, unless it begins with an input such as `{scope}`.
         inputs: values of the inputs.
     """
     group = f"{ROOT}/resourceGroups/{{resourceGroupName}}/providers/"
@@ -67,7 +67,7 @@ def arm_id(path: str, inputs: Inputs) -> str:
 
 
 def parent_of(resource_id: str) -> str:
-    """Return the id of a resource's parent; empty if it always exists."""
+    """Return the id of a resource's parent; empty if the parent always exists."""
     parts = resource_id.strip("/").split("/")
     # providers/Microsoft.X/kind/name, not a nested kind/name
     is_top_level = parts[-4:-3] == ["providers"]
@@ -105,9 +105,9 @@ def arm_type(
     name: tuple[str, int] | None = (PLAIN_NAME, 1),
     generated: bool = True,
     rules: tuple[InputRule, ...] = (),
-    **record: Any,  # noqa: ANN401  fields of the record
+    **fields: Any,  # noqa: ANN401  fields of the type
 ) -> ResourceType:
-    """Return the record of a type with an ARM id.
+    """Return a resource type with an ARM id.
 
     Args:
         token: type token.
@@ -117,7 +117,7 @@ def arm_type(
         name: pattern and minimum length of the name; None if other rules check it.
         generated: True if the provider generates a missing name.
         rules: other input rules.
-        record: other fields of the record.
+        fields: other fields of the resource type.
     """
     names = _inputs(path)
     group = () if path.startswith("{") else ("resourceGroupName",)
@@ -129,7 +129,7 @@ def arm_type(
         naming=Naming(names[-1], max_length, generated),
         immutable=(*group, *names, *fixed),
         rules=(*name_rules, *rules),
-        **{**defaults, **record},
+        **{**defaults, **fields},
     )
 
 
@@ -210,7 +210,7 @@ def deleted_with(root: Resource, subscription: Inventory) -> Iterable[Resource]:
 
 
 def lookup(resource_type: ResourceType) -> Function:
-    """Return the function that looks a resource up by its name."""
+    """Return the function that looks up a resource by its name."""
 
     def look_up(arguments: Inputs, config: ProviderConfig, subscription: Inventory) -> Object:
         request = ResourceRequest(inputs=arguments, config=config, account=subscription, entropy="")

@@ -68,9 +68,7 @@ def _needs_endpoint(inputs: Inputs) -> Iterable[CheckFailure]:
 
 def _one_target(inputs: Inputs) -> Iterable[CheckFailure]:
     if sum(inputs.get(key) is not None for key in TARGETS) != 1:
-        yield failure_at(
-            TARGETS[0], "an association needs either a rule or an endpoint, exactly one"
-        )
+        yield failure_at(TARGETS[0], f"an association needs exactly one of {' and '.join(TARGETS)}")
 
 
 def _target_exists(request: ResourceRequest) -> Iterable[str]:
@@ -80,7 +78,7 @@ def _target_exists(request: ResourceRequest) -> Iterable[str]:
 
 def _positive(amount: object) -> str | None:
     is_invalid = isinstance(amount, int | float) and amount <= 0
-    return f"{amount} is not a valid amount: more than 0" if is_invalid else None
+    return f"{amount} is not a valid amount: it must be more than 0" if is_invalid else None
 
 
 def _notifications(inputs: Inputs) -> Iterable[CheckFailure]:
@@ -150,7 +148,7 @@ TYPES = (
         rules=(
             value_rule("amount of an Azure budget", "amount", _positive, BUDGETS),
             value_rule("start of an Azure budget", "timePeriod.startDate",
-                       matches(r"\d{4}-\d{2}-01(T.*)?", "is not the first of a month"), BUDGETS),
+                       matches(r"\d{4}-\d{2}-01(T.*)?", "is not the first day of a month"), BUDGETS),
             value_rule("thresholds of an Azure budget", "notifications.*.threshold",
                        in_range(0, MAX_THRESHOLD, "%"), BUDGETS),
             InputRule("notifications of an Azure budget", BUDGETS, _notifications),

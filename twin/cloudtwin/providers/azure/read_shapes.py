@@ -52,12 +52,12 @@ class _LimitReader:
         """Return the limits by input path."""
         title = self._schema.token.rpartition(":")[2]
         model = RENAMED_MODELS.get(self._schema.token, title)
-        self._fields(
+        self._match_fields(
             self._schema.inputs, {**self._models.get(model, {}), **self._names}, model, "", ()
         )
         return dict(sorted(self._shapes.items()))
 
-    def _fields(
+    def _match_fields(
         self,
         fields: Fields,
         attributes: Mapping[str, Any],
@@ -69,17 +69,17 @@ class _LimitReader:
         for name, field in fields.items():
             path = f"{prefix}.{name}" if prefix else name
             self._record(path, limits.get(_normalize(name), {}), model)
-            self._value(field.shape, path, ancestors)
+            self._match_value(field.shape, path, ancestors)
 
-    def _value(self, shape: Shape, path: str, ancestors: tuple[str, ...]) -> None:
+    def _match_value(self, shape: Shape, path: str, ancestors: tuple[str, ...]) -> None:
         if isinstance(shape, str):
             return
         ((kind, inner),) = shape.items()
         if kind in ("list", "map"):
-            self._value(inner, f"{path}.*", ancestors)
+            self._match_value(inner, f"{path}.*", ancestors)
         elif kind == "object" and inner not in ancestors:
             model = inner.rpartition(".")[2].removesuffix("Args")
-            self._fields(
+            self._match_fields(
                 self._schema.objects[inner],
                 self._models.get(model, {}),
                 model,

@@ -19,7 +19,7 @@ def registries(account: Inventory) -> dict[str, PrivateRegistry]:
         str(registry.outputs["loginServer"]): PrivateRegistry(
             id=str(registry.inputs["registryName"]),
             user=USER,
-            nodes_pull=_may_pull(account, registry),
+            nodes_may_pull=_may_pull(account, registry),
             repositories=None,
         )
         for registry in account.all(REGISTRY)

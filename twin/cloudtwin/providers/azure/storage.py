@@ -67,7 +67,7 @@ def _address(value: object) -> str | None:
     if block is None:
         return block_error(text)
     if "/" in text and block.prefixlen > MAX_BLOCK_PREFIX:
-        return f"{text}: write blocks of one or two addresses address by address"
+        return f"{text}: list the one or two addresses individually"
     return f"{text} is private; rules are for public addresses" if is_private(block) else None
 
 
@@ -125,7 +125,7 @@ def _task_step(inputs: Inputs) -> Iterable[CheckFailure]:
     if kind not in TASK_STEPS:
         yield failure_at("step.type", f"{kind!r} is not one of {', '.join(TASK_STEPS)}")
     elif not isinstance(step.get(TASK_STEPS[kind]), str):
-        yield failure_at(f"step.{TASK_STEPS[kind]}", f"a step of type {kind} needs it, as text")
+        yield failure_at(f"step.{TASK_STEPS[kind]}", f"a step of type {kind} needs it, as a string")
     for name in step if isinstance(step, Mapping) else ():
         if name not in STEP_INPUTS:
             yield failure_at(

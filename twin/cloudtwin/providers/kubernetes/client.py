@@ -115,9 +115,9 @@ class ClusterClient:
                 break
             if time.monotonic() >= deadline:
                 raise UnknownKindError(
-                    f"{self.server} serves no kind {kind} in {api_version}. If a "
+                    f"{self.server} does not serve the kind {kind} in {api_version}. If a "
                     "CustomResourceDefinition of this program defines it, make this resource depend "
-                    "on it (depends_on); else check apiVersion and kind."
+                    "on it (depends_on); otherwise, check apiVersion and kind."
                 )
             time.sleep(DISCOVERY_PAUSE_SECONDS)
         return self._kinds[api_version, kind]

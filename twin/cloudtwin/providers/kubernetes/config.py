@@ -112,7 +112,7 @@ def content(kubeconfig: str) -> dict[str, Any] | None:
 
 
 def replacing_arguments(old: KubernetesConfig, new: KubernetesConfig) -> list[str]:
-    """Return the changed arguments that mean another cluster, so that every object is replaced.
+    """Return the changed arguments that select another cluster, so that every object is replaced.
 
     If a cluster identifier is set, only its change counts. Otherwise only a change of the server address
     counts: credentials are rotated and paths change.

@@ -63,7 +63,7 @@ def _connect(config: KubernetesConfig) -> Connection:
         client = kube_config.new_client_from_config_dict(kubeconfig, **options)  # type: ignore[no-untyped-call]
         contexts, name = kubeconfig["contexts"], context or kubeconfig["current-context"]
     elif text and not _is_path(text):
-        raise ValueError("its content is not a mapping in YAML")
+        raise ValueError("its content is not a YAML mapping")
     else:
         path = str(Path(text).expanduser()) if text else None
         client = kube_config.new_client_from_config(path, **options)  # type: ignore[no-untyped-call]

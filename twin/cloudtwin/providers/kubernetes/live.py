@@ -77,8 +77,8 @@ def with_live_values(
 ) -> Object:
     """Return an object to apply with the live values of the fields of `ignore_changes`.
 
-    Such a field is owned by another manager, for example an autoscaler. Its own value is not a
-    conflict; leaving the field out could remove it.
+    Such a field is owned by another manager, for example an autoscaler. Applying the live value
+    is not a conflict; leaving the field out could remove it.
 
     Args:
         target: the object to apply; not modified.
@@ -251,8 +251,8 @@ def _text(data: str) -> str:
 def imported_inputs(live: Mapping[str, Plain]) -> Object:
     """Return probable inputs of an object that Pulumi did not create, without server defaults.
 
-    Applied fields are recorded with their managers. For an object that was never applied the whole
-    content is returned.
+    The API server records applied fields with their managers; only these are returned. For an object that was never
+    applied, the whole content is returned.
     """
     managed_fields = [
         managed_field

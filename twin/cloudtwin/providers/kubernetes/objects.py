@@ -83,13 +83,13 @@ def annotation(value: Mapping[str, Plain], name: str) -> str:
     return text if isinstance(text, str) else ""
 
 
-def flag(value: Mapping[str, Plain], name: str) -> bool:
+def is_set(value: Mapping[str, Plain], name: str) -> bool:
     """Return True if an annotation is "true"."""
     return annotation(value, name).lower() == "true"
 
 
 def timeout_seconds(value: Mapping[str, Plain], option: float, default: float) -> float:
-    """Return the timeout: of the resource options, else of the annotation, else the default."""
+    """Return the timeout in seconds: from the resource options, else from the annotation, else the default."""
     if option > 0:
         return option
     text = annotation(value, TIMEOUT_SECONDS)
@@ -110,7 +110,7 @@ def with_name(inputs: Object, resource: str, seed: bytes, old: Mapping[str, Plai
         "metadata" in inputs and isinstance(plain(inputs["metadata"]), Unknown)
     ):
         return inputs
-    if flag(old, AUTO_NAMED):
+    if is_set(old, AUTO_NAMED):
         name = metadata(old)["name"]
     else:
         stem = declared_metadata.get("generateName") or f"{resource.lower()}-"

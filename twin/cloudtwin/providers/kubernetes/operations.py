@@ -115,7 +115,7 @@ class KubernetesOperations:
             existing = None if old else self.cluster.get(reference)
             if existing and not _applied_by_pulumi(existing):
                 self._require_absent(reference, existing)
-            # The existing object may be the one to be replaced: its fields are no conflict.
+            # The existing object may be the one to be replaced: its fields cause no conflict.
             dry_run_object = self._apply(
                 reference,
                 conversion.body(inputs),
@@ -220,7 +220,7 @@ class KubernetesOperations:
             body,
             manager=_origin(inputs, old).field_manager,
             dry_run=dry_run,
-            force=force or self._config.force or objects.flag(inputs, objects.PATCH_FORCE),
+            force=force or self._config.force or objects.is_set(inputs, objects.PATCH_FORCE),
             wait_seconds=0 if dry_run else NEW_KIND_SECONDS,
         )
 
@@ -236,7 +236,7 @@ class KubernetesOperations:
         origin = _origin(inputs, old)
         old = {**old, conversion.FIELD_MANAGER: origin.field_manager}  # one name from here on
         live = self._apply(reference, body, inputs, old)
-        if objects.flag(inputs, objects.SKIP_AWAIT):
+        if objects.is_set(inputs, objects.SKIP_AWAIT):
             return conversion.outputs(live, inputs, origin)
         try:
             live = wait_until_ready(self.cluster, reference, live, timeouts)
@@ -280,7 +280,7 @@ class KubernetesOperations:
         outputs = conversion.outputs(live, inputs, _origin(inputs, old.outputs))
         related = related_to(self.cluster, live)
         verdict = assess(live, related)
-        if isinstance(verdict, Failed) and not objects.flag(inputs, objects.SKIP_AWAIT):
+        if isinstance(verdict, Failed) and not objects.is_set(inputs, objects.SKIP_AWAIT):
             warnings = events(self.cluster, live, related.pods)
             reason = f"{reference} failed: {verdict.reason}"
             raise IncompleteObjectError(outputs, inputs, [reason, *warnings])

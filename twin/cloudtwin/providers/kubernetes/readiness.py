@@ -33,7 +33,7 @@ class Waiting:
     """Verdict that the object is not ready yet.
 
     Attributes:
-        reason: missing part of its readiness.
+        reason: reason why the object is not ready.
         stuck: True if the object is unlikely to become ready without a fix.
     """
 
@@ -46,7 +46,7 @@ class Failed:
     """Verdict that the object will not become ready.
 
     Attributes:
-        reason: reason of the failure.
+        reason: reason for the failure.
     """
 
     reason: str
@@ -94,14 +94,14 @@ def assess(live: Live, related: Related = Related()) -> Verdict:
         unmet = next(
             (text for expectation in expectations if (text := expectation.unmet(live))), ""
         )
-        return _wait_for_pods(unmet, related) if unmet else READY
+        return _waiting_for_pods(unmet, related) if unmet else READY
     group = str(live.get("apiVersion", "")).rpartition("/")[0]
     rule = RULES.get((group, str(live.get("kind"))))
     return rule(live, related) if rule else READY
 
 
 def condition(live: Live, kind: str) -> Live | None:
-    """Return a status condition by its type."""
+    """Return a status condition by its type; None if it is missing."""
     conditions = live.get("status", {}).get("conditions") or ()
     return next((item for item in conditions if item.get("type") == kind), None)
 
@@ -125,7 +125,7 @@ def _is_observed(live: Live) -> bool:
     )
 
 
-def _wait_for_pods(reason: str, related: Related) -> Waiting:
+def _waiting_for_pods(reason: str, related: Related) -> Waiting:
     """Return a wait with the most severe problem of a pod: a problem that needs a fix, if there is any."""
     problems = [problem for pod in related.pods if (problem := pod_problem(pod))]
     if not problems:
@@ -171,7 +171,7 @@ def _deployment(live: Live, related: Related) -> Verdict:
         and progressing.get("reason") == "ProgressDeadlineExceeded"
         and _is_observed(live)
     ):
-        return Failed(_wait_for_pods(reason_and_message(progressing), related).reason)
+        return Failed(_waiting_for_pods(reason_and_message(progressing), related).reason)
     updated, available = status.get("updatedReplicas", 0), status.get("availableReplicas", 0)
     if (
         not _is_observed(live)
@@ -179,7 +179,7 @@ def _deployment(live: Live, related: Related) -> Verdict:
         or status.get("replicas", 0) > updated
         or available < desired
     ):
-        return _wait_for_pods(
+        return _waiting_for_pods(
             f"{available} of {desired} pods are available, {updated} are up to date", related
         )
     return READY
@@ -193,7 +193,7 @@ def _stateful_set(live: Live, related: Related) -> Verdict:
     partition = strategy.get("rollingUpdate", {}).get("partition", 0)
     updated = status.get("updatedReplicas", 0) if is_rolling else desired
     if not _is_observed(live) or ready < desired or updated < max(desired - partition, 0):
-        return _wait_for_pods(f"{ready} of {desired} pods are ready", related)
+        return _waiting_for_pods(f"{ready} of {desired} pods are ready", related)
     return READY
 
 
@@ -205,7 +205,7 @@ def _daemon_set(live: Live, related: Related) -> Verdict:
     )
     updated = status.get("updatedNumberScheduled", 0) if is_rolling else desired
     if not _is_observed(live) or available < desired or updated < desired:
-        return _wait_for_pods(f"{available} of {desired} pods are available", related)
+        return _waiting_for_pods(f"{available} of {desired} pods are available", related)
     return READY
 
 
@@ -214,13 +214,13 @@ def _job(live: Live, related: Related) -> Verdict:
         return READY
     if holds(live, "Failed"):
         return Failed(
-            _wait_for_pods(
+            _waiting_for_pods(
                 f"the Job failed: {reason_and_message(condition(live, 'Failed'))}", related
             ).reason
         )
     status = live.get("status", {})
     succeeded, desired = status.get("succeeded", 0), live["spec"].get("completions", 1)
-    return _wait_for_pods(
+    return _waiting_for_pods(
         f"{succeeded} of {desired} completions, {status.get('active', 0)} pods active", related
     )
 

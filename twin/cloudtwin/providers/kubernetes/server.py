@@ -60,7 +60,7 @@ class KubernetesProvider(server.ProviderServer):
         config.parse(arguments)
 
     def replacing_arguments(self, old: Object, new: Object) -> Sequence[str]:
-        """Return the changed arguments that mean another cluster."""
+        """Return the changed arguments that select another cluster."""
         return config.replacing_arguments(config.parse(old), config.parse(new))
 
     def configure(self, arguments: Object) -> None:

@@ -1,7 +1,7 @@
-"""Waits for an object to become ready or to be deleted, with the reason if it does not.
+"""Wait for an object to become ready or to be deleted, and report the reason if it does not.
 
-Unlike the official provider, which does so for a few kinds, a deletion is awaited even if the object has the annotation
-`pulumi.com/skipAwait`: with server-side apply, its replacement could be applied to the object that is being deleted.
+A deletion is awaited even if the object has the annotation `pulumi.com/skipAwait`: with server-side apply, its
+replacement could be applied to the object that is being deleted. The official provider awaits it for few kinds only.
 """
 
 import os
@@ -31,7 +31,7 @@ STUCK_VARIABLE = "CLOUDTWIN_STUCK_SECONDS"
 MAX_EVENTS = 6
 WORKLOADS = {"DaemonSet", "Deployment", "Job", "Pod", "StatefulSet"}
 PERMISSIONS = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
-"""Kinds whose deletion may take from the client the permission to read them: a refusal counts as the deletion."""
+"""Kinds whose deletion may revoke the client's permission to read them: a refusal then counts as the deletion."""
 FORBIDDEN, TOO_MANY_REQUESTS, INTERNAL_SERVER_ERROR = 403, 429, 500
 REVISION = "deployment.kubernetes.io/revision"
 """Annotation of a Deployment and its ReplicaSets."""
@@ -271,7 +271,7 @@ def wait_until_gone(
             is_forbidden = isinstance(error, RefusedError) and error.code == FORBIDDEN
             if is_forbidden and reference.kind in PERMISSIONS:
                 return
-            blocker = f"it cannot be read, so that it may still exist: {error}"
+            blocker = f"it cannot be read, so it may still exist: {error}"
         else:
             if live is None or live["metadata"]["uid"] != uid:
                 return
@@ -302,7 +302,7 @@ def deletion_blocker(live: Mapping[str, Any]) -> str:
     if other_finalizers:
         return (
             f"it is held by the finalizer {', '.join(other_finalizers)} until its controller has cleaned up. "
-            "If that controller no longer exists, remove it from metadata.finalizers by hand"
+            "If that controller no longer exists, remove the finalizer from metadata.finalizers by hand"
         )
     if finalizers:
         return "its dependent objects are being deleted first"

@@ -1,6 +1,6 @@
 """Differences between two sets of inputs, field by field.
 
-Whether a difference needs an update or a new resource is decided by each provider.
+Each provider decides whether a difference needs an update or a new resource.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

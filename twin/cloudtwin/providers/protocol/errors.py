@@ -1,4 +1,4 @@
-"""The root of the errors of provider operations. Each provider derives its own tree from it."""
+"""The base class of all provider errors; each provider derives its own tree from it."""
 
 
 class ProviderError(Exception):

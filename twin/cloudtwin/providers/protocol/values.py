@@ -167,8 +167,8 @@ def secret_paths(value: Plain, path: Path = ()) -> frozenset[Path]:
 def with_secrets(value: Plain, paths: frozenset[Path], path: Path = ()) -> Plain:
     """Return a value with the values at `paths` marked as secret.
 
-    Absent keys of an object are ignored. Where `paths` lead into an object and the value is none, the whole value is
-    marked.
+    Absent keys of an object are ignored. Where `paths` lead into an object and the value is not an object, the whole
+    value is marked.
     """
     if path in paths:
         return Secret(plain(value))

@@ -2,8 +2,8 @@
 
     python -P -m cloudtwin.providers.schema.extract aws FOLDER TOKEN...
 
-A separate process, because the provider imports only the protocol part of `pulumi`, with which no
-SDK can be imported, and because the memory of the SDK is released when it ends.
+It is a separate process because the provider imports only the protocol part of `pulumi`, with which no
+SDK can be imported, and because the memory of the SDK is released when the process ends.
 """
 
 import enum
@@ -27,7 +27,7 @@ PRIMITIVES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 ENGINE_PROPERTIES = {"urn", "pulumi_resource_name", "pulumi_resource_type"}
 
 
-def _known_only(enums: list[type]) -> bool:
+def _accept_other_values(enums: list[type]) -> bool:
     """Return True if the API accepts other values too: Azure names such enumerations `Known...`."""
     return all(enum.__name__.startswith("Known") for enum in enums)
 
@@ -95,7 +95,7 @@ class Extractor:
             for candidate in members
             if inspect.isclass(candidate) and issubclass(candidate, enum.Enum)
         ]
-        if enums and str in members and (self._open_enums or _known_only(enums)):
+        if enums and str in members and (self._open_enums or _accept_other_values(enums)):
             return "string"
         if enums:
             return {"enum": [member.value for candidate in enums for member in candidate]}
@@ -130,7 +130,7 @@ class Extractor:
 
 
 def _register(package: str) -> dict[str, tuple[str, str]]:
-    """Return module and class of each token, without importing the modules."""
+    """Return the module and class of each token, without importing the modules."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise SystemExit(f"{package} is not installed in {sys.prefix}")
@@ -155,7 +155,7 @@ def _arguments_class(resource: type) -> type:
 def _getters(cls: type) -> dict[str, Any]:
     import pulumi
 
-    # pulumi.Input names these two as text, to be looked up in pulumi's own module.
+    # pulumi.Input names these two as strings, which are resolved in pulumi's own module.
     names = {"Output": pulumi.Output, "T": Any}
     return {
         name: typing.get_type_hints(getter, localns=names).get("return", Any)

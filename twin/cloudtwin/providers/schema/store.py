@@ -16,7 +16,7 @@ from cloudtwin.providers.schema.model import ResourceSchema, from_json
 
 SDKS = {"aws": "pulumi_aws", "azure-native": "pulumi_azure_native"}
 EXTRACT_SECONDS = 300.0
-READERS = ("extract.py", "model.py")  # a change of these invalidates the cache
+READERS = ("extract.py", "model.py")  # a change to these invalidates the cache
 
 
 def sdk_version(cloud: str) -> str:
@@ -25,7 +25,7 @@ def sdk_version(cloud: str) -> str:
     Raises:
         TwinError: the SDK is not installed.
     """
-    # Imported late: it costs fifty milliseconds of every command.
+    # Imported late: it takes fifty milliseconds, which most commands can save.
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -93,7 +93,7 @@ class SchemaStore:
         except subprocess.TimeoutExpired:
             raise TwinError(
                 f"The types of {SDKS[self.cloud]} were not read within {EXTRACT_SECONDS:g} s.",
-                f"Repeat the command when the machine is less busy: {self.folder} keeps what was read.",
+                f"Repeat the command when the machine is less busy: {self.folder} keeps the types read so far.",
             ) from None
         if result.returncode:
             raise TwinError(

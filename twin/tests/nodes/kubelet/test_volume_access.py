@@ -38,7 +38,7 @@ def test_an_open_volume_is_granted_as_its_folder() -> None:
     ("handle", "context", "status", "reason"),
     [
         ("none", {}, "NOT_FOUND", "no volume 'none'"),
-        ("open", {"mountname": "zzzz"}, "INVALID_ARGUMENT", "in the account it is 'abcd'"),
+        ("open", {"mountname": "zzzz"}, "INVALID_ARGUMENT", "but 'abcd' in the account"),
         ("open", {}, "INVALID_ARGUMENT", "is None"),
         ("shut", {}, "PERMISSION_DENIED", "no rule for 988"),
         ("named", {}, "PERMISSION_DENIED", "no clientID"),

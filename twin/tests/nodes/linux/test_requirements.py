@@ -26,7 +26,7 @@ def test_every_missing_ability_is_named(process: Path, monkeypatch: pytest.Monke
     (process / "ns" / "pid").unlink()
     (process / "status").write_text(f"CapEff:\t{ALL_CAPABILITIES & ~(1 << 21):016x}\n")
 
-    assert requirements.missing_abilities(process) == ["root", "pid namespaces", "CAP_SYS_ADMIN"]
+    assert requirements.missing_requirements(process) == ["root", "pid namespaces", "CAP_SYS_ADMIN"]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_process_without_a_capability_lacks_it_by_name(
     monkeypatch.setattr("os.geteuid", lambda: 0)
     (process / "status").write_text(f"CapEff:\t{ALL_CAPABILITIES & ~(1 << bit):016x}\n")
 
-    assert requirements.missing_abilities(process) == [capability]
+    assert requirements.missing_requirements(process) == [capability]
 
 
 def test_a_host_whose_security_module_forbids_namespaces_is_refused(
@@ -48,16 +48,16 @@ def test_a_host_whose_security_module_forbids_namespaces_is_refused(
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(requirements, "_may_unshare", lambda: False)
 
-    assert requirements.missing_abilities(process) == ["permission to create namespaces"]
+    assert requirements.missing_requirements(process) == ["permission to create namespaces"]
 
 
 def test_the_error_suggests_an_existing_cluster(
     process: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requirements, "missing_abilities", lambda: ["root"])
+    monkeypatch.setattr(requirements, "missing_requirements", lambda: ["root"])
 
     with pytest.raises(TwinError, match="missing: root") as error:
-        requirements.require_abilities()
+        requirements.require_host_support()
 
     assert "kubeconfig" in error.value.fix
 
@@ -71,7 +71,7 @@ def test_a_capability_that_a_twin_does_not_need_may_be_missing(
         f"CapEff:\t{ALL_CAPABILITIES & ~(1 << 24):016x}\n"
     )  # CAP_SYS_RESOURCE
 
-    assert requirements.missing_abilities(process) == []
+    assert requirements.missing_requirements(process) == []
 
 
 def test_the_relay_listens_on_its_port_and_on_another_if_it_is_in_use() -> None:

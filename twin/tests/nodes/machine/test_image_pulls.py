@@ -47,13 +47,13 @@ def push(twin: Twin, host: str, repository: str, tag: str) -> str:
     return registry.publish(twin.layout, source, host, repository, tag, Silent())
 
 
-def account(twin: Twin, *, nodes_pull: bool) -> None:
+def account(twin: Twin, *, nodes_may_pull: bool) -> None:
     """Set the contents of the AWS account: one repository."""
     twin.layout.cloud.mkdir(exist_ok=True)
     registries.write(
         twin.state,
         "aws",
-        {ECR: PrivateRegistry(id="123456789012", user="AWS", nodes_pull=nodes_pull,
+        {ECR: PrivateRegistry(id="123456789012", user="AWS", nodes_may_pull=nodes_may_pull,
                               repositories={"everstep/python": True})},
     )  # fmt: skip
 
@@ -140,12 +140,12 @@ def test_a_public_image_is_pulled_under_each_of_its_names(
 def test_nodes_pull_from_their_account_by_digest_while_their_role_allows_it(
     twin: Twin, api: KubernetesClient
 ) -> None:
-    account(twin, nodes_pull=False)
+    account(twin, nodes_may_pull=False)
     digest = push(twin, ECR, "everstep/python", "1")
     image = f"{ECR}/everstep/python@{digest}"
 
     check_refusal(api, image, "401 Unauthorized")
-    account(twin, nodes_pull=True)
+    account(twin, nodes_may_pull=True)
     name = run(api, image)
 
     wait_until(lambda: phase(api, name) == "Succeeded", PULL_SECONDS, "the image runs")
@@ -173,12 +173,12 @@ def test_a_third_party_registry_requires_the_login_that_a_pod_names(
 
 
 def test_passwords_are_readable_by_root_only_and_stay(twin: Twin) -> None:
-    account(twin, nodes_pull=True)
+    account(twin, nodes_may_pull=True)
     rules = registry.rules_folder(twin.state)
     before = {path.name: path.read_text() for path in rules.glob("*.json")}
 
-    account(twin, nodes_pull=False)
-    account(twin, nodes_pull=True)
+    account(twin, nodes_may_pull=False)
+    account(twin, nodes_may_pull=True)
 
     registry_rules = json.loads((rules / "aws.json").read_text())["registries"][ECR]
     assert registry_rules["push"] == json.loads(before["aws.json"])["registries"][ECR]["push"]

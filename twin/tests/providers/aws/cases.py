@@ -456,7 +456,7 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
         NAT, {"subnetId": "subnet-a"},
         [SUBNET_A, resource(GATEWAY, "igw-1", {"vpcId": "vpc-1"})], [SUBNET_A], "no Internet gateway",
     ),
-    "policy of AWS exists": (
+    "AWS managed policy exists": (
         ATTACHMENT, {"policyArn": "arn:aws:iam::aws:policy/AmazonEKSClusterPolicie"},
         [], [], "did you mean AmazonEKSClusterPolicy",
     ),
@@ -464,7 +464,7 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
         NODES, {**NODE, "releaseVersion": "1.36.0-20261101"}, [cluster("1.36")], [cluster("1.35")],
         "invalid for kubernetes version 1.35",
     ),
-    "boundary of AWS exists": (
+    "AWS managed boundary exists": (
         ROLE, {"permissionsBoundary": "arn:aws:iam::aws:policy/PowerUser"}, [], [], "does not exist",
     ),
     "placement group exists": (
@@ -534,7 +534,8 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
                                [resource(SYSTEM, "fs-1", {"deploymentType": "SCRATCH_2"})],
                                [resource(SYSTEM, "fs-1", {})], "SCRATCH_1"),
 }  # fmt: skip
-NEVER_HOLDS = {"policy of AWS exists", "boundary of AWS exists"}  # no account makes them pass
+# No account makes these pass.
+NEVER_HOLDS = {"AWS managed policy exists", "AWS managed boundary exists"}
 CHANGE_RULES = {  # see test_changes.py
     "upgrade by one minor version", "nodes before the next version", "no version downgrade of nodes",
     "a file system grows",

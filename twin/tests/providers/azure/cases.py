@@ -64,7 +64,7 @@ POOLS: dict[str, tuple[Object, Object, str]] = {
     "price of a Spot pool": (
         {**SPOT, "spotMaxPrice": 0.12345},
         {**SPOT, "spotMaxPrice": 0.123456},
-        "5 decimals",
+        "5 decimal places",
     ),
     "size of a pool's machines": (
         {"vmSize": "Standard_NC4as_T4_v3"},
@@ -200,7 +200,7 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     "data plane of an AKS cluster": (
         {"networkProfile": {"networkDataplane": "cilium", "networkPlugin": "azure"}},
         {"networkProfile": {"networkDataplane": "cilium", "networkPlugin": "kubenet"}},
-        "plug-in azure",
+        "plugin azure",
     ),
     "tier of an AKS cluster": (
         {"supportPlan": "AKSLongTermSupport", "sku": {"tier": "Premium"}},
@@ -238,7 +238,7 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     "addresses of an account": (
         {"networkRuleSet": {"ipRules": [{"iPAddressOrRange": "203.0.113.0/24"}]}},
         {"networkRuleSet": {"ipRules": [{"iPAddressOrRange": "203.0.113.0/31"}]}},
-        "address by address",
+        "individually",
     ),
     "name of a blob service": ({"blobServicesName": "default"}, {"blobServicesName": "mine"}, "default"),
     "name of a management policy": (
@@ -276,7 +276,7 @@ RULES: dict[str, tuple[Object, Object, str]] = {
         {"dataSources": {"prometheusForwarder": [{}]}},
         "missing",
     ),
-    "target of a rule association": ({"dataCollectionRuleId": "r"}, {}, "exactly one"),
+    "target of a rule association": ({"dataCollectionRuleId": "r"}, {}, "exactly one of"),
     "amount of an Azure budget": ({"amount": 1}, {"amount": 0}, "more than 0"),
     "thresholds of an Azure budget": (
         {"notifications": {"n": {"threshold": 80}}}, {"notifications": {"n": {"threshold": -1}}}, "0 to",
@@ -287,7 +287,7 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     "start of an Azure budget": (
         {"amount": 100, "timePeriod": {"startDate": "2026-11-01T00:00:00Z"}},
         {"amount": 100, "timePeriod": {"startDate": "2026-11-21T00:00:00Z"}},
-        "first of a month",
+        "first day of a month",
     ),
 }  # fmt: skip
 
@@ -440,11 +440,11 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
     "snapshot of a pool": (
         POOL, {**POOL_INPUTS, **SNAPSHOT_POOL},
         [cluster(), snapshot("Standard_NC24ads_A100_v4")], [cluster(), snapshot("Standard_D4s_v5")],
-        "not of the series",
+        "another series than",
     ),
     "snapshots of inline pools": (
         CLUSTER, {**inputs_with_id("resourceName", "c"), "location": "eastus", **pools(SNAPSHOT_POOL)},
-        [snapshot("Standard_NC24ads_A100_v4")], [snapshot("Standard_D4s_v5")], "not of the series",
+        [snapshot("Standard_NC24ads_A100_v4")], [snapshot("Standard_D4s_v5")], "another series than",
     ),
     "pool's location has zones": (
         POOL, {**POOL_INPUTS, "availabilityZones": ["1"]},

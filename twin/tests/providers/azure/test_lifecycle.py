@@ -79,5 +79,5 @@ def test_violations_of_spot_pool_rules_are_refused_at_preview(project: CloudProj
     )
 
     output = project.pulumi("preview", fails=True)
-    assert "more than 5 decimals" in output
+    assert "more than 5 decimal places" in output
     assert "leave upgradeSettings out" in output
