@@ -67,7 +67,7 @@ def slow_node_sentence(wait: SlowNode) -> str:
     subject = f"slow {', '.join(wait.nodes) or 'network'}"
     if wait.seconds is None:
         return f"{subject}: the other workers wait for it in step {wait.step}"
-    outcome = ", then gave the group up" if wait.lost else ""
+    outcome = ", then gave up the group" if wait.lost else ""
     return f"{subject}: the other workers waited {wait.seconds:.1f} s in step {wait.step}{outcome}"
 
 
