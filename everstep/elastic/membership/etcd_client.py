@@ -100,15 +100,18 @@ class WatchEvent:
 
 
 class Etcd:
-    """Calls to etcd that fail over between endpoints and retry until the timeout.
+    """Client of etcd whose calls fail over between endpoints and retry until the timeout.
 
     Safe to use from several threads; each has its own connection.
 
     Args:
-        options: endpoints and credentials; an EverstepError reports files that cannot be used.
+        options: endpoints and credentials.
 
     Attributes:
         cluster: ID of the cluster that sent the last response; empty before the first.
+
+    Raises:
+        EverstepError: there is no endpoint, or a file with credentials cannot be used.
     """
 
     def __init__(self, options: EtcdOptions) -> None:

@@ -14,7 +14,7 @@ class Instruction:
     Attributes:
         kind: `stop` (immediately) or `regroup` (after a step that all agree on).
         number: number of the generation.
-        reason: reason of its end.
+        reason: reason for its end.
         revision: revision of the last change of the instruction's key.
     """
 
@@ -128,7 +128,7 @@ class Leave:
 
 @dataclass(frozen=True)
 class Withdrawn:
-    """A worker of this agent has died or is not ready: the node can be in no group until `Ready`."""
+    """A worker of this agent has died or is not ready: the node cannot be in a group until `Ready`."""
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ class Reclaim:
 
 @dataclass(frozen=True)
 class Announce:
-    """Update this agent's key with these values."""
+    """Update this agent's key with these values, which `Member` describes."""
 
     after: int
     leaving: bool
@@ -338,7 +338,7 @@ class Instruct:
     Attributes:
         kind: kind of the instruction.
         number: number of the generation that must end.
-        reason: reason of its end.
+        reason: reason for its end.
         revision: revision of the last change of the generation's key.
         replaces: revision of the last change of the instruction's key, 0 if it does not exist.
     """

@@ -39,7 +39,9 @@ T = TypeVar("T")
 TTL_SECONDS = 2  # the shortest lease that etcd grants with its default election timeout
 MEMBERS_PER_SECOND = 200
 """Members for each second of a lease: larger groups have longer leases, which limits the renewals per second."""
-RENEWALS = 3  # per lease duration: the more, the longer the lease of a lost node stays valid
+RENEWALS = (
+    3  # renewals per lease duration: the more, the longer the lease of a lost node stays valid
+)
 DECIDER_STALL_SECONDS = 10.0
 """Time without a decision, although etcd responds, after which the lease is no longer renewed."""
 
@@ -70,7 +72,7 @@ class OwnKey:
 
     Attributes:
         lease: ID of the lease that is renewed; 0 if there is none.
-        decided_at: time of the deciding thread's last decision, of the monotonic clock, in seconds.
+        decided_at: monotonic time in seconds of the deciding thread's last decision.
     """
 
     def __init__(

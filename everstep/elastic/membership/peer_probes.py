@@ -49,7 +49,7 @@ class PeerProbes:
         return self._request(self.connectivity.due_members(view.members, now), view, identity)
 
     def probe_after_failure(self, view: RunView, identity: str, group: Generation) -> list[Action]:
-        """Return the probe after a generation without a step, of its members, or `GiveUp` after too many of these."""
+        """Return a probe of the members of a generation that ended without a step, or `GiveUp` after too many."""
         self.connectivity.record_failure()
         if self.connectivity.generations_without_step >= MAX_GENERATIONS_WITHOUT_STEP:
             others = [view.node(name) for name in group.members if name != identity]

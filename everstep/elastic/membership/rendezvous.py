@@ -1,8 +1,8 @@
 """torchrun's rendezvous on etcd v3: `--rdzv_backend=etcd-v3`.
 
 torch's own etcd backends use the v2 API, which etcd 3.6 no longer has. They wait ten seconds for a
-lost node's lease and thirty for latecomers, have no operation for leaving, and one drained node ends
-the job. This rendezvous forms groups with `everstep.elastic.membership.state_machine`;
+lost node's lease and thirty for late joiners, have no operation for leaving, and end the job when
+one node is drained. This rendezvous forms groups with `everstep.elastic.membership.state_machine`;
 `everstep.elastic.membership.torchrun` registers it. For torchrun, it returns immediately with a group of this node
 only: the workers join the other nodes' workers later, when they are warm (`node_workers`).
 
