@@ -74,7 +74,7 @@ class GroupAddress:
         port: port of the generation's store.
         rank: rank in the group.
         world_size: number of workers in the group.
-        part: name of a group of a part of the generation's workers; empty for the group of all.
+        part: name of a subgroup of the generation's workers; empty for the group of all.
     """
 
     generation: int
@@ -92,7 +92,7 @@ class Link:
         address: address of the group, with this worker's rank.
         device: device of the tensors.
         on_stall: called several times a second while a collective takes longer than usual.
-        report: called in a thread with a wait of several seconds, and again when it is over; None to observe none.
+        report: called in a thread with a wait of several seconds, and again when it is over; None to observe no waits.
     """
 
     def __init__(
