@@ -361,7 +361,7 @@ def step_record(entry: JournalEntry) -> StepRecord:
 
 
 def without_copies(steps: Iterable[JournalEntry]) -> list[JournalEntry]:
-    """Return the entries of steps, in order, without those that record the same computation once more.
+    """Return the entries of steps, in order, without repeated entries of the same computation.
 
     When a group changes, a worker records the newest steps again, marked `again`, in case the worker that should have
     recorded them is gone. Such an entry counts if no other entry records the step of that generation.

@@ -45,7 +45,7 @@ def _wait(run: RunRecord, entry: JournalEntry, end: JournalEntry | None) -> Slow
     at = entry.at if began_at is None else began_at
     nodes = entry.values.get("nodes")
     seconds = end.measure("seconds") if end else None
-    # A worker that was killed meanwhile has recorded no end; the next step shows it.
+    # A worker that was killed during the wait has recorded no end; the next step shows it.
     if seconds is None and (next_step := run.step_after(entry.at)):
         seconds = next_step.at - at
     return SlowNode(

@@ -213,7 +213,7 @@ def put_in_place(staged_checkpoint: Checkpoint, disk: Disk = DISK) -> Path:
             break
     else:
         raise OSError(
-            errno.ESTALE, "it was removed or replaced meanwhile", str(staged_checkpoint.path)
+            errno.ESTALE, "it was removed or replaced in the meantime", str(staged_checkpoint.path)
         )
     disk.sync_folder(final.parent)
     for path in replaced_folders:
@@ -222,7 +222,7 @@ def put_in_place(staged_checkpoint: Checkpoint, disk: Disk = DISK) -> Path:
 
 
 def _move_away(final: Path, manifest: Manifest, disk: Disk) -> list[Path]:
-    """Move an invalid folder away and return its new path; put it back if it has become valid meanwhile."""
+    """Move an invalid folder away and return its new path; put it back if it has become valid in the meantime."""
     staging = new_staging_folder(final.parent, manifest.step)
     if not _rename(final, staging, disk):
         return []

@@ -149,7 +149,7 @@ class S3Bucket:
                 self._client.put_object(**self._object_arguments(key), Body=content, **condition)
         except _RefusedError:
             return False
-        except MissingObjectError:  # deleted meanwhile, so it does not have this version
+        except MissingObjectError:  # deleted in the meantime, so it does not have this version
             return False
         return True
 

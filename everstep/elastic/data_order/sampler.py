@@ -1,7 +1,7 @@
 """The samples of each step, for any number of workers.
 
 The order of an epoch is a pure function of (seed, epoch), a step takes the next `global_batch`
-samples of it, and the workers share each step's samples between them. Nothing depends on the present
+samples of it, and the workers share each step's samples between them. Nothing depends on the current
 or past number of workers, so every sample is used exactly once per epoch even if workers join
 and leave. The last, smaller batch counts, too.
 

@@ -250,7 +250,7 @@ class Agent:
         Args:
             outcome: the outcome.
             number: generation whose workers have the outcome, which fences the announcement like a commit; 0 if they
-                were in none yet.
+                were in no generation yet.
 
         Returns:
             False if generation `number` is not current: the others continue without this node. False as well if etcd

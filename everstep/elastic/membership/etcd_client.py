@@ -387,7 +387,7 @@ class Etcd:
                 if waited_seconds >= WARN_AFTER_SECONDS and not warned:
                     warned = True
                     log.error(
-                        "%s; still trying, for %.0f s in all",
+                        "%s; still trying, for %.0f s in total",
                         self._unreachable(waited_seconds, error).problem,
                         limit_seconds,
                     )
@@ -503,7 +503,7 @@ class Etcd:
         threading.Thread(target=self._resolve_again, name="etcd-resolve", daemon=True).start()
 
     def _resolve_again(self) -> None:
-        with suppress(OSError):  # DNS is unavailable: the present addresses remain in use
+        with suppress(OSError):  # DNS is unavailable: the current addresses remain in use
             targets = resolve(self._options.endpoints)
             with self._lock:
                 self._targets = targets

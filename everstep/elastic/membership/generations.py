@@ -65,7 +65,7 @@ class GroupLimits:
 
     Attributes:
         min_members: minimum number of nodes that train.
-        max_members: maximum number of nodes; further ones wait as spares.
+        max_members: maximum number of nodes that train; other nodes wait as spares.
         join_window_seconds: time that the first formation waits for a full group once it could begin.
         orderly_seconds: time for which a peer that has left its group gracefully, after the step that all
             agreed on, may be ahead of this agent's workers before they are stopped.
@@ -177,7 +177,7 @@ def rank(
     """Return members by rank: members of the current generation in its order, for warm caches, then by registration.
 
     In a large run the coordinators come first, since only they can propose. Among them, members of the current
-    generation come first, so that a coordinator with which no group works is not the proposer.
+    generation come first, so that a coordinator whose groups fail is not the proposer.
     """
     return sorted(candidates, key=rank_key(current, coordinators))
 

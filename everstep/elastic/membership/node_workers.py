@@ -142,7 +142,7 @@ class NodeWorkers:
         host, port = split_address(generation.store)
         with self._lock:
             if not self._all_ready():
-                return  # a worker has died meanwhile, and this node is being withdrawn
+                return  # a worker has died in the meantime, and this node is being withdrawn
             self.assignment, self._assigned = assignment, True
             self._generation_by_pid = dict.fromkeys(self._generation_by_pid, generation.number)
             self._single_crashes.record_assignment(self._generation_by_pid)
@@ -229,7 +229,7 @@ class NodeWorkers:
         self._server.send(pid, {"answer": allowed, "request": message["request"]})
 
     def _end_run(self, outcome: RunEnded, number: int) -> None:
-        """Announce the outcome that a worker of generation `number` reports; 0 for a worker in none."""
+        """Announce the outcome that a worker of generation `number` reports; 0 if it was in no generation."""
         is_announced = self._running_agent().end_run(outcome, number)
         if not is_announced and not number:  # it can never join: only this node ends
             self.failure = EverstepError(outcome.reason)

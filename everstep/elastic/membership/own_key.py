@@ -124,7 +124,7 @@ class OwnKey:
             self._adopt(0, Superseded())
 
     def _adopt(self, lease: int, event: Event) -> None:
-        """Record the lease of the key, and report the event; remove the key if this agent was closed meanwhile."""
+        """Record the key's lease, and report the event; remove the key if this agent was closed in the meantime."""
         with self._lock:
             self.lease = lease
             self._report(event)
@@ -142,7 +142,7 @@ class OwnKey:
         member = self._member(identity, update.after, leaving=update.leaving, avoids=update.avoids)
         try:
             self._keys.put_member(member, lease)
-        except EtcdRefusedError:  # the lease has lapsed meanwhile: the key must not come back
+        except EtcdRefusedError:  # the lease has lapsed in the meantime: the key must not come back
             self._report(LeaseLapsed())
 
     def coordinate(self, identity: str | None) -> None:

@@ -59,7 +59,7 @@ class PeerProbes:
     def probe_before_registration(
         self, view: RunView, limits: GroupLimits, now: float
     ) -> list[Action] | None:
-        """Return the probe with which a joiner begins; empty while it must wait, None if it may register now."""
+        """Return the probe before a joiner's registration; empty while it must wait, None if it may register now."""
         if self.pending_probes or now < self._admission.retry_at:
             return []
         if not self._admission.is_admitted and (

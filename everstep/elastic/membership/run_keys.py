@@ -154,7 +154,7 @@ class RunKeys:
         is_replaced = has_gone_back or (bool(self._cluster) and reading.cluster != self._cluster)
         if is_replaced:
             log.warning(
-                "etcd was wiped or restored from a backup; its present content counts, except for an older commit"
+                "etcd was wiped or restored from a backup; its current content counts, except for an older commit"
             )
         if is_replaced or not self._started_revision:
             self._started_revision = reading.revision
@@ -356,8 +356,8 @@ class RunKeys:
 
         Args:
             outcome: the outcome.
-            number: generation whose workers have the outcome, which must be current; 0 if they were in none yet: then
-                there must be none.
+            number: generation whose workers have the outcome, which must be current; 0 if they were in no
+                generation yet: then there must be none.
 
         Returns:
             False if the condition does not hold.

@@ -178,5 +178,5 @@ def _member_of_group(identity: str, endpoint: str, order: int) -> Member:
 
 
 def node_of(identity: str) -> str:
-    """Return the name of the node with which an identity begins."""
+    """Return the node name that an identity begins with."""
     return identity.rpartition("-")[0] or identity

@@ -114,7 +114,7 @@ class Suspicion:
     _query_at: float = float("-inf")
 
     def follow(self, group: ObservedGroup | None) -> None:
-        """Observe the members of a generation; None if this member is in none."""
+        """Observe the members of a generation; None if this member is in no generation."""
         self._note_returns(group.nodes if group else {})
         observed_members = group.observed_members() if group else []
         self._group = group

@@ -1,4 +1,4 @@
-"""Protocols between a training loop and its group, and the group of a process on its own."""
+"""Protocols between a training loop and its group, and the group of a single process."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager

@@ -121,7 +121,7 @@ class OptimizerState:
             group.update(values)
 
     def release(self) -> None:
-        """Free the zeros that stand for a state: the optimizer's first step allocates the state."""
+        """Free the zeros that stand in for the state: the optimizer's first step allocates the state."""
         self._placeholders.clear()
 
     def _tensor(self, slot: _Slot) -> torch.Tensor:

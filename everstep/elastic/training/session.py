@@ -61,7 +61,7 @@ class Session:
         hooks: callbacks of the program.
         complete_run: called on one worker after the last checkpoint is committed.
         load: function that returns the samples with these IDs in an epoch, as the loop needs them.
-        job: name of the run, and further fields for the journal's first line.
+        job: name of the run, and additional fields for the journal's first line.
         scaler: gradient scaler, if any.
         scheduler: learning-rate scheduler, if any; it takes a step after each applied step.
         step_callbacks: callbacks after each applied step.
@@ -99,7 +99,7 @@ class Session:
     # --- groups ---
 
     def join(self) -> None:
-        """Wait for a generation and join it; a process on its own restores its state."""
+        """Wait for a generation and join it; a process without an agent restores its state."""
         if not self._has_entered:
             self.state.begin()
         self._enter(self.worker.group.join(self.state))
@@ -324,9 +324,9 @@ class Session:
             self._save()
 
     def _change_saver(self) -> None:
-        """Make the worker of the next rank write the checkpoints: the present writer's storage hangs or fails.
+        """Make the worker of the next rank write the checkpoints: the current writer's storage hangs or fails.
 
-        All workers of the group do so after the same step. The present writer continues to train.
+        All workers of the group do so after the same step. The previous writer continues to train.
         """
         worker, checkpoints = self.worker, self.state.checkpoints
         worker.saver = (worker.saver + 1) % worker.assignment.world_size

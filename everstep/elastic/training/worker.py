@@ -79,7 +79,7 @@ def choose_device() -> torch.device:
 
 
 def connect(device: torch.device, accounting: TimeAccount) -> Group:
-    """Return the group of the agent that started this process, or the group of a process on its own.
+    """Return the group of the agent that started this process, or the group of a single process.
 
     Raises:
         EverstepError: another launcher started several workers, which could not find each other.

@@ -125,7 +125,7 @@ class Link:
     def build(self) -> None:
         """Build the group.
 
-        The group is built in a thread, since the backends' own wait for a peer that died meanwhile cannot be
+        The group is built in a thread, since the backends' own wait for a peer that has died cannot be
         interrupted: an aborted attempt is left to its timeout.
 
         Raises:
@@ -153,7 +153,7 @@ class Link:
         for descriptor, name in (self._sockets or self._connections()).items():
             shut_down(descriptor, name)
         if self._device.type == "cuda":
-            backend = self._backend  # another thread may call `close` meanwhile
+            backend = self._backend  # another thread may call `close` at any moment
             if backend is not None:
                 backend.abort()
 
@@ -335,7 +335,7 @@ class Link:
             )
         self._backend = self._create(PrefixStore("group", store))
         if self._backend is not None and self._device.type == "cuda":
-            # Here and not in the first collective: this thread may wait for a peer that died meanwhile.
+            # Here and not in the first collective: this thread may wait for a peer that has died.
             self._backend.eager_connect_single_device(self._device)
         server.set_timeout(timedelta(seconds=COLLECTIVE_SECONDS))
         self.store = store
