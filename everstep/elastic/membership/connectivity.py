@@ -126,12 +126,13 @@ class Admission:
 
     Attributes:
         refusals: consecutive attempts that reached too few members.
-        retry_at: the earliest time of the next attempt.
+        retry_at: the earliest time of the next attempt, in seconds.
+        is_admitted: whether the last attempt succeeded and no key was put since.
     """
 
     refusals: int = 0
     retry_at: float = float("-inf")
-    is_admitted: bool = False  # the last attempt succeeded, and no key was put since
+    is_admitted: bool = False
 
     def judge(self, training: Collection[str], unreachable: Collection[str], now: float) -> bool:
         """Return True if the joiner may register now; otherwise, set the time of the next attempt."""

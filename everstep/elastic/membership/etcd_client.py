@@ -304,8 +304,8 @@ class Etcd:
     ) -> Generator[list[WatchEvent], None, None]:
         """Yield the changes under a prefix from a revision on, in etcd's order.
 
-        The watch ends with an OSError when the connection breaks or is silent for `idle_seconds`: the caller reads
-        the prefix again and starts another watch, which also covers a stream that died without notice.
+        The watch ends only with an error: the caller then reads the prefix again and starts another watch, which also
+        covers a stream that died without notice.
 
         Args:
             prefix: prefix of the keys, or the first key of a range.
@@ -314,7 +314,10 @@ class Etcd:
             end: first key after the range; None: all keys with the prefix.
             cluster: ID of the cluster to which the revision belongs; empty for no check. If etcd is another cluster,
                 or has not reached that revision yet, it was replaced: the watch ends instead of being silent.
-            on_open: receives the connection, which another thread may `interrupt`.
+            on_open: called with the connection, which another thread may `interrupt`.
+
+        Raises:
+            OSError: the connection broke or was silent for `idle_seconds`, or etcd refused or ended the watch.
         """
         create = {
             "key": _base64(prefix),

@@ -95,7 +95,12 @@ class MemberRemoved:
 
 @dataclass(frozen=True)
 class GenerationPut:
-    """A generation was agreed."""
+    """A generation was agreed.
+
+    Attributes:
+        generation: the generation.
+        revision: revision of the last change of its key.
+    """
 
     generation: Generation
     revision: int
@@ -103,7 +108,12 @@ class GenerationPut:
 
 @dataclass(frozen=True)
 class RunEnded:
-    """The run is over for all: finished, or failed permanently. As an action, it ends the agent."""
+    """The run is over for all agents. As an action, it ends the agent.
+
+    Attributes:
+        finished: whether the run is complete; otherwise it has failed permanently.
+        reason: description of the result, or of the failure.
+    """
 
     finished: bool
     reason: str
@@ -214,9 +224,11 @@ Event = (
 
 @dataclass(frozen=True)
 class Register:
-    """Put this agent's key under a new lease, as a member that waits for a generation above `after`.
+    """Put this agent's key under a new lease; report `Registered`.
 
-    Report `Registered`.
+    Attributes:
+        after: number of a generation; this agent waits for a later one.
+        avoids: identities of the members that it cannot train with.
     """
 
     after: int
@@ -225,9 +237,14 @@ class Register:
 
 @dataclass(frozen=True)
 class Reclaim:
-    """Put this agent's own key back under a new lease if the generation's key is still at `revision`.
+    """Put this agent's own key back under a new lease; report `Registered`, or `Superseded` if that is refused.
 
-    Report `Registered`, or `Superseded`.
+    Attributes:
+        identity: identity of the key.
+        after: number of a generation; this agent trains with, or waits for, a later one.
+        leaving: whether this agent's node leaves.
+        revision: revision that the last change of the generation's key must have.
+        avoids: identities of the members that this agent cannot train with.
     """
 
     identity: str
@@ -248,12 +265,20 @@ class Announce:
 
 @dataclass(frozen=True)
 class Propose:
-    """Try to make this the current generation, replacing the generation at revision `replaces`."""
+    """Try to make this the current generation.
+
+    Attributes:
+        number: number of the generation.
+        members: identities in rank order.
+        replaces: revision that the last change of the generation's key must have; 0 if it must not exist.
+        endpoints: `Generation.endpoints`; only in a large run.
+        orders: `Generation.orders`; only in a large run.
+    """
 
     number: int
     members: tuple[str, ...]
     replaces: int
-    endpoints: tuple[str, ...] = ()  # by rank, like the orders; both only in a large run
+    endpoints: tuple[str, ...] = ()
     orders: tuple[int, ...] = ()
 
 

@@ -158,7 +158,14 @@ class WarmedUp:
 
 @dataclass(frozen=True)
 class Assigned:
-    """A generation with this worker was agreed."""
+    """A generation with this worker was agreed.
+
+    Attributes:
+        generation: number of the generation.
+        rank: this worker's rank in it.
+        world_size: number of its workers.
+        committed: progress of the newest committed checkpoint.
+    """
 
     generation: int
     rank: int
