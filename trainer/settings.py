@@ -135,7 +135,7 @@ def _violations(settings: Settings) -> Iterator[str]:
 
 def _contradictions(settings: Settings) -> Iterator[str]:
     if settings.mode == "exact" and settings.compress != "none":
-        yield "--compress cannot be combined with --mode exact, whose sums must be exact"
+        yield "--compress cannot be combined with --mode exact, whose sums must not lose precision"
     if settings.data_store and settings.dataset != IMAGE_FOLDER:
         yield f"--data-store is for --dataset {IMAGE_FOLDER}, not for {settings.dataset}"
     if settings.mode != "live" and settings.overlap == "on":

@@ -39,9 +39,8 @@ T = TypeVar("T")
 TTL_SECONDS = 2  # the shortest lease that etcd grants with its default election timeout
 MEMBERS_PER_SECOND = 200
 """Members for each second of a lease: larger groups have longer leases, which limits the renewals per second."""
-RENEWALS = (
-    3  # renewals per lease duration: the more, the longer the lease of a lost node stays valid
-)
+RENEWALS = 3
+"""Renewals per lease duration: the more, the longer the lease of a lost node stays valid."""
 DECIDER_STALL_SECONDS = 10.0
 """Time without a decision, although etcd responds, after which the lease is no longer renewed."""
 

@@ -67,9 +67,7 @@ log = logging.getLogger(__name__)
 
 WATCH_IDLE_SECONDS_PER_MEMBER = 0.1
 WATCH_IDLE_SECONDS = 5.0  # the keys are read again after this time without an event
-COMMIT_SECONDS = (
-    RESPONSE_SECONDS - REQUEST_SECONDS
-)  # timeout of a commit; it ends before the worker's wait
+COMMIT_SECONDS = RESPONSE_SECONDS - REQUEST_SECONDS  # timeout; ends before the worker's wait
 FENCE_SECONDS = 1.0  # timeout of a fence; the lease has lapsed by then
 OUTCOME_SECONDS = 60  # time for which etcd keeps the outcome of a run
 READ_AGAIN_SECONDS = 1.0  # interval between two attempts to read a generation that cannot be read

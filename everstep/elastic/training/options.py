@@ -121,7 +121,7 @@ class RunOptions:
         contradictions = []
         if self.exact and self.compress != "none":
             contradictions.append(
-                "compress cannot be combined with mode 'exact', whose sums must be exact"
+                "compress cannot be combined with mode 'exact', whose sums must not lose precision"
             )
         if self.exact and self.overlap == "on":
             contradictions.append("overlap 'on' is for mode 'live', not for 'exact'")

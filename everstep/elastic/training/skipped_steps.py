@@ -10,7 +10,7 @@ from everstep.errors import EverstepError
 
 MAX_SKIPPED_STEPS = 10  # consecutive steps: `skip` is for rare steps, not for a diverged model
 MAX_OVERFLOWED_STEPS = 20
-"""Maximum of consecutive steps: by then torch's first scale, 2^16, has been halved to below 1."""
+"""Maximum number of consecutive steps: by then torch's first scale, 2^16, has been halved to below 1."""
 
 
 class SkipReason(StrEnum):
