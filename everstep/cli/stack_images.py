@@ -59,11 +59,11 @@ def write_images(stack_file: Path, references: Mapping[str, str]) -> list[str]:
 
 
 def set_value(text: str, path: Sequence[str], value: str) -> str:
-    """Return a YAML text with a plain value set; all other characters stay.
+    """Return a YAML text with a plain value set; all other characters stay the same.
 
     Args:
         text: a YAML mapping.
-        path: keys from the outermost on; missing keys are added.
+        path: keys, outermost first; missing keys are added.
         value: a text that YAML reads as itself without quotes.
 
     Raises:

@@ -256,7 +256,7 @@ def _wait_incident(wait: SlowNode) -> Incident:
         kind="slow node" if wait.nodes else "slow network",
         subject=", ".join(wait.nodes),
         node=wait.nodes[0] if len(wait.nodes) == 1 else "",
-        cause=f"{cause} Then they abandoned the group." if wait.lost else cause,
+        cause=f"{cause} Then they aborted the group." if wait.lost else cause,
     )
 
 

@@ -24,7 +24,7 @@ ARRIVALS = frozenset({"return", "mend", "reconnect", "thaw", "add"})
 """Kinds of event after which a machine is present; older event files use the former name of `reconnect`."""
 
 MAX_NUMBER = 1e15
-"""Bound on numbers of a journal; it excludes infinity."""
+"""Bound on the absolute value of a number in a journal; it excludes infinity."""
 
 ENDS = {"freeze": frozenset({"thaw"}), "cut": frozenset({"mend", "reconnect"})}
 """Kind of event -> kinds of event that end it."""
@@ -114,9 +114,9 @@ class Move:
     Attributes:
         began: Unix time of the decision, in whole seconds.
         ended: Unix time at which no worker was left in the old zone; None before that.
-        origin: zone of the group before.
-        to: zone of the group after.
-        reason: reason of the decision.
+        origin: zone of the group before the move.
+        to: zone of the group after it.
+        reason: reason for the decision.
         abandoned: whether the group went back because its workers did not run in the new zone.
     """
 
@@ -130,9 +130,14 @@ class Move:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """Everything recorded of one training run. Entries, steps and events are in order of time.
+    """Everything recorded about one training run. Entries, steps, events and moves are in order of time.
 
-    Steps that `fold` has replaced by blocks have no entry in `entries`.
+    Attributes:
+        entries: journal entries of all workers, without the steps that `fold` has replaced by blocks.
+        events: events of the machines.
+        result: content of result.json; empty before it exists.
+        blocks: blocks of older steps.
+        moves: moves of the group between zones.
     """
 
     entries: tuple[JournalEntry, ...] = ()
@@ -279,7 +284,7 @@ class RunRecord:
 
     @cached_property
     def _workers_by_node(self) -> Mapping[str, Sequence[tuple[float, str | None]]]:
-        """The worker on each node from a time on; None if there is none."""
+        """Each change of the worker on a node, by node: its time, and the worker from then on, or None."""
         nodes: dict[str, str] = {}
         present: dict[str, dict[str, None]] = {}  # workers by node, in order of arrival
         workers_by_node: dict[str, list[tuple[float, str | None]]] = {}
@@ -356,7 +361,7 @@ def step_record(entry: JournalEntry) -> StepRecord:
 
 
 def without_copies(steps: Iterable[JournalEntry]) -> list[JournalEntry]:
-    """Return the entries of steps, in order, without those that record the same computation once more.
+    """Return the entries of steps, in order, without repeated entries of the same computation.
 
     When a group changes, a worker records the newest steps again, marked `again`, in case the worker that should have
     recorded them is gone. Such an entry counts if no other entry records the step of that generation.

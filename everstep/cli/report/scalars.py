@@ -1,4 +1,4 @@
-"""Scalars of a run, for the programs that draw curves: TensorBoard, MLflow, Weights & Biases.
+"""Scalars of a run, for programs that plot curves: TensorBoard, MLflow, Weights & Biases.
 
 A scalar has the step of the training and the wall time of the journal. A repeated step counts once.
 """
@@ -19,7 +19,7 @@ class Scalar:
     """One value of one curve.
 
     Attributes:
-        at: Unix time.
+        at: Unix time in seconds.
         step: step of the training.
         tag: name of the curve; the part before a slash groups curves.
         value: the value.

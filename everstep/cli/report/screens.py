@@ -118,8 +118,8 @@ def report_screen(
     """Return the whole report, as `everstep report` prints it; `cost` is the cost of the run, if it is known."""
     title = _title(report, stopped=status_of(run, now) is Status.STOPPED)
     parts: list[RenderableType] = [title, Text(), _figures(report), Text()]
-    if happened := capacity_incidents(run, report.events):
-        parts += [_events_table(happened, report.started_at or 0.0), Text()]
+    if incidents := capacity_incidents(run, report.events):
+        parts += [_events_table(incidents, report.started_at or 0.0), Text()]
     if report.moves:
         parts += [moves_table(report.moves, report.started_at or 0.0), Text()]
     if report.slow_nodes:
@@ -173,14 +173,14 @@ def _sizes(sizes: Sequence[WorldSize]) -> str:
     return " → ".join(sizes_text) or "none"
 
 
-def _events_table(happened: Sequence[Incident], training_start: float) -> Table:
+def _events_table(incidents: Sequence[Incident], training_start: float) -> Table:
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="bright_black", pad_edge=False)
     table.add_column("at", justify="right")
     table.add_column("event", no_wrap=True)
     table.add_column("next step after", justify="right")
     table.add_column("steps lost", justify="right")
     table.add_column("joined after", justify="right")
-    for incident in happened:
+    for incident in incidents:
         color = "green" if incident.effect is CapacityEffect.ARRIVAL else "red"
         table.add_row(
             clock(incident.at - training_start),
@@ -259,8 +259,8 @@ def follow_screen(
     parts.append(_now_line(report, run, cost))
     parts += [_figure(name, value) for name, value in state]
     parts += [Text(), timeline(run, now, width), Text()]
-    if happened := capacity_incidents(run, report.events):
-        parts.append(_events_table(happened, report.started_at or 0.0))
+    if incidents := capacity_incidents(run, report.events):
+        parts.append(_events_table(incidents, report.started_at or 0.0))
     if report.moves:
         parts += [Text(), moves_table(report.moves, report.started_at or 0.0)]
     if report.slow_nodes:

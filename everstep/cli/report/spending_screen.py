@@ -46,7 +46,7 @@ def sentences(cost: Money) -> Iterator[str]:
 
 def _saved(cost: Money) -> str:
     """Return the on-demand cost of the same hours, and the saving; empty if it is unknown or nothing was saved."""
-    if not cost.saved_usd or not cost.on_demand_usd:
+    if cost.saved_usd is None or cost.saved_usd <= 0 or not cost.on_demand_usd:
         return ""
     share = cost.saved_usd / cost.on_demand_usd
     return f", on demand {usd(cost.on_demand_usd)}, {share:.0%} saved"

@@ -19,7 +19,7 @@ class SlowNode:
         step: number of the step.
         nodes: nodes whose workers were late; empty if all had arrived, and the network was slow.
         seconds: duration of the wait; None while it continues.
-        lost: whether the group was given up.
+        lost: whether the group was aborted.
     """
 
     at: float
@@ -45,7 +45,7 @@ def _wait(run: RunRecord, entry: JournalEntry, end: JournalEntry | None) -> Slow
     at = entry.at if began_at is None else began_at
     nodes = entry.values.get("nodes")
     seconds = end.measure("seconds") if end else None
-    # A worker that was killed meanwhile has recorded no end; the next step shows it.
+    # A worker that was killed during the wait has recorded no end; the next step shows it.
     if seconds is None and (next_step := run.step_after(entry.at)):
         seconds = next_step.at - at
     return SlowNode(
@@ -67,7 +67,7 @@ def slow_node_sentence(wait: SlowNode) -> str:
     subject = f"slow {', '.join(wait.nodes) or 'network'}"
     if wait.seconds is None:
         return f"{subject}: the other workers wait for it in step {wait.step}"
-    outcome = ", then abandoned the group" if wait.lost else ""
+    outcome = ", then aborted the group" if wait.lost else ""
     return f"{subject}: the other workers waited {wait.seconds:.1f} s in step {wait.step}{outcome}"
 
 

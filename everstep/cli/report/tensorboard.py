@@ -1,7 +1,7 @@
 """Scalars of a run as an event file for TensorBoard.
 
-An event file is a sequence of TFRecords with `Event` messages. Both formats are frozen, and a few lines can write them;
-the packages that do so depend on protobuf or TensorFlow. The format of a record:
+An event file is a sequence of TFRecords with `Event` messages. Both formats are frozen, and a few lines of code can
+write them; the packages that do so depend on protobuf or TensorFlow. The format of a record:
 
     record = length (8 bytes) | masked CRC32C of the length (4) | message | masked CRC32C of the message (4)
 """

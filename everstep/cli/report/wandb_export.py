@@ -1,7 +1,7 @@
 """Export of a run's scalars to Weights & Biases, with its own client.
 
-The name of a run of Everstep is the id of the run there, so a later export resumes it. W&B accepts rows in order of
-their steps only: an export continues after the last step that W&B has. Without a connection (`WANDB_MODE=offline`)
+The name of Everstep's run is the ID of the run in W&B, so a later export resumes it. W&B accepts rows only in the
+order of their steps: an export continues after the last step that W&B has. Without a connection (`WANDB_MODE=offline`)
 each export writes all rows.
 """
 
@@ -18,11 +18,11 @@ TIME = "_timestamp"
 
 
 def export(project: str, run: RunRecord) -> str:
-    """Add the scalars of a run that started to W&B; return the URL of the run, or the folder of an offline run.
+    """Export the scalars of a run to W&B; return the URL of the W&B run, or its folder if offline.
 
     Args:
         project: project, or entity and project with a slash between them.
-        run: the run.
+        run: the run; at least one worker has started.
 
     Raises:
         EverstepError: the client is not installed or not logged in, or W&B refuses the run.
@@ -44,7 +44,7 @@ def _export(project: str, run: RunRecord) -> str:
     import wandb
 
     entity, _, project_name = project.rpartition("/")
-    # This machine does not train: its metrics, packages and program do not belong there.
+    # This machine does not train: its metrics, packages and program do not belong in the run.
     settings = wandb.Settings(
         console="off",
         silent=True,

@@ -84,7 +84,7 @@ def _state_bytes(run: RunRecord, entry: JournalEntry, zones: Mapping[str, str]) 
     return sum(
         int(size)
         for rank, size in received_bytes.items()
-        if is_number(size) and _are_apart(own_zone, zones.get(members.get(_rank(rank), ""), ""))
+        if is_number(size) and _crosses_zones(own_zone, zones.get(members.get(_rank(rank), ""), ""))
     )
 
 
@@ -92,7 +92,7 @@ def _is_known(group: Sequence[str]) -> bool:
     return bool(group) and all(group)
 
 
-def _are_apart(zone: str, other: str) -> bool:
+def _crosses_zones(zone: str, other: str) -> bool:
     """Return True if both zones are known and differ."""
     return bool(zone and other) and zone != other
 

@@ -32,7 +32,7 @@ from everstep.progress import Progress, Step
 
 JOBS = f"/apis/{ELASTICJOB_API_VERSION}/namespaces/{JOB_NAMESPACE}/{ELASTICJOB_PLURAL}"
 PROGRAM = "trainer.train"
-CONNECTION = "--rdzv_conf="  # torchrun's option with the options of the connection to etcd
+CONNECTION = "--rdzv_conf="  # torchrun's option that configures the connection to etcd
 POLL_SECONDS = 1.0
 UNREACHABLE_SECONDS = 60.0
 """Time without a response of the API server after which a study ends."""
@@ -82,11 +82,11 @@ class ClusterStudy:
         if not kinds & {"Succeeded", "Failed", "Suspended"}:
             raise EverstepError(
                 f"the training {self.job} uses the nodes of the stack",
-                "Wait for its end: `everstep follow` shows it.",
+                "Wait until it has finished: `everstep follow` shows it.",
             )
 
     def measure(self, replicas: int, progress: Progress) -> SizeResult:
-        """Train with a number of replicas and return their speed.
+        """Train with this number of replicas and return their speed.
 
         Raises:
             EverstepError: the job does not start or fails.
@@ -151,7 +151,7 @@ class ClusterStudy:
                 return
             if not steps and self.clock() > deadline:
                 raise EverstepError(
-                    f"the job {name} took no step within {self.wait_seconds} s: {self._wait_reasons()}",
+                    f"the job {name} completed no step within {self.wait_seconds} s: {self._wait_reasons()}",
                     "For nodes that a cloud has yet to create, raise --wait.",
                 )
             self.sleep(POLL_SECONDS)
@@ -250,7 +250,7 @@ def with_options(arguments: list[str], values: Mapping[str, trainer_options.Valu
 
 
 def _with_keys_below(arguments: list[str], run: str) -> list[str]:
-    """Return a worker's arguments with which the keys of its run are below the keys of another run.
+    """Return a worker's arguments with an option that puts its run's etcd keys below another run's keys.
 
     The workers have the credentials of the stack's job. With `etcd.authentication: users`, these admit the keys
     of the stack's run only.

@@ -24,7 +24,7 @@ POLL_SECONDS = 0.5
 ALL_STEPS = 10**9
 LOG_LINES = 12
 SIDE, CLASSES, TEST_IMAGES = 28, 10, 64
-"""Size and number of the images that are made if there are no data; size and classes are Fashion-MNIST's."""
+"""Side length in pixels and classes of the random images, as in Fashion-MNIST, and number of test images."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class TrainerSettings:
 
     Attributes:
         model: name of the model.
-        batch: images of a process in one step.
+        batch: images per process in one step.
         steps: steps to measure; 0 for a whole epoch.
-        loader_workers: reader processes of each process.
+        loader_workers: processes that load data for each training process.
     """
 
     model: str
@@ -82,7 +82,7 @@ class LocalStudy:
         """Check nothing: this machine always allows a measurement."""
 
     def measure(self, replicas: int, progress: Progress) -> SizeResult:
-        """Train with a number of processes and return their speed.
+        """Train with this number of processes and return their speed.
 
         Raises:
             EverstepError: the training failed.

@@ -20,7 +20,7 @@ class Study(Protocol):
         """
 
     def measure(self, replicas: int, progress: Progress) -> SizeResult:
-        """Train with a number of replicas and return their speed.
+        """Train with this number of replicas and return their speed.
 
         Raises:
             EverstepError: the training failed.

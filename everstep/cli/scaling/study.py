@@ -1,6 +1,6 @@
 """A scaling study: speed of the same job with several numbers of replicas. Pure functions of journals.
 
-The batch of a process stays the same, so the global batch grows with the group, as in the published study. Efficiency
+The batch per process stays the same, so the global batch grows with the group, as in the published study. Efficiency
 is the speed per replica relative to the smallest measured size.
 """
 
@@ -13,7 +13,7 @@ from everstep.elastic.accounting.time_account import Activity
 from everstep.errors import EverstepError
 
 WARM_UP_STEPS = 2
-"""First steps that are not counted if only a part of an epoch is measured."""
+"""First steps that are not counted if only part of an epoch is measured."""
 
 PROCESSOR = "processor"
 """Key of the CPU time in a journal's `seconds`."""
@@ -26,7 +26,7 @@ class Preset:
     https://aws.amazon.com/blogs/machine-learning/distributed-training-with-amazon-eks-and-torch-distributed-elastic/
 
     Attributes:
-        loader_workers: reader processes of each process.
+        loader_workers: processes that load data for each training process.
         machine: machine type of the study, with GPUs and replicas.
     """
 
@@ -39,7 +39,7 @@ PRESETS = {
     "efficientnet_b7": Preset(4, "1 to 3 p4d.24xlarge with 8 A100 each"),
 }
 DEFAULT_BATCH = 64
-"""Images of a process in one step, as published for ResNet-50; the post does not have the batch of EfficientNet-B7."""
+"""Images per process in one step, as published for ResNet-50; the post does not state it for EfficientNet-B7."""
 
 DEFAULT_LOADER_WORKERS = 0
 
@@ -77,12 +77,12 @@ class SizeResult:
 
     @property
     def epoch_seconds(self) -> float:
-        """Time of an epoch; extrapolated if a part was measured."""
+        """Time of an epoch in seconds; extrapolated if only part of it was measured."""
         return self.epoch_images / self.images_per_second
 
     @property
     def is_extrapolated(self) -> bool:
-        """True if only a part of an epoch was measured."""
+        """True if only part of an epoch was measured."""
         return self.images < self.epoch_images
 
     @property
@@ -95,7 +95,7 @@ class SizeResult:
 
     @property
     def cpu_milliseconds(self) -> float | None:
-        """CPU time for one image; None if not recorded."""
+        """CPU time for one image in milliseconds; None if not recorded."""
         return None if self.processor is None else 1000 * self.processor / self.images
 
     def as_value(self) -> dict[str, Any]:
@@ -176,7 +176,13 @@ def _activity_seconds(run: RunRecord, share: float) -> dict[str, float | None]:
 def _increase(
     workers: Sequence[Sequence[JournalEntry]], name: str, *, required: bool = False
 ) -> float | None:
-    """Return the increase of a measure from the first to the last entry, summed over all workers."""
+    """Return the increase of a measure from the first to the last entry, summed over all workers.
+
+    Args:
+        workers: entries of each worker, by time.
+        name: key of the measure.
+        required: whether the increase is unknown (None) if any entry lacks the measure; otherwise it counts as 0.
+    """
     if not workers or (
         required and any(entry.measure(name) is None for entries in workers for entry in entries)
     ):

@@ -1,7 +1,7 @@
 """Journal of a run as JSON lines: one append-only file per worker.
 
 A thread writes the lines, so that a file system that hangs does not stop the training. It
-appends all waiting lines with one `write`, so that a worker killed meanwhile leaves at worst a torn
+appends all waiting lines with one `write`, so that a worker killed during the write leaves at worst a torn
 last line, which the reader skips. The file is closed every few seconds: blobfuse uploads a file when
 it is closed, and an NFS client writes it back then, so that other machines see its lines.
 """
@@ -200,7 +200,7 @@ class Reader:
         self._entries: list[dict[str, Any]] = []
 
     def read(self) -> list[dict[str, Any]]:
-        """Return the lines of all files so far, ordered by time, each with its file's name, without suffix, as `file`.
+        """Return the lines of all files so far, ordered by time, each with the stem of its file's name as `file`.
 
         A last line without a newline is skipped: it is still being written, or torn.
         """

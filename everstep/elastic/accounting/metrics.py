@@ -38,7 +38,7 @@ class Reading:
         job: name of the run.
         worker: name of the worker.
         seconds: seconds since the process began, by `time_account.Activity`; no value ever decreases.
-        values: values of the metrics without their own labels; a value of None is not exported.
+        values: values of the metrics that have no labels of their own; a value of None is not exported.
     """
 
     job: str

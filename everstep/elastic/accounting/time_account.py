@@ -1,7 +1,7 @@
 """Account of a worker's time: exactly one activity at every moment.
 
 The worker reports each activity as it begins, which ends the previous activity. So no second is counted
-twice or left out: the activities' seconds add up to the wall clock. Time that turns out to be wasted
+twice or left out: the activities' seconds add up to the wall-clock time. Time that turns out to be wasted
 is reassigned: when the group is lost during a step, the step's all-reduce time becomes `detect`, since the worker
 waited for a lost peer. The time of its computation becomes `redo`, unless the gradients are kept.
 
@@ -46,7 +46,7 @@ class TimeAccount:
         activity: the first activity.
 
     Attributes:
-        last_recovery: seconds from the end of a group, or its break, until the next group's first step
+        last_recovery: seconds from the end or the loss of a group until the next group's first step
             began, including the wait for the lost peer. None before the first recovery.
     """
 
@@ -140,7 +140,7 @@ class TimeAccount:
         return {activity.value: round(seconds.get(activity.value, 0.0), 4) for activity in Activity}
 
     def total_seconds(self) -> Mapping[str, float]:
-        """Return seconds by activity up to this moment; they add up to the wall clock."""
+        """Return seconds by activity up to this moment; they add up to the wall-clock time."""
         with self._lock:
             totals = dict(self._seconds)
             totals[self._activity] += self._clock() - self._began_at

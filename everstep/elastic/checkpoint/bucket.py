@@ -25,7 +25,7 @@ class Bucket(Protocol):
 
     @property
     def responded_at(self) -> float:
-        """Time of the monotonic clock at which the store last responded; 0 before the first response."""
+        """Monotonic time in seconds at which the store last responded; 0 before the first response."""
 
     def keys(self, prefix: str) -> list[str]:
         """Return the keys that begin with a prefix, in order."""

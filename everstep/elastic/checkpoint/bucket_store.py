@@ -65,7 +65,7 @@ class BucketStore:
 
     @property
     def responded_at(self) -> float:
-        """Time at which the object store last responded."""
+        """Monotonic time in seconds at which the object store last responded; 0 before the first response."""
         return self._bucket.responded_at
 
     def location(self, step: int) -> str:

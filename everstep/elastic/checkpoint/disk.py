@@ -28,7 +28,7 @@ class Disk:
     """The real file system.
 
     Attributes:
-        responded_at: time of the monotonic clock at which it last responded to this process.
+        responded_at: monotonic time in seconds at which it last responded to this process; 0 before that.
     """
 
     responded_at = 0.0

@@ -5,7 +5,7 @@ to a staging folder and synced, the manifest last. Then the checkpoint is commit
 A reader trusts only a folder whose state file has the size and checksum in its manifest. A commit is one
 transaction of etcd: it succeeds only while the writer's generation is current, so a worker that was frozen and
 thawed cannot commit. The next generation reads the newest commit, so that no worker continues from an older
-state (`restore`). If a writer died between the commit and the renaming, the restoring worker renames
+state (`restore`). If a writer died between the commit and the rename, the restoring worker renames
 the folder (`place_committed`).
 
 Why safetensors and not torch.save: half the time, no code in the file, and readable without torch.
@@ -175,7 +175,7 @@ def new_staging_folder(folder: Path, step: int) -> Path:
 
 
 def place_committed(folder: Path, generation: int, step: int, disk: Disk = DISK) -> None:
-    """Rename the committed checkpoint of this generation and step if its writer died before the renaming.
+    """Rename the committed checkpoint of this generation and step if its writer died before the rename.
 
     A folder of that step is replaced if it is damaged or of an earlier generation.
     """
@@ -213,7 +213,7 @@ def put_in_place(staged_checkpoint: Checkpoint, disk: Disk = DISK) -> Path:
             break
     else:
         raise OSError(
-            errno.ESTALE, "it was removed or replaced meanwhile", str(staged_checkpoint.path)
+            errno.ESTALE, "it was removed or replaced in the meantime", str(staged_checkpoint.path)
         )
     disk.sync_folder(final.parent)
     for path in replaced_folders:
@@ -222,7 +222,7 @@ def put_in_place(staged_checkpoint: Checkpoint, disk: Disk = DISK) -> Path:
 
 
 def _move_away(final: Path, manifest: Manifest, disk: Disk) -> list[Path]:
-    """Move an invalid folder away and return its new path; put it back if it has become valid meanwhile."""
+    """Move an invalid folder away and return its new path; put it back if it has become valid in the meantime."""
     staging = new_staging_folder(final.parent, manifest.step)
     if not _rename(final, staging, disk):
         return []

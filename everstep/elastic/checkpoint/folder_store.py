@@ -23,7 +23,7 @@ class FolderStore:
 
     @property
     def responded_at(self) -> float:
-        """Time at which the file system last responded."""
+        """Monotonic time in seconds at which the file system last responded; 0 before the first response."""
         return self._disk.responded_at
 
     def location(self, step: int) -> str:
@@ -56,7 +56,7 @@ class FolderStore:
         return EncodedState(state).size
 
     def place_committed(self, generation: int, step: int) -> None:
-        """Rename the committed checkpoint if its writer died before the renaming."""
+        """Rename the committed checkpoint if its writer died before the rename."""
         files.place_committed(self._folder, generation, step, self._disk)
 
     def hide(self, name: str) -> None:

@@ -175,7 +175,7 @@ def newest_checkpoint(
         LostCheckpointError: no valid checkpoint is as new as the record of the newest commit.
         OtherRunError: there are valid checkpoints, but of a run with other settings.
     """
-    # Only the newest of each kind: a checkpoint of a bucket is in memory.
+    # Keep only the newest of each kind: a checkpoint from a bucket is held in memory.
     older: StoredCheckpoint | None = None
     foreign: StoredCheckpoint | None = None
     reasons = dict[str, str]()

@@ -62,7 +62,7 @@ def bucket_at(url: str) -> "S3Bucket":
     if not NAME.fullmatch(name) or not prefix:
         raise EverstepError(
             f"checkpoint is {url!r}, which is not of the form s3://BUCKET/PREFIX",
-            "Name the bucket and a prefix that belongs to this run alone.",
+            "Name the bucket and a prefix that only this run uses.",
         )
     return S3Bucket(name, prefix)
 
@@ -76,7 +76,7 @@ class S3Bucket:
 
     Attributes:
         url: address of the prefix.
-        responded_at: time of the monotonic clock at which the server last responded.
+        responded_at: monotonic time in seconds at which the server last responded; 0 before the first response.
 
     Raises:
         EverstepError: boto3 is not installed, or its configuration is not valid.
@@ -123,9 +123,11 @@ class S3Bucket:
         """Return an object of this size; read its pieces concurrently."""
         content = bytearray(size)
         view = memoryview(content)
-        pieces = [(first, min(first + PART_BYTES, size)) for first in range(0, size, PART_BYTES)]
+        pieces = [(start, min(start + PART_BYTES, size)) for start in range(0, size, PART_BYTES)]
         with ThreadPoolExecutor(CONNECTIONS, "everstep-s3") as pool:
-            reads = [pool.submit(self._read, key, f, view[f:last], size) for f, last in pieces]
+            reads = [
+                pool.submit(self._read, key, start, view[start:end], size) for start, end in pieces
+            ]
             try:
                 for read in reads:
                     read.result()
@@ -147,7 +149,7 @@ class S3Bucket:
                 self._client.put_object(**self._object_arguments(key), Body=content, **condition)
         except _RefusedError:
             return False
-        except MissingObjectError:  # deleted meanwhile, so it does not have this version
+        except MissingObjectError:  # deleted in the meantime, so it does not have this version
             return False
         return True
 
@@ -196,7 +198,7 @@ class S3Bucket:
         with ThreadPoolExecutor(CONNECTIONS, "everstep-s3") as pool:
             for number, piece in enumerate(pieces, 1):
                 pending.add(pool.submit(self._put_piece, key, upload_id, number, piece))
-                if len(pending) == CONNECTIONS:  # limit of the pieces in memory
+                if len(pending) == CONNECTIONS:  # bounds the pieces in memory
                     completed, pending = wait(pending, return_when=FIRST_COMPLETED)
                     parts += [future.result() for future in completed]
             parts += [future.result() for future in pending]
@@ -285,7 +287,7 @@ class S3Bucket:
 
     @contextlib.contextmanager
     def _errors(self, key: str) -> Iterator[None]:
-        """Convert errors of boto3 into errors of a bucket, or into an error with a fix."""
+        """Convert boto3's errors: into `BucketError`, or into `EverstepError` if a user must act."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
@@ -298,7 +300,7 @@ class S3Bucket:
         self.responded_at = time.monotonic()
 
     def _request_error(self, error: Exception) -> Exception:
-        """Return the error for a request that could not be sent, or has no response."""
+        """Return the error for a request that could not be sent, or got no response."""
         from botocore import exceptions
 
         if isinstance(error, tuple(getattr(exceptions, name) for name in TRANSIENT_ERRORS)):

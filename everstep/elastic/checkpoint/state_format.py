@@ -91,6 +91,6 @@ def _tensor(content: bytearray, offset: int, entry: dict[str, object]) -> torch.
 
 def _bytes(tensor: torch.Tensor) -> memoryview:
     """Return a tensor's values in row-major order, regardless of its memory layout."""
-    # numpy makes any copy: torch would start additional threads for this thread.
+    # numpy makes the copy, if one is needed: torch would start additional threads for this thread.
     values = tensor.detach().view(INTEGER_TYPES[tensor.element_size()]).numpy()
     return np.ascontiguousarray(values).data.cast("B") if values.size else memoryview(b"")

@@ -1,4 +1,4 @@
-"""The interface of a place that keeps the checkpoints of a run: a folder, or a bucket of an object store.
+"""The interface of a store for the checkpoints of a run: a folder, or a bucket of an object store.
 
 `restore` chooses among the checkpoints of a store, and `Writer` writes to one. The stores follow the same
 rules by different means: a folder has rename and fsync, a bucket has whole objects and no rename.
@@ -35,11 +35,11 @@ class StoredCheckpoint(Protocol):
 
 
 class CheckpointStore(Protocol):
-    """A place that keeps the checkpoints of one run."""
+    """A store of one run's checkpoints."""
 
     @property
     def responded_at(self) -> float:
-        """Time of the monotonic clock at which the store last responded; 0 before the first response."""
+        """Monotonic time in seconds at which the store last responded; 0 before the first response."""
 
     def location(self, step: int) -> str:
         """Return the path or address of a step's checkpoint, for messages."""

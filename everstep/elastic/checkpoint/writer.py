@@ -78,12 +78,12 @@ class Writer:
         store: store of the run's checkpoints.
         commit: called just before a checkpoint becomes visible; if it returns False, it stays invisible.
         on_written: called from the writing thread with (manifest, seconds, bytes).
-        on_failed: called with (step, reason) when a checkpoint failed, or takes very long; training continues.
+        on_failed: called with (step, reason) when a checkpoint fails or takes very long; training continues.
         keep: number of checkpoints to keep.
         timeout_seconds: time without a response of the store after which a write counts as hung.
 
     Attributes:
-        failure: error of the newest complete write; None if it succeeded.
+        failure: error of the last finished write; None if it succeeded.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Writer:
         commit does not count, because it depends on etcd.
 
         Args:
-            earliest: time of the monotonic clock before which no time counts.
+            earliest: monotonic time in seconds; the time before it does not count.
         """
         current_write = self._current_write
         if current_write is None or self._committing:
@@ -279,7 +279,7 @@ class Writer:
 
 
 def _report(step: int, callback: Callable[..., object], *arguments: object) -> None:
-    """Call a callback of the writing thread, which must survive its errors: later checkpoints depend on it."""
+    """Call a callback in the writing thread, which must survive the callback's errors to write later checkpoints."""
     try:
         callback(*arguments)
     except Exception as error:

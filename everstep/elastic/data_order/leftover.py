@@ -15,13 +15,13 @@ Span = tuple[int, int]
 def merge_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
     """Return the same units in the fewest spans, in order."""
     merged: list[Span] = []
-    for first, last in sorted(spans):
-        if first == last:
+    for start, end in sorted(spans):
+        if start == end:
             continue
-        if merged and first <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
         else:
-            merged.append((first, last))
+            merged.append((start, end))
     return tuple(merged)
 
 
@@ -40,16 +40,16 @@ def split_share(
     and if there are too few for all workers, the lowest ranks receive them.
     """
     spans = list(spans)
-    units = sum(last - first for first, last in spans)
+    units = sum(end - start for start, end in spans)
     parts = world_size if min_units == 1 else max(1, min(world_size, units // min_units))
     if rank >= parts:
         return ()
     own_share = share(units, rank, parts)
     intersections, preceding_units = [], 0
-    for first, last in spans:
-        shift = first - preceding_units
+    for start, end in spans:
+        shift = start - preceding_units
         intersections.append(
-            (max(first, own_share.start + shift), max(first, min(last, own_share.stop + shift)))
+            (max(start, own_share.start + shift), max(start, min(end, own_share.stop + shift)))
         )
-        preceding_units += last - first
-    return merge_spans((first, last) for first, last in intersections if first < last)
+        preceding_units += end - start
+    return merge_spans((start, end) for start, end in intersections if start < end)

@@ -4,7 +4,7 @@ At each step every worker adds the samples that it actually read, not the sample
 it: their number and a digest, the sum of a hash of (step, id). The digests are summed with the
 gradients, and their total is added when the step is applied. Sums do not depend on which worker had
 which sample, so the ledger of a state is the same for any number of workers and any history of the
-group. A sample that was left out, used twice, or trained in a wrong step changes the ledger. The
+group. A sample that was left out, used twice, or trained on in the wrong step changes the ledger. The
 ledger is written with every checkpoint, and `trainer.verify` recomputes it.
 
 Why not the list of IDs: an epoch of ImageNet would add ten megabytes to every checkpoint. A digest of

@@ -1,8 +1,8 @@
 """The samples of each step, for any number of workers.
 
 The order of an epoch is a pure function of (seed, epoch), a step takes the next `global_batch`
-samples of it, and the workers share each step's samples between them. Nothing depends on the present
-or past number of workers, so every sample is trained exactly once per epoch although workers join
+samples of it, and the workers share each step's samples between them. Nothing depends on the current
+or past number of workers, so every sample is used exactly once per epoch even if workers join
 and leave. The last, smaller batch counts, too.
 
 Why not `torch.utils.data.DistributedSampler`: it pads to a multiple of the world size, and its
@@ -80,7 +80,7 @@ def epoch_order(seed: int, epoch: int, samples: int) -> Ids:
     if order is None or order[0] != key:
         order = (key, np.argsort(hash_ids(seed, epoch, np.arange(samples)), kind="stable"))
         _last_order = order
-    return order[1]  # not of the global variable, which another thread may replace
+    return order[1]  # not from the global variable, which another thread may replace
 
 
 def hash_ids(seed: int, epoch: int, ids: Ids) -> _Words:

@@ -17,9 +17,9 @@ def seconds_to_leave(grace_seconds: float, node_deadline: float | None, now: flo
 
     Args:
         grace_seconds: time from SIGTERM to the worker's own deadline, ahead of its SIGKILL.
-        node_deadline: time at which the machine stops, seconds since 1970; None if it is unknown. A
+        node_deadline: Unix time in seconds at which the machine stops; None if it is unknown. A
             deadline in the past belongs to a canceled interruption and is ignored.
-        now: current time, seconds since 1970.
+        now: current Unix time in seconds.
     """
     if node_deadline is None or node_deadline <= now:
         return grace_seconds
@@ -28,7 +28,7 @@ def seconds_to_leave(grace_seconds: float, node_deadline: float | None, now: flo
 
 
 def read_node_deadline() -> float | None:
-    """Return the announced deadline, seconds since 1970; None if there is no valid deadline."""
+    """Return the announced deadline, a Unix time in seconds; None if there is no valid deadline."""
     path = os.environ.get(DEADLINE_VARIABLE)
     try:
         text = Path(path).read_text(encoding="ascii").strip() if path else ""

@@ -1,8 +1,8 @@
-"""The fork server of multiprocessing, from which workers are forked, as a fork of this process.
+"""Start of multiprocessing's fork server, from which workers are forked, as a fork of this process.
 
 By default multiprocessing starts its fork server as a new interpreter. On each node, torchrun's agent and the fork
-server would both import torch, which takes two CPU seconds and private memory. A fork shares what
-this process has imported.
+server would then both import torch, which costs each of them two CPU seconds and private memory. A fork shares
+the modules that this process has imported.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ def start(preload: Sequence[str]) -> None:
         preload: names of the modules.
     """
     multiprocessing.set_forkserver_preload(list(preload))
-    resource_tracker.ensure_running()  # it remains an interpreter of its own
+    resource_tracker.ensure_running()  # it still runs in its own interpreter
     start_interpreter = util.spawnv_passfds
     util.spawnv_passfds = _fork
     try:
@@ -37,7 +37,7 @@ def start(preload: Sequence[str]) -> None:
 
 
 def _fork(path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> int:
-    """Fork this process, and run the code there that a new interpreter would get with `-c`; return the process ID.
+    """Fork this process, run the interpreter's `-c` code in the child, and return the child's process ID.
 
     Args:
         path: the interpreter, which is not started.
@@ -68,6 +68,6 @@ def _forget_parent(descriptors: set[int]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     logging.root.handlers.clear()
     logging.root.setLevel(logging.WARNING)
-    # The parent holds the first object's lock now, and a worker may start processes of its own.
+    # The parent holds the fork server's lock now, and a worker may start processes of its own.
     forkserver.ForkServer.__init__(forkserver._forkserver)
     resource_tracker.ResourceTracker.__init__(resource_tracker._resource_tracker)

@@ -7,7 +7,7 @@ torch already, which shortens a recovery by seconds.
 Exit codes: 0 the run is complete (even if it was complete before this node joined), 143 the node had to leave,
 138 retry this pod, 1 or 2 a retry would fail, too.
 
-Functions import torch, not this module, so that a mistake in the command line is reported immediately.
+torch is imported inside functions, not at module level, so that a mistake in the command line is reported immediately.
 """
 
 import contextlib
@@ -146,12 +146,12 @@ class Launcher:
         seconds = seconds_to_leave(grace, read_node_deadline(), time.time())
         deadline = time.monotonic() + seconds
         log.warning("this node must leave: the workers stop after a step, then it leaves")
-        logging.getLogger(TORCH_LOGGER).setLevel(logging.CRITICAL)  # an ordinary end
+        logging.getLogger(TORCH_LOGGER).setLevel(logging.CRITICAL)  # the end is expected
         if self._handler:
             self._handler.leave()
             departed = self._handler.wait_departed(max(0.0, deadline - time.monotonic()))
             log.warning(
-                "left %s", "in order" if departed else "at the deadline: steps are repeated"
+                "left %s", "gracefully" if departed else "at the deadline: steps are repeated"
             )
         return DONE if self._agent_ended.is_set() and self._code == DONE else NOTICE
 
@@ -207,8 +207,8 @@ class Launcher:
     def _warn_of_single_workers(self) -> None:
         """Warn if a program ended without a group although there are several workers."""
         has_several_workers = self._options.nnodes != "1" or self._options.workers != "1"
-        is_alone = self._handler is not None and not self._handler.has_been_assigned
-        if has_several_workers and is_alone and not self._leave_requested:
+        never_joined = self._handler is not None and not self._handler.has_been_assigned
+        if has_several_workers and never_joined and not self._leave_requested:
             log.warning(
                 "the program ended without joining the run, so each worker ran on its own: "
                 "it does not use everstep.elastic.Run"
@@ -262,7 +262,7 @@ def _without_traceback(record: logging.LogRecord) -> bool:
 def set_variables(endpoint: str) -> None:
     """Set the environment variables of this process and its workers that are not set yet."""
     os.environ.setdefault(AGENT_VARIABLE, str(channel.default_socket_path()))
-    # Outside Kubernetes, several launchers of one machine are several nodes.
+    # Outside Kubernetes, each launcher on a machine counts as a node.
     os.environ.setdefault(POD_NAME_VARIABLE, f"{socket.gethostname()}-{os.getpid()}")
     if endpoint and POD_IP_VARIABLE not in os.environ and (address := local_address_to(endpoint)):
         os.environ[POD_IP_VARIABLE] = address
@@ -299,7 +299,7 @@ def launch(
 
     Args:
         arguments: the command line.
-        preload: modules to import before workers are forked, next to the library's own.
+        preload: modules to import before workers are forked, in addition to the library's own.
         find_result: function that returns the result of a run that was complete before this node joined.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")

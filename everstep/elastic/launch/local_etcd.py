@@ -23,7 +23,7 @@ HOST = "127.0.0.1"
 START_SECONDS = 30.0  # timeout of one attempt, on a loaded machine
 ATTEMPTS = 3  # another process may take a port between the choice and the start
 POLL_SECONDS = 0.02
-END_SECONDS = 10.0
+END_SECONDS = 10.0  # time for the guard to end before it is killed
 LOG_LINES = 5  # log lines shown when etcd does not start
 
 INSTALL = f"""\

@@ -65,7 +65,7 @@ class LaunchOptions:
         kind: kind of the program, see `programs`.
         program: the module, script or executable.
         arguments: arguments of the program.
-        torchrun: further options of torchrun.
+        torchrun: other options of torchrun.
     """
 
     nnodes: str

@@ -1,6 +1,7 @@
-"""The program that a worker runs: a module, a script or an executable, in a process forked from a warm process.
+"""The program that a worker runs: a module, a script or an executable.
 
-A Python program runs in the forked process itself and imports no preloaded module again.
+The worker is forked from a process that has imported the preloaded modules. A Python program runs in the forked
+process itself, so it does not import them again.
 """
 
 import functools

@@ -21,7 +21,7 @@ def local_address_to(endpoint: str) -> str | None:
         return None
     target = etcd_address(endpoints[0])
     for family in (socket.AF_INET, socket.AF_INET6):
-        # A UnicodeError: no DNS name can have a label that is so long.
+        # UnicodeError: a label of the name is too long for DNS.
         with (
             contextlib.suppress(OSError, UnicodeError),
             socket.socket(family, socket.SOCK_DGRAM) as probe,

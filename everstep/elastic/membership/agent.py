@@ -177,7 +177,7 @@ class Agent:
         self._events.put(Ready())
 
     def withdraw(self) -> None:
-        """Report that this node's workers can be in no group until they are ready again."""
+        """Report that this node's workers cannot be in a group until they are ready again."""
         self._events.put(Withdrawn())
 
     def next_assignment(self) -> NodeAssignment:
@@ -250,7 +250,7 @@ class Agent:
         Args:
             outcome: the outcome.
             number: generation whose workers have the outcome, which fences the announcement like a commit; 0 if they
-                were in none yet.
+                were in no generation yet.
 
         Returns:
             False if generation `number` is not current: the others continue without this node. False as well if etcd
@@ -441,7 +441,7 @@ class Agent:
             bounds = read_bounds(self._bounds_file)
             if bounds and bounds != previous:
                 previous = bounds
-                log.info("from %d to %d nodes train together", *bounds)
+                log.info("from now on, %d to %d nodes train together", *bounds)
                 self._events.put(BoundsChanged(*bounds))
 
     # --- the watching thread ---

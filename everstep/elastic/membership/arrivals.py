@@ -43,7 +43,7 @@ class Arrivals:
         return self.count >= MIN_BEATS
 
     def level(self, now: float) -> float:
-        """Return the level of suspicion of the present silence; 1 or more is suspicious.
+        """Return the level of suspicion of the current silence; 1 or more is suspicious.
 
         The limit adapts: a member whose heartbeats are often late, because its CPUs are busy, is
         given more time than a punctual member. The margin is constant, as in Chen, Toueg and Aguilera, "On the

@@ -3,7 +3,7 @@
 A pod's arguments are fixed at its creation. Its annotations are not, and the kubelet exposes them as
 a file (the downward API); the maintained controller writes the job's bounds there, in the form of
 torchrun's `--nnodes`. The workers read a file instead of calling the API server, because they have
-no permissions there.
+no permissions for it.
 """
 
 from pathlib import Path

@@ -4,7 +4,7 @@ Agents agree through etcd, but their workers train over their own connections. A
 etcd and not its peers would join, let the group fail and join again, endlessly. So each agent probes
 its peers, and publishes the members to avoid in its own key; a generation never contains a pair that
 avoids each other. Other causes, such as a wrong network interface, show only as generations that
-fail without a step although all their members live. Then the joiners are avoided, for a time that
+fail without a step although all their members are alive. Then the joiners are avoided, for a time that
 doubles with each attempt.
 """
 
@@ -25,7 +25,7 @@ def give_up_reason(others: Sequence[str]) -> str:
     """Return the reason why a node gives up after too many generations without a step with these nodes."""
     return (
         f"{MAX_GENERATIONS_WITHOUT_STEP} consecutive generations ended without a step, the last one with "
-        f"{', '.join(others) or 'no other node'}, although all their nodes live: the workers cannot exchange data"
+        f"{', '.join(others) or 'no other node'}, although all their nodes are alive: the workers cannot exchange data"
     )
 
 
@@ -50,7 +50,7 @@ class Connectivity:
     """One agent's record of the peers that it can train with.
 
     Attributes:
-        generations_without_step: consecutive generations that failed without a step although all their members live.
+        generations_without_step: consecutive generations that failed without a step although all members were alive.
         proven_members: identities of the last group that took a step with this agent.
     """
 
@@ -67,7 +67,7 @@ class Connectivity:
             self._avoid_counts.pop(identity, None)
 
     def record_failure(self) -> None:
-        """Record that a generation ended without a step although all its members live."""
+        """Record that a generation ended without a step although all its members are alive."""
         self.generations_without_step += 1
 
     def record_probe(
@@ -105,7 +105,7 @@ class Connectivity:
         return tuple(sorted(name for name in self._avoided if name in members))
 
     def due_members(self, members: Collection[str], now: float) -> tuple[str, ...]:
-        """Return the avoided members whose time to be probed again has come."""
+        """Return the avoided members that are due to be probed again."""
         return tuple(name for name in self.avoided(members) if self._avoided[name].retry_at <= now)
 
     def next_due(self, members: Collection[str]) -> Iterable[float]:
@@ -126,12 +126,13 @@ class Admission:
 
     Attributes:
         refusals: consecutive attempts that reached too few members.
-        retry_at: the earliest time of the next attempt.
+        retry_at: the earliest time of the next attempt, in seconds.
+        is_admitted: whether the last attempt succeeded and no key was put since.
     """
 
     refusals: int = 0
     retry_at: float = float("-inf")
-    is_admitted: bool = False  # the last attempt succeeded, and no key was put since
+    is_admitted: bool = False
 
     def judge(self, training: Collection[str], unreachable: Collection[str], now: float) -> bool:
         """Return True if the joiner may register now; otherwise, set the time of the next attempt."""

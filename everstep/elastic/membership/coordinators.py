@@ -84,7 +84,7 @@ class Coordinators:
 
 
 def _turn_seconds(identity: str, current: Generation | None) -> float:
-    """Return how long an agent waits before it claims the role: by rank, or spread evenly without one."""
+    """Return how long an agent waits before it claims the role: by rank, or evenly spread if it has no rank."""
     if current and identity in current.ranks:
         return CLAIM_SPREAD_SECONDS * current.ranks[identity] / len(current.members)
     return CLAIM_SPREAD_SECONDS * (zlib.crc32(identity.encode()) % 1000) / 1000
@@ -107,7 +107,7 @@ class Instructions:
         self._newest_by_kind[instruction.kind] = instruction
 
     def reason(self, kind: str, number: int) -> str | None:
-        """Return the reason of the instruction for a generation; None if there is none."""
+        """Return the reason for the instruction to a generation; None if there is none."""
         newest = self._newest_by_kind.get(kind)
         return newest.reason if newest and newest.number == number else None
 
@@ -117,7 +117,7 @@ class Instructions:
         Args:
             kind: `stop` or `regroup`.
             number: number of the generation that must end.
-            reason: reason of its end.
+            reason: reason for its end.
             revision: revision of the last change of the generation's key.
         """
         if self.reason(kind, number) is not None:

@@ -100,15 +100,18 @@ class WatchEvent:
 
 
 class Etcd:
-    """Calls to etcd that fail over between endpoints and retry until the timeout.
+    """Client of etcd whose calls fail over between endpoints and retry until the timeout.
 
     Safe to use from several threads; each has its own connection.
 
     Args:
-        options: endpoints and credentials; an EverstepError reports files that cannot be used.
+        options: endpoints and credentials.
 
     Attributes:
         cluster: ID of the cluster that sent the last response; empty before the first.
+
+    Raises:
+        EverstepError: there is no endpoint, or a file with credentials cannot be used.
     """
 
     def __init__(self, options: EtcdOptions) -> None:
@@ -301,8 +304,8 @@ class Etcd:
     ) -> Generator[list[WatchEvent], None, None]:
         """Yield the changes under a prefix from a revision on, in etcd's order.
 
-        The watch ends with an OSError when the connection breaks or is silent for `idle_seconds`: the caller reads
-        the prefix again and starts another watch, which also covers a stream that died without notice.
+        The watch ends only with an error: the caller then reads the prefix again and starts another watch, which also
+        covers a stream that died without notice.
 
         Args:
             prefix: prefix of the keys, or the first key of a range.
@@ -311,7 +314,10 @@ class Etcd:
             end: first key after the range; None: all keys with the prefix.
             cluster: ID of the cluster to which the revision belongs; empty for no check. If etcd is another cluster,
                 or has not reached that revision yet, it was replaced: the watch ends instead of being silent.
-            on_open: receives the connection, which another thread may `interrupt`.
+            on_open: called with the connection, which another thread may `interrupt`.
+
+        Raises:
+            OSError: the connection broke or was silent for `idle_seconds`, or etcd refused or ended the watch.
         """
         create = {
             "key": _base64(prefix),
@@ -384,7 +390,7 @@ class Etcd:
                 if waited_seconds >= WARN_AFTER_SECONDS and not warned:
                     warned = True
                     log.error(
-                        "%s; still trying, for %.0f s in all",
+                        "%s; still trying, for %.0f s in total",
                         self._unreachable(waited_seconds, error).problem,
                         limit_seconds,
                     )
@@ -500,7 +506,7 @@ class Etcd:
         threading.Thread(target=self._resolve_again, name="etcd-resolve", daemon=True).start()
 
     def _resolve_again(self) -> None:
-        with suppress(OSError):  # DNS is unavailable: the present addresses remain in use
+        with suppress(OSError):  # DNS is unavailable: the current addresses remain in use
             targets = resolve(self._options.endpoints)
             with self._lock:
                 self._targets = targets

@@ -122,7 +122,7 @@ def password(options: EtcdOptions) -> str:
 
 
 def tls_context(options: EtcdOptions) -> ssl.SSLContext | None:
-    """Return the TLS context of the options, with the present content of the files; None without TLS.
+    """Return the TLS context of the options, with the current content of the files; None without TLS.
 
     Raises:
         OSError: a file cannot be read, is not PEM, or the key does not belong to the certificate.

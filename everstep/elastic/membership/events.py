@@ -14,7 +14,7 @@ class Instruction:
     Attributes:
         kind: `stop` (immediately) or `regroup` (after a step that all agree on).
         number: number of the generation.
-        reason: reason of its end.
+        reason: reason for its end.
         revision: revision of the last change of the instruction's key.
     """
 
@@ -95,7 +95,12 @@ class MemberRemoved:
 
 @dataclass(frozen=True)
 class GenerationPut:
-    """A generation was agreed."""
+    """A generation was agreed.
+
+    Attributes:
+        generation: the generation.
+        revision: revision of the last change of its key.
+    """
 
     generation: Generation
     revision: int
@@ -103,7 +108,12 @@ class GenerationPut:
 
 @dataclass(frozen=True)
 class RunEnded:
-    """The run is over for all: finished, or failed permanently. As an action, it ends the agent."""
+    """The run is over for all agents. As an action, it ends the agent.
+
+    Attributes:
+        finished: whether the run is complete; otherwise it has failed permanently.
+        reason: description of the result, or of the failure.
+    """
 
     finished: bool
     reason: str
@@ -128,7 +138,7 @@ class Leave:
 
 @dataclass(frozen=True)
 class Withdrawn:
-    """A worker of this agent has died or is not ready: the node can be in no group until `Ready`."""
+    """A worker of this agent has died or is not ready: the node cannot be in a group until `Ready`."""
 
 
 @dataclass(frozen=True)
@@ -214,9 +224,11 @@ Event = (
 
 @dataclass(frozen=True)
 class Register:
-    """Put this agent's key under a new lease, as a member that waits for a generation above `after`.
+    """Put this agent's key under a new lease; report `Registered`.
 
-    Report `Registered`.
+    Attributes:
+        after: number of a generation; this agent waits for a later one.
+        avoids: identities of the members that it cannot train with.
     """
 
     after: int
@@ -225,9 +237,14 @@ class Register:
 
 @dataclass(frozen=True)
 class Reclaim:
-    """Put this agent's own key back under a new lease if the generation's key is still at `revision`.
+    """Put this agent's own key back under a new lease; report `Registered`, or `Superseded` if that is refused.
 
-    Report `Registered`, or `Superseded`.
+    Attributes:
+        identity: identity of the key.
+        after: number of a generation; this agent trains with, or waits for, a later one.
+        leaving: whether this agent's node leaves.
+        revision: revision that the last change of the generation's key must have.
+        avoids: identities of the members that this agent cannot train with.
     """
 
     identity: str
@@ -239,7 +256,7 @@ class Reclaim:
 
 @dataclass(frozen=True)
 class Announce:
-    """Update this agent's key with these values."""
+    """Update this agent's key with these values, which `Member` describes."""
 
     after: int
     leaving: bool
@@ -248,12 +265,20 @@ class Announce:
 
 @dataclass(frozen=True)
 class Propose:
-    """Try to make this the current generation, replacing the generation at revision `replaces`."""
+    """Try to make this the current generation.
+
+    Attributes:
+        number: number of the generation.
+        members: identities in rank order.
+        replaces: revision that the last change of the generation's key must have; 0 if it must not exist.
+        endpoints: `Generation.endpoints`; only in a large run.
+        orders: `Generation.orders`; only in a large run.
+    """
 
     number: int
     members: tuple[str, ...]
     replaces: int
-    endpoints: tuple[str, ...] = ()  # by rank, like the orders; both only in a large run
+    endpoints: tuple[str, ...] = ()
     orders: tuple[int, ...] = ()
 
 
@@ -338,7 +363,7 @@ class Instruct:
     Attributes:
         kind: kind of the instruction.
         number: number of the generation that must end.
-        reason: reason of its end.
+        reason: reason for its end.
         revision: revision of the last change of the generation's key.
         replaces: revision of the last change of the instruction's key, 0 if it does not exist.
     """

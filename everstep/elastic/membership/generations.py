@@ -16,8 +16,8 @@ class Member:
         identity: name of one registration; an agent whose lease lapsed returns under a new one.
         node: name of the machine or pod, for messages.
         address: address at which the others reach it.
-        after: the member waits for a generation with a number above this.
-        leaving: its node leaves; it is not proposed again.
+        after: number of a generation; the member waits for a later one.
+        leaving: whether its node leaves; then it is not proposed again.
         order: etcd's revision at its registration; the earlier, the lower its rank.
         endpoint: `host:port` at which its agent responds to probes; empty if it does not respond to any.
         avoids: identities of the members that it cannot train with.
@@ -40,7 +40,7 @@ class Generation:
     Attributes:
         number: number of the generation.
         members: identities in rank order.
-        store: rank 0's host:port.
+        store: `host:port` of the store that rank 0's agent has opened.
         fenced: members whose keys were removed on suspicion; they may not put them back.
         endpoints: `host:port` at which each member responds to probes, in rank order; only in a large run.
         orders: revisions of their registrations, as `Member.order`; only in a large run.
@@ -73,9 +73,9 @@ class GroupLimits:
 
     Attributes:
         min_members: minimum number of nodes that train.
-        max_members: maximum number of nodes; further ones wait as spares.
+        max_members: maximum number of nodes that train; other nodes wait as spares.
         join_window_seconds: time that the first formation waits for a full group once it could begin.
-        orderly_seconds: time for which a peer that has left its group in order, after the step that all
+        orderly_seconds: time for which a peer that has left its group gracefully, after the step that all
             agreed on, may be ahead of this agent's workers before they are stopped.
         doubt_seconds: time after an outage of etcd in which missing keys of others prove nothing. Longer than
             every agent needs to reach etcd again and to put its key back.
@@ -84,7 +84,7 @@ class GroupLimits:
         stop_seconds: time for which a member may stay in a generation that others have left already. Longer
             than its agent needs to kill workers that do not stop.
         turn_seconds: time that the next in rank waits for a proposer that does not propose.
-        full_view_members: in a run of more members, only the coordinators watch all of them.
+        full_view_members: maximum size of a run in which every agent watches all members, not only the coordinators.
         coordinators: number of agents that watch all members of a large run.
     """
 
@@ -185,7 +185,7 @@ def rank(
     """Return members by rank: members of the current generation in its order, for warm caches, then by registration.
 
     In a large run the coordinators come first, since only they can propose. Among them, members of the current
-    generation come first, so that a coordinator with which no group works is not the proposer.
+    generation come first, so that a coordinator whose groups fail is not the proposer.
     """
     return sorted(candidates, key=rank_key(current, coordinators))
 

@@ -16,7 +16,7 @@ class GroupChanges:
 
     _number: int = 0  # number of the generation to which the times apply
     _began_at: float = float("-inf")
-    _ahead_since: float | None = None  # when a peer left the group in order
+    _ahead_since: float | None = None  # when a peer left the group gracefully
     _joining: Joining = field(default_factory=Joining)
 
     def begin(self, group: Generation, limits: GroupLimits, now: float) -> None:

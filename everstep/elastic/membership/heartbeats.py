@@ -40,7 +40,7 @@ MAX_MESSAGE_BYTES = 4096
 
 @dataclass(frozen=True)
 class PeerObservation:
-    """The state that an agent observes, with the values that a fence of a member needs.
+    """The state that an agent observes, with the values that fencing a member needs.
 
     Attributes:
         group: the members and their nodes.

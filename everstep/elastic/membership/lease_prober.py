@@ -46,7 +46,13 @@ class LeaseProber:
         self._wake.set()
 
     def suspect(self, *, stalled: Collection[str], always: Collection[str], members: int) -> None:
-        """Set the members to probe while workers are stalled, the members to probe otherwise, and the group's size."""
+        """Set the members to probe.
+
+        Args:
+            stalled: members to probe while workers are stalled, including `always`.
+            always: members to probe even while no worker is stalled.
+            members: number of members of the run.
+        """
         self._suspects, self._members = {True: stalled, False: always}, members
         if always:
             self._wake.set()

@@ -16,7 +16,7 @@ MAX_SUSPECTS = 8  # simultaneous suspects: a whole rack may be lost
 def suspects_of_stall(
     view: RunView, identity: str, group: Generation, limits: GroupLimits
 ) -> list[str]:
-    """Return the next member by rank, for which this agent's workers may wait.
+    """Return the next member by rank, which this agent's workers may be waiting for.
 
     Only a few agents probe, to limit the load on etcd; in a large run, only the first coordinator does.
     """

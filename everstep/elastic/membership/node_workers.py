@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 PING_SECONDS = 1.0
 FLUSH_POLL_SECONDS = 0.02
 FROZEN_SECONDS = 8.0
-"""A worker that is silent for this long is frozen and is killed: it blocks all others."""
+"""A worker that is silent for this long counts as frozen and is killed: it blocks all others."""
 UNKILLABLE_SECONDS = 5.0  # wait after SIGKILL: a process that hangs in the kernel does not end
 LEAVE_TIMEOUT_SECONDS = 15.0  # time from `stop` until a worker that is still in the group is killed
 
@@ -62,7 +62,7 @@ class NodeWorkers:
         self._single_crashes = Crashes()
         self._crashed_starts = 0  # consecutive starts of all workers that ended before a step
         self._assigned = self._progressed = self._leaving = False
-        self._hung_reason = ""  # reason of the last worker with hung storage
+        self._hung_reason = ""  # report of the last worker whose storage hung
         self.assignment: NodeAssignment | None = None
         self.outcome: RunEnded | None = None
         self.failure: Exception | None = None
@@ -95,7 +95,7 @@ class NodeWorkers:
         self._server.broadcast({"node_leaves": True})
 
     def flush(self, deadline: float) -> bool:
-        """Wait until no worker is writing a checkpoint; return False at the deadline, a time of the monotonic clock."""
+        """Wait until no worker is writing a checkpoint; return False at the deadline, a monotonic time in seconds."""
         with self._lock:
             self._flushing_pids = set(self._generation_by_pid)
         self._server.broadcast({"flush": True})
@@ -142,7 +142,7 @@ class NodeWorkers:
         host, port = split_address(generation.store)
         with self._lock:
             if not self._all_ready():
-                return  # a worker has died meanwhile, and this node is being withdrawn
+                return  # a worker has died in the meantime, and this node is being withdrawn
             self.assignment, self._assigned = assignment, True
             self._generation_by_pid = dict.fromkeys(self._generation_by_pid, generation.number)
             self._single_crashes.record_assignment(self._generation_by_pid)
@@ -229,7 +229,7 @@ class NodeWorkers:
         self._server.send(pid, {"answer": allowed, "request": message["request"]})
 
     def _end_run(self, outcome: RunEnded, number: int) -> None:
-        """Announce the outcome that a worker of generation `number` reports; 0 for a worker in none."""
+        """Announce the outcome that a worker of generation `number` reports; 0 if it was in no generation."""
         is_announced = self._running_agent().end_run(outcome, number)
         if not is_announced and not number:  # it can never join: only this node ends
             self.failure = EverstepError(outcome.reason)
@@ -268,17 +268,17 @@ class NodeWorkers:
         """Return True if a crashed worker may start again while the node's other workers continue."""
         self._on_gone(pid)  # its supervisor may notice before its connection breaks
         with self._lock:
-            verdict = self._single_crashes.judge(pid)
-        if verdict is CrashAction.GIVE_UP:
+            action = self._single_crashes.judge(pid)
+        if action is CrashAction.GIVE_UP:
             self._give_up()
-        return verdict is CrashAction.ALONE and not self.outcome and not self.failure
+        return action is CrashAction.ALONE and not self.outcome and not self.failure
 
     # --- helpers ---
 
     def _give_up(self) -> None:
         """Withdraw this node; end the run only if no other node is left and none ever took a step."""
         reason = (
-            f"on {self._node} the workers ended {MAX_CRASHES_WITHOUT_STEP} consecutive times before a step was done; "
+            f"on {self._node} the workers ended {MAX_CRASHES_WITHOUT_STEP} consecutive times before completing a step; "
             f"{self._hung_reason or 'see their log for the cause'}"
         )
         agent = self._running_agent()
@@ -312,7 +312,7 @@ class NodeWorkers:
         """Withdraw if a killed worker does not end: the others must not wait for it.
 
         A process in an uninterruptible system call, such as a read from a hung mount, ends only when
-        that returns. Until then the node can train in no group.
+        that returns. Until then the node cannot train in any group.
         """
         for pid, killed_at in list(self._killed_at.items()):
             if now - killed_at > UNKILLABLE_SECONDS:

@@ -39,7 +39,8 @@ T = TypeVar("T")
 TTL_SECONDS = 2  # the shortest lease that etcd grants with its default election timeout
 MEMBERS_PER_SECOND = 200
 """Members for each second of a lease: larger groups have longer leases, which limits the renewals per second."""
-RENEWALS = 3  # per lease duration: the more, the longer the lease of a lost node stays valid
+RENEWALS = 3
+"""Renewals per lease duration: the more, the longer the lease of a lost node stays valid."""
 DECIDER_STALL_SECONDS = 10.0
 """Time without a decision, although etcd responds, after which the lease is no longer renewed."""
 
@@ -70,7 +71,7 @@ class OwnKey:
 
     Attributes:
         lease: ID of the lease that is renewed; 0 if there is none.
-        decided_at: time of the deciding thread's last decision, of the monotonic clock, in seconds.
+        decided_at: monotonic time in seconds of the deciding thread's last decision.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class OwnKey:
             self._adopt(0, Superseded())
 
     def _adopt(self, lease: int, event: Event) -> None:
-        """Record the lease of the key, and report the event; remove the key if this agent was closed meanwhile."""
+        """Record the key's lease, and report the event; remove the key if this agent was closed in the meantime."""
         with self._lock:
             self.lease = lease
             self._report(event)
@@ -140,7 +141,7 @@ class OwnKey:
         member = self._member(identity, update.after, leaving=update.leaving, avoids=update.avoids)
         try:
             self._keys.put_member(member, lease)
-        except EtcdRefusedError:  # the lease has lapsed meanwhile: the key must not come back
+        except EtcdRefusedError:  # the lease has lapsed in the meantime: the key must not come back
             self._report(LeaseLapsed())
 
     def coordinate(self, identity: str | None) -> None:

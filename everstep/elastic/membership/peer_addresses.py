@@ -15,10 +15,10 @@ SocketAddress = Any  # host and port, and two more numbers in IPv6
 class PeerAddresses:
     """Addresses of endpoints, for a socket of one family. `find` belongs to one thread.
 
-    A name is resolved in a separate thread: one for each endpoint, and after a failure not before the interval is over.
+    The name in each endpoint is resolved in a separate thread; after a failure, again once the interval has passed.
 
     Args:
-        family: family of the socket; one of IPv6 reaches IPv4 by mapped addresses.
+        family: family of the socket; an IPv6 socket reaches IPv4 peers through mapped addresses.
     """
 
     def __init__(self, family: int) -> None:

@@ -49,7 +49,7 @@ class PeerProbes:
         return self._request(self.connectivity.due_members(view.members, now), view, identity)
 
     def probe_after_failure(self, view: RunView, identity: str, group: Generation) -> list[Action]:
-        """Return the probe after a generation without a step, of its members, or `GiveUp` after too many of these."""
+        """Return a probe of the members of a generation that ended without a step, or `GiveUp` after too many."""
         self.connectivity.record_failure()
         if self.connectivity.generations_without_step >= MAX_GENERATIONS_WITHOUT_STEP:
             others = [view.node(name) for name in group.members if name != identity]
@@ -59,7 +59,7 @@ class PeerProbes:
     def probe_before_registration(
         self, view: RunView, limits: GroupLimits, now: float
     ) -> list[Action] | None:
-        """Return the probe with which a joiner begins; empty while it must wait, None if it may register now."""
+        """Return the probe before a joiner's registration; empty while it must wait, None if it may register now."""
         if self.pending_probes or now < self._admission.retry_at:
             return []
         if not self._admission.is_admitted and (

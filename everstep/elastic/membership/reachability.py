@@ -1,7 +1,7 @@
 """Probes of the connections between nodes, in both directions.
 
 A node that reaches etcd may still not reach its peers, or its peers may not reach it, because of a
-security group, a broken port or a network policy. Each agent listens on its own port. A probe
+security group, a blocked port or a network policy. Each agent listens on its own port. A probe
 connects to it, and the peer connects back before it responds, so that one probe tests both directions.
 """
 

@@ -1,10 +1,10 @@
 """torchrun's rendezvous on etcd v3: `--rdzv_backend=etcd-v3`.
 
 torch's own etcd backends use the v2 API, which etcd 3.6 no longer has. They wait ten seconds for a
-lost node's lease and thirty for latecomers, have no operation for leaving, and one drained node ends
-the job. This rendezvous forms groups with `everstep.elastic.membership.state_machine`;
+lost node's lease and thirty for late joiners, have no operation for leaving, and end the job when
+one node is drained. This rendezvous forms groups with `everstep.elastic.membership.state_machine`;
 `everstep.elastic.membership.torchrun` registers it. For torchrun, it returns immediately with a group of this node
-only: the workers join the other nodes' workers later, when they are warm (`node_workers`).
+only: the workers join the other nodes' workers later, when they have warmed up (`node_workers`).
 
 `--rdzv_conf` takes: etcd_prefix, protocol, cacert, cert, key (as torch's `etcd`), user,
 password_file, join_window_seconds, lease_seconds and retry_seconds. With etcd_prefix, the keys of the
@@ -115,7 +115,7 @@ class EtcdV3Handler(RendezvousHandler):
         return 0
 
     def next_rendezvous(self) -> RendezvousInfo:
-        """Let torchrun start the workers; when they are warm, they join the workers of the other nodes.
+        """Let torchrun start the workers; when they have warmed up, they join the other nodes' workers.
 
         Raises:
             RunOverError: the run is over.

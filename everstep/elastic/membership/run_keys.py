@@ -67,7 +67,7 @@ log = logging.getLogger(__name__)
 
 WATCH_IDLE_SECONDS_PER_MEMBER = 0.1
 WATCH_IDLE_SECONDS = 5.0  # the keys are read again after this time without an event
-COMMIT_SECONDS = RESPONSE_SECONDS - REQUEST_SECONDS  # it ends before the worker's wait
+COMMIT_SECONDS = RESPONSE_SECONDS - REQUEST_SECONDS  # timeout; ends before the worker's wait
 FENCE_SECONDS = 1.0  # timeout of a fence; the lease has lapsed by then
 OUTCOME_SECONDS = 60  # time for which etcd keeps the outcome of a run
 READ_AGAIN_SECONDS = 1.0  # interval between two attempts to read a generation that cannot be read
@@ -152,7 +152,7 @@ class RunKeys:
         is_replaced = has_gone_back or (bool(self._cluster) and reading.cluster != self._cluster)
         if is_replaced:
             log.warning(
-                "etcd was wiped or restored from a backup; its present content counts, except for an older commit"
+                "etcd was wiped or restored from a backup; its current content counts, except for an older commit"
             )
         if is_replaced or not self._started_revision:
             self._started_revision = reading.revision
@@ -306,8 +306,8 @@ class RunKeys:
         replace a later step.
 
         Returns:
-            False if the generation is not current, a more advanced step is committed already, or `COMMIT_SECONDS` are
-            over.
+            False if the generation is not current, a more advanced step is committed already, or `COMMIT_SECONDS` have
+            passed.
 
         Raises:
             UnreadableKeyError: one of the two keys cannot be read.
@@ -356,8 +356,8 @@ class RunKeys:
 
         Args:
             outcome: the outcome.
-            generation: generation whose workers have the outcome, which must be current; None if they were in none yet:
-                then there must be none.
+            generation: generation whose workers have the outcome, which must be current; None if they were in no
+                generation yet: then there must be none.
 
         Returns:
             False if the condition does not hold.

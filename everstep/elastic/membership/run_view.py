@@ -52,7 +52,7 @@ class RunView:
     _adopted_members: dict[str, Member] = field(default_factory=dict)
 
     def adopt(self, snapshot: MembershipSnapshot) -> None:
-        """Replace the view with a snapshot, even with a snapshot of an older etcd."""
+        """Replace the view with a snapshot, even if etcd was restored to an older state."""
         self.is_complete = snapshot.complete
         if snapshot.complete:
             self.members = {member.identity: member for member in snapshot.members}
@@ -178,5 +178,5 @@ def _member_of_group(identity: str, endpoint: str, order: int) -> Member:
 
 
 def node_of(identity: str) -> str:
-    """Return the name of the node with which an identity begins."""
+    """Return the node name that an identity begins with."""
     return identity.rpartition("-")[0] or identity

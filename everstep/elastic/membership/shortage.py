@@ -65,7 +65,7 @@ class ShortageLog:
         """Return the shortage if it should be logged now; called about once a second.
 
         Args:
-            shortage: the present shortage, or None.
+            shortage: the current shortage, or None.
             now: any monotonic clock, in seconds.
         """
         if shortage is None:

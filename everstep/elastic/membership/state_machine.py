@@ -73,15 +73,25 @@ from everstep.elastic.membership.shortage import Shortage, find_shortage
 
 @dataclass
 class Membership:
-    """One agent's knowledge of the run, and the actions that follow from it."""
+    """One agent's knowledge of the run, and the actions that follow from it.
+
+    Attributes:
+        limits: limits of a group.
+        identity: identity of the valid registration; None without one.
+        view: view of the run's keys.
+        own_generation: generation of this agent's workers; None if they are in no generation.
+        outcome: outcome of the run; None while it continues.
+        wants_group: whether the workers are ready, and not yet in a generation.
+        leaving: whether this agent's node leaves.
+    """
 
     limits: GroupLimits
-    identity: str | None = None  # identity of the valid registration
+    identity: str | None = None
     view: RunView = field(default_factory=RunView)
     _assigned_number: int = 0  # the last generation that this agent's workers were assigned to
-    own_generation: Generation | None = None  # the generation of this agent's workers
+    own_generation: Generation | None = None
     outcome: RunEnded | None = None
-    wants_group: bool = False  # ready, and not yet in a generation
+    wants_group: bool = False
     leaving: bool = False
     _registering: bool = False
     _lapsed_identity: str = ""  # identity of a training agent whose key was removed

@@ -102,7 +102,7 @@ class Suspicion:
     """One member's heartbeats and suspects, and the opinions of the other observers about the suspects."""
 
     _group: ObservedGroup | None = None
-    _clock: float | None = None
+    _stepped_at: float | None = None
     _active_seconds: float = 0.0  # seconds in which this member ran
     _arrivals: dict[str, Arrivals] = field(default_factory=dict)
     _suspects: set[str] = field(default_factory=set)
@@ -114,7 +114,7 @@ class Suspicion:
     _query_at: float = float("-inf")
 
     def follow(self, group: ObservedGroup | None) -> None:
-        """Observe the members of a generation; None if this member is in none."""
+        """Observe the members of a generation; None if this member is in no generation."""
         self._note_returns(group.nodes if group else {})
         observed_members = group.observed_members() if group else []
         self._group = group
@@ -128,9 +128,9 @@ class Suspicion:
             messages: all messages that have arrived since the last step.
             now: any monotonic clock, in seconds.
         """
-        elapsed = now - self._clock if self._clock is not None else 0.0
+        elapsed = now - self._stepped_at if self._stepped_at is not None else 0.0
         self._active_seconds += min(max(elapsed, 0.0), MAX_COUNTED_SECONDS)
-        self._clock = now
+        self._stepped_at = now
         group = self._group
         if group is None:
             return []

@@ -13,7 +13,7 @@ from everstep.elastic.transport.link import Link
 from everstep.errors import EverstepError
 
 MAX_VALUE_CHARACTERS = 80  # the message has the digest of a longer value
-MAX_DIFFERENCES = 6  # named in one message
+MAX_DIFFERENCES = 6  # differences named in one message
 REFERENCE_SECONDS = 5.0
 """Longest wait for the values of rank 0; one with another version of this library may never publish them."""
 REFERENCE_KEY = "identity"  # key of the group's store with the values of rank 0
@@ -27,7 +27,7 @@ class IncompatibleWorkerError(EverstepError):
 def check_group(link: Link, identity: Mapping[str, str]) -> int:
     """Check that this worker is compatible with rank 0; return how many workers share this machine.
 
-    Containers of one kernel have one boot ID. The survivors of a group have the lowest ranks, so an
+    Containers on the same kernel have the same boot ID. The survivors of a group have the lowest ranks, so an
     incompatible joiner itself fails. Workers compare a digest of the whole identity; only if one differs, rank 0
     publishes its values for the error message.
 

@@ -43,7 +43,7 @@ def copy(link: Link, plan: CopyPlan, tensors: Sequence[torch.Tensor]) -> None:
     """Send and receive all tensors of the plan at the same time.
 
     Raises:
-        PeerLostError: a worker died meanwhile; the tensors to receive are torn.
+        PeerLostError: a worker died during the copy; the tensors to receive are torn.
     """
     outgoing, incoming = [], []
     for rank, missing_tensors in sorted(plan.missing_tensors.items()):

@@ -70,7 +70,12 @@ DETACHED_SAVE_SECONDS = 2.0
 
 
 class LiveGroup:
-    """The group of a worker whose process survives changes of it."""
+    """The group of a worker whose process survives changes of the group.
+
+    Attributes:
+        accounting: account of the worker's time.
+        leaving: whether this worker's own node leaves.
+    """
 
     def __init__(
         self,
@@ -118,7 +123,7 @@ class LiveGroup:
 
     @property
     def regroup_reason(self) -> str:
-        """Reason of the regroup or of the last loss, for messages."""
+        """Reason for the regroup or for the last loss, for messages."""
         return self._regroup_request[1] if self.is_regroup_requested else self._loss_reason
 
     def join(self, state: TrainingState) -> RankAssignment:
@@ -176,10 +181,10 @@ class LiveGroup:
         """
         link = self._link
         if link is not None and link.aborted_for(min_age_seconds):
-            raise PeerLostError(self._loss_reason or "the group was given up")
+            raise PeerLostError(self._loss_reason or "the group was aborted")
 
     def commit(self, snapshot_generation: int, step: int, run: str = "") -> bool:
-        """Commit the snapshot of a step; return False if the commit is refused, or without a response in time.
+        """Commit the snapshot of a step; return False if it is refused or the response does not arrive in time.
 
         The commit is refused if another generation is current, or if another worker's state has replaced this
         worker's state since: the snapshot may belong to a history that the group has left.

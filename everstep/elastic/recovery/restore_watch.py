@@ -1,7 +1,7 @@
-"""Watch over the reading of a checkpoint, for which all other workers of the group wait.
+"""Watchdog for the read of a checkpoint, for which all other workers of the group wait.
 
-A hung mount never responds, and a process in such a system call cannot be interrupted. So a thread
-watches when the storage last responded. A slow reading is reported. A worker whose storage hangs gives up, so that
+A hung mount never responds, and a process in a system call to it cannot be interrupted. So a thread
+watches when the storage last responded. A slow read is reported. A worker whose storage hangs gives up, so that
 another node reads the checkpoint.
 """
 
@@ -21,10 +21,10 @@ REPORT_SECONDS = 60.0
 def watch_reading(
     responded_at: Callable[[], float], timeout_seconds: float, on_hung: Callable[[str], object]
 ) -> Iterator[None]:
-    """Watch the reading in this block.
+    """Watch the read in this block.
 
     Args:
-        responded_at: function that returns the time of the monotonic clock at which the storage last responded.
+        responded_at: function that returns the monotonic time in seconds at which the storage last responded.
         timeout_seconds: time without a response after which the storage counts as hung.
         on_hung: called once with the reason, from the watching thread.
     """
@@ -35,7 +35,7 @@ def watch_reading(
         poll_seconds = min(POLL_SECONDS, timeout_seconds / 4)
         while not finished.wait(poll_seconds):
             now = time.monotonic()
-            # A frozen or starved process sees no responses: only the time in which this thread runs counts.
+            # A frozen or starved process observes no responses: only the time in which this thread runs counts.
             has_responded = responded_at() > last_poll_at
             elapsed = min(now - last_poll_at, 2 * poll_seconds)
             silent_seconds = 0.0 if has_responded else silent_seconds + elapsed

@@ -177,14 +177,14 @@ class ShardedGroup(LiveGroup):
         return super().after_all_reduce(float(all_votes), apply)
 
     def commit(self, snapshot_generation: int, step: int, run: str = "") -> bool:
-        """Commit the end of a run without checkpoints.
+        """Commit the last step of a run without checkpoints.
 
         Raises:
             EverstepError: the run has checkpoints, whose shards would overwrite each other.
         """
         if run:
             raise EverstepError(
-                "a model in shards has no checkpoints yet; its state lives in the nodes",
+                "checkpoints of a sharded model are not supported; its state is only in the memory of the nodes",
                 "Pass checkpoint=None.",
             )
         return super().commit(snapshot_generation, step, run)

@@ -24,7 +24,7 @@ momentum), described by its `StepProgress`. The rules:
    commit is never undone: the committed states of a run are one history.
 6. *Gradients computed for the step in flight are kept* by the workers with the state that the group
    continues from: they have agreed on the division of that step, and on nothing else since. The others
-   discard theirs, which may be of another history, or computed again by another worker meanwhile.
+   discard theirs, which may be of another history, or computed again by another worker in the meantime.
    Only the remaining units are computed again.
 
 Why not "rank 0's state for all", as DistributedDataParallel does: rank 0 may be the worker that
@@ -158,7 +158,14 @@ class WarmedUp:
 
 @dataclass(frozen=True)
 class Assigned:
-    """A generation with this worker was agreed."""
+    """A generation with this worker was agreed.
+
+    Attributes:
+        generation: number of the generation.
+        rank: this worker's rank in it.
+        world_size: number of its workers.
+        committed: progress of the newest committed checkpoint.
+    """
 
     generation: int
     rank: int

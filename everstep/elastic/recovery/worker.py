@@ -1,4 +1,4 @@
-"""Protocols between a training loop and its group, and the group of a process on its own."""
+"""Protocols between a training loop and its group, and the group of a single process."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -74,7 +74,7 @@ class Group(Protocol):
 
     @property
     def regroup_reason(self) -> str:
-        """Reason of the regroup or of the last loss, for messages."""
+        """Reason for the regroup or for the last loss, for messages."""
 
     def join(self, state: TrainingState) -> RankAssignment:
         """Wait for a generation and join it with the state that all its members have."""

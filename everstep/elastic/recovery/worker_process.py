@@ -33,7 +33,7 @@ def end_process(reason: str, code: int = RESTART) -> NoReturn:
 def connect_to_agent() -> channel.MessageStream | None:
     """Connect to the agent that started this process; return None if no agent did.
 
-    If the agent has died meanwhile, end this process, which would otherwise be a second writer or wait for peers
+    If the agent has died in the meantime, end this process, which would otherwise be a second writer or wait for peers
     that never connect.
     """
     path = os.environ.get(AGENT_VARIABLE)

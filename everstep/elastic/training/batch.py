@@ -101,7 +101,7 @@ class Batch:
 
         Raises:
             EverstepError: no samples are passed without a current micro-batch, or more than it has, or a mapping
-                without tensors of one first dimension.
+                whose tensors do not have the same first dimension.
         """
         current_count = None if self._current is None else len(self._current.ids)
         count = current_count if samples is None else _count(samples)
@@ -193,7 +193,7 @@ class Batch:
 
 
 def _count(samples: object) -> int | None:
-    """Return the number of samples in a batch; None for a mapping that does not show it."""
+    """Return the number of samples in a batch; None for a mapping whose tensors do not show it."""
     if isinstance(samples, Integral):
         return int(samples)
     if isinstance(samples, Mapping):

@@ -53,7 +53,7 @@ class Checkpoints:
         storage: storage of the run, or None.
         options: options of the run.
         fingerprint: settings that must be equal to continue from a checkpoint.
-        group: group that allows commits.
+        group: group through which checkpoints are committed.
         journal: journal of this worker.
     """
 
@@ -134,7 +134,7 @@ class Checkpoints:
         return self._writer is not None and self._writer.is_hung(self._writes_since)
 
     def responded_at(self) -> float:
-        """Return the time of the monotonic clock at which the storage last responded."""
+        """Return the monotonic time in seconds at which the storage last responded."""
         return self._storage.checkpoints.responded_at if self._storage else 0.0
 
     def is_due(self, step: int) -> bool:
@@ -174,9 +174,9 @@ class Checkpoints:
 
     @property
     def failure(self) -> str:
-        """Reason for which the storage failed the newest complete write; empty if it did not.
+        """Reason why the storage failed in the last finished write; empty if it did not.
 
-        A refused commit is none: its files are durable.
+        A refused commit does not count: its files are durable.
         """
         error = self._writer.failure if self._writer else None
         if error is None or isinstance(error, FencedError):

@@ -81,7 +81,7 @@ class EpochEnd:
         score: Callable[..., Mapping[str, Any]],
         expect: Callable[[Ids, Ids], None] | None = None,
     ) -> dict[str, float]:
-        """Return the means of the scores over `size` samples."""
+        """Return the means of the scores over `size` samples; see `Run.evaluate` for the arguments."""
         self._check()
         model, bound = self._session.state.model, self._session.limit.samples or MAX_BATCH
         modes = [(module, module.training) for module in model.modules()]

@@ -57,5 +57,9 @@ class InFlight:
 def intersect_spans(spans: Iterable[Span], others: Iterable[Span]) -> tuple[Span, ...]:
     """Return the intersection of two lists of spans."""
     others = list(others)
-    intersections = [(max(a, c), min(b, d)) for a, b in spans for c, d in others]
-    return merge_spans((first, last) for first, last in intersections if first < last)
+    intersections = [
+        (max(start, other_start), min(end, other_end))
+        for start, end in spans
+        for other_start, other_end in others
+    ]
+    return merge_spans((start, end) for start, end in intersections if start < end)

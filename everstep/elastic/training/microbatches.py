@@ -44,21 +44,21 @@ class Microbatch:
 def split_spans(spans: Iterable[Span], bound: int | None) -> list[tuple[Span, ...]]:
     """Split units into the fewest groups of at most `bound` units; sizes differ by one at most."""
     spans = merge_spans(spans)
-    units = sum(last - first for first, last in spans)
+    units = sum(end - start for start, end in spans)
     if not units:
         return []
     count = -(-units // bound) if bound else 1
     edges = [units * number // count for number in range(count + 1)]
-    return [_cut(spans, first, last) for first, last in itertools.pairwise(edges)]
+    return [_cut(spans, first, stop) for first, stop in itertools.pairwise(edges)]
 
 
-def _cut(spans: Iterable[Span], begin: int, end: int) -> tuple[Span, ...]:
-    """Return the units from number `begin` to number `end`, counted through all spans."""
+def _cut(spans: Iterable[Span], first: int, stop: int) -> tuple[Span, ...]:
+    """Return the units from number `first` up to, but not including, number `stop`, counted through all spans."""
     selected_spans, preceding_units = list[Span](), 0
-    for first, last in spans:
-        shift = first - preceding_units
-        selected_spans.append((max(first, begin + shift), min(last, end + shift)))
-        preceding_units += last - first
+    for start, end in spans:
+        shift = start - preceding_units
+        selected_spans.append((max(start, first + shift), min(end, stop + shift)))
+        preceding_units += end - start
     return merge_spans(span for span in selected_spans if span[0] < span[1])
 
 

@@ -31,14 +31,14 @@ class _Slot:
         name: its name in checkpoints.
         parameter: parameter that it belongs to.
         key: its key in the parameter's state.
-        shape: empty tensor of the same type, shape and layout, without memory.
+        template: empty tensor of the same type, shape and layout, without memory.
         device: device on which the optimizer keeps it.
     """
 
     name: str
     parameter: nn.Parameter
     key: str
-    shape: torch.Tensor
+    template: torch.Tensor
     device: torch.device
 
 
@@ -121,7 +121,7 @@ class OptimizerState:
             group.update(values)
 
     def release(self) -> None:
-        """Free the zeros that stand for a state: the optimizer's first step allocates the state."""
+        """Free the zeros that stand in for the state: the optimizer's first step allocates the state."""
         self._placeholders.clear()
 
     def _tensor(self, slot: _Slot) -> torch.Tensor:
@@ -130,7 +130,7 @@ class OptimizerState:
             tensor: torch.Tensor = state[slot.key]
             return tensor
         if slot.name not in self._placeholders:
-            self._placeholders[slot.name] = torch.zeros_like(slot.shape, device=slot.device)
+            self._placeholders[slot.name] = torch.zeros_like(slot.template, device=slot.device)
         return self._placeholders[slot.name]
 
 

@@ -51,7 +51,7 @@ class RunOptions:
         shard_size: samples that `exact` computes at a time; its results depend on it.
         max_microbatch: maximum number of samples computed at a time; None for all, halved after out-of-memory errors.
         max_grad_norm: norm to which gradients are clipped, or None.
-        nonfinite_loss: reaction to a non-finite loss or gradient: `stop` the run, or `skip` the update.
+        nonfinite_loss: action after a non-finite loss or gradient: `stop` the run, or `skip` the update.
         compress: `bf16` sends gradients in half the bytes; for `live`.
         overlap: whether gradients are summed during the backward pass; `auto`: unless all workers are on the CPUs of
             one machine.

@@ -31,7 +31,7 @@ def script_version() -> str:
 
 
 def digest(*folders: Path) -> str:
-    """Return a digest of every Python file in these folders, with its name; their location does not matter."""
+    """Return a digest of the names and contents of all Python files in these folders, wherever the folders are."""
     sha256 = hashlib.sha256()
     for folder in folders:
         for path in sorted(folder.rglob("*.py")):

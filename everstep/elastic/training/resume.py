@@ -107,7 +107,7 @@ def check_shapes(
 def _other_data(checkpoint: StoredCheckpoint, recorded: str, current: str) -> EverstepError:
     return EverstepError(
         f"the data have changed since {checkpoint.location} was written: {recorded} then; {current} now",
-        "Restore the previous data. Or continue with the present data from that step: pass "
+        "Restore the previous data. Or continue with the current data from that step: pass "
         f"--accept-data={contents_digest(current)} (in a stack: job.acceptData; without our trainer: "
         f"Run(accept_data={contents_digest(current)!r})). "
         "Or start again: pass --fresh=WORD with any word.",

@@ -61,8 +61,8 @@ class Run:
             in memory only.
         collate_fn: function that makes a batch from a list of samples; torch's own if None.
         scheduler: learning-rate scheduler, which takes a step after each applied step.
-        scaler: gradient scaler; the run unscales, steps and updates. A disabled one counts as none.
-        states: further objects that belong to the state, by name: averaged weights, metrics.
+        scaler: gradient scaler; the run unscales, steps and updates. A disabled scaler is ignored.
+        states: other objects whose state belongs to the run, by name: averaged weights, metrics.
         fingerprint: settings that must be equal to continue from a checkpoint; None for the run's own.
         identity: text that must be equal on all workers; None for a digest of the script.
         labels: fields for the first line of the journal, such as the model's name.
@@ -194,12 +194,12 @@ class Run:
 
     @property
     def leads(self) -> bool:
-        """True if this worker is rank 0 at the moment, and may write for all."""
+        """True if this worker is currently rank 0, and may write for all."""
         return self._session.worker.leads
 
     @property
     def world_size(self) -> int:
-        """Number of workers in the group at the moment."""
+        """Current number of workers in the group."""
         return self._session.worker.assignment.world_size
 
     @property
@@ -212,8 +212,8 @@ class Run:
     def each_epoch(self, callback: Callback) -> Callback:
         """Call a function with the number of completed epochs after each epoch, on all workers.
 
-        The function is called again if the group changes meanwhile. `sum`, `share` and `evaluate` may be called only
-        in such a function. This method can be used as a decorator.
+        The function is called again if the group changes in the meantime. `sum`, `share` and `evaluate` may be called
+        only in such a function. This method can be used as a decorator.
         """
         self._callbacks.append(callback)
         return callback

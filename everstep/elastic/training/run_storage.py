@@ -1,4 +1,4 @@
-"""Storage of a run's record and sample ledger, in a folder or in a bucket."""
+"""Storage of a run's checkpoints, record and sample ledger, in a folder or in a bucket."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ LEDGER_FILE = "ledger.jsonl"
 
 
 class RunStorage(Protocol):
-    """The place of a run's checkpoints, record and ledger."""
+    """Storage of a run's checkpoints, record and ledger."""
 
     @property
     def location(self) -> str:

@@ -40,9 +40,9 @@ from everstep.errors import EverstepError
 
 log = logging.getLogger(__name__)
 
-COMPLETE = (
-    "yes"  # result of a saver that completed the run; any other result is the reason against it
-)
+COMPLETE = "yes"
+"""Result of a saver that completed the run; any other result is the reason why it could not."""
+
 READ_AHEAD = 1  # steps whose samples are read while the current one computes
 KEPT_STEPS = 500  # maximum number of steps whose lines a worker keeps without writing them
 
@@ -57,11 +57,11 @@ class Session:
         steps: computation of steps in the run's mode.
         worker: this process.
         order: order of the samples.
-        limit: bound of the micro-batches.
+        limit: bound on the size of micro-batches.
         hooks: callbacks of the program.
         complete_run: called on one worker after the last checkpoint is committed.
         load: function that returns the samples with these IDs in an epoch, as the loop needs them.
-        job: name of the run, and further fields for the journal's first line.
+        job: name of the run, and additional fields for the journal's first line.
         scaler: gradient scaler, if any.
         scheduler: learning-rate scheduler, if any; it takes a step after each applied step.
         step_callbacks: callbacks after each applied step.
@@ -99,7 +99,7 @@ class Session:
     # --- groups ---
 
     def join(self) -> None:
-        """Wait for a generation and join it; a process on its own restores its state."""
+        """Wait for a generation and join it; a process without an agent restores its state."""
         if not self._has_entered:
             self.state.begin()
         self._enter(self.worker.group.join(self.state))
@@ -265,7 +265,7 @@ class Session:
         return sums.loss if self._has_loss else math.nan
 
     def _skip_update(self, reason: SkipReason) -> None:
-        """Skip the update of a step: parameters, momentum, statistics and learning rate stay."""
+        """Skip the update of a step: parameters, momentum, statistics and learning rate do not change."""
         self.state.skipped_steps += 1
         self.state.reducer.discard()
         if self.scaler and reason is SkipReason.OVERFLOW:
@@ -324,9 +324,9 @@ class Session:
             self._save()
 
     def _change_saver(self) -> None:
-        """Make the worker of the next rank write the checkpoints: the present writer's storage hangs or fails.
+        """Make the worker of the next rank write the checkpoints: the current writer's storage hangs or fails.
 
-        All workers of the group do so after the same step. The present writer continues to train.
+        All workers of the group do so after the same step. The previous writer continues to train.
         """
         worker, checkpoints = self.worker, self.state.checkpoints
         worker.saver = (worker.saver + 1) % worker.assignment.world_size
@@ -390,7 +390,7 @@ class Session:
             self._save()
             if not state.checkpoints.wait():
                 seconds = self.options.storage_timeout_seconds
-                return f"its storage hangs, for {seconds:.0f} s or more"
+                return f"its storage has not responded for at least {seconds:.0f} s"
             if failure := state.checkpoints.failure:
                 return failure
             if not state.checkpoints.commit(worker.group.generation, state.step):
@@ -461,8 +461,8 @@ class Session:
         """Record the newest steps that another worker should have recorded, marked `again`.
 
         That worker may be gone, and the lines of its last steps with it: it was killed before they were written, or
-        its machine was lost before the file was closed. One worker records them that has completed these steps. It need
-        not be rank 0, which may be a new process.
+        its machine was lost before the file was closed. One of the workers that have completed these steps records
+        them. It need not be rank 0, which may be a new process.
         """
         if assignment.rank not in assignment.sources:
             self._kept_steps.clear()  # its steps may be of a history that the others have left

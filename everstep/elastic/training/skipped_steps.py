@@ -9,18 +9,15 @@ from enum import StrEnum
 from everstep.errors import EverstepError
 
 MAX_SKIPPED_STEPS = 10  # consecutive steps: `skip` is for rare steps, not for a diverged model
-MAX_OVERFLOWED_STEPS = (
-    20  # consecutive steps: by then torch's first scale, 2^16, has been halved to below 1
-)
+MAX_OVERFLOWED_STEPS = 20
+"""Maximum number of consecutive steps: by then torch's first scale, 2^16, has been halved to below 1."""
 
 
 class SkipReason(StrEnum):
     """Reason to skip the update of a step, as the kind of its journal line."""
 
     NON_FINITE = "nonfinite_step"  # the loss or a gradient is not finite
-    OVERFLOW = (
-        "overflowed_step"  # only the scaled gradients are not finite: the scaler lowers its scale
-    )
+    OVERFLOW = "overflowed_step"  # only the scaled gradients are not finite
 
 
 def reason_to_skip(loss: float, *, finite: bool, scaled: bool) -> SkipReason | None:

@@ -1,4 +1,4 @@
-"""One step until its sum: the micro-batches of this worker, and the all-reduce.
+"""One step up to its sum: this worker's micro-batches, and the all-reduce.
 
 `LiveSteps` sums in floating point; its unit is a sample. `ExactSteps` sums integers; its unit is a shard.
 A worker computes a share of the units that the group has not computed yet: if the last group broke in this
@@ -61,7 +61,7 @@ class Steps(Protocol):
         """Start the next step with these samples of the global batch; return this worker's micro-batches."""
 
     def share(self, step: int, ids: Ids) -> Ids:
-        """Return the samples that this worker computes of a step: the next one, or a later one."""
+        """Return this worker's samples of the next step, or of a later one."""
 
     def begin(self, microbatch: Microbatch) -> None:
         """Start a micro-batch, before its forward pass."""
@@ -115,7 +115,7 @@ class LiveSteps:
         ]
 
     def share(self, step: int, ids: Ids) -> Ids:
-        """Return the samples that this worker computes of a step."""
+        """Return this worker's samples of a step."""
         return ids_in(ids, self._spans(step, len(ids)))
 
     def _spans(self, step: int, units: int) -> tuple[Span, ...]:
@@ -195,7 +195,7 @@ class ExactSteps:
         return [Microbatch(((n, n + 1),), shards[n], n == numbers[-1]) for n in numbers]
 
     def share(self, step: int, ids: Ids) -> Ids:
-        """Return the samples that this worker computes of a step."""
+        """Return this worker's samples of a step."""
         size = self._shard_size
         return ids_in(ids, self._spans(step, -(-len(ids) // size)), size)
 
@@ -263,4 +263,4 @@ def _share_of(
 
 def ids_in(ids: Ids, spans: Iterable[Span], unit: int = 1) -> Ids:
     """Return the samples of these spans, with `unit` samples per unit."""
-    return np.concatenate([ids[:0], *(ids[first * unit : last * unit] for first, last in spans)])
+    return np.concatenate([ids[:0], *(ids[start * unit : end * unit] for start, end in spans)])

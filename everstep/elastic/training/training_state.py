@@ -56,7 +56,7 @@ class RunState:
     Args:
         model: model on its device.
         optimizer: optimizer of its parameters.
-        states: further objects whose state belongs to the run, by name.
+        states: other objects whose state belongs to the run, by name.
         reducer: reducer with the gradients of the step in flight.
         checkpoints: checkpoints of the run.
         journal: journal of this worker.
@@ -221,13 +221,13 @@ class RunState:
         return state
 
     def all_tensors(self) -> Tensors:
-        """Return all tensors of a checkpoint by name, including tensors of the further states."""
+        """Return all tensors of a checkpoint by name, including tensors of the other states."""
         tensors = self.tensors()
         self._numbers(tensors)
         return tensors
 
     def _numbers(self, tensors: Tensors) -> dict[str, Any]:
-        """Return hyperparameters and further states as JSON; put their tensors into `tensors`."""
+        """Return hyperparameters and the other states as JSON; put their tensors into `tensors`."""
         return {
             "optimizer": self.optimizer_state.numbers(tensors),
             **{name: encode(s.state_dict(), name, tensors) for name, s in self._states.items()},
@@ -259,7 +259,7 @@ class RunState:
         self._load_extra(json.loads(text), tensors)
 
     def _load_extra(self, extra: Mapping[str, Any], tensors: Tensors) -> None:
-        """Restore all numbers, and make the optimizer and further states use these tensors."""
+        """Restore all numbers, and make the optimizer and the other states use these tensors."""
         self.evaluated_epochs = int(extra["evaluated"])
         self.skipped_steps = int(extra.get("skipped_steps", 0))  # not in older checkpoints
         self.metrics = {name: float(v) for name, v in extra.items() if name not in RESERVED_KEYS}
@@ -289,7 +289,7 @@ class RunState:
     def save(self) -> None:
         """Start a checkpoint of the current step."""
         tensors = self.tensors()
-        # Statistics change with the next forward pass, ranges with its sum, further states by the program.
+        # Statistics change with the next forward pass, ranges with its sum, the other states by the program.
         unchanging_names = {f"{MODEL_PREFIX}{name}" for name in self._parameters}
         unchanging_names |= self.optimizer_state.tensors().keys()
         self.checkpoints.save(self.step, tensors, self._extra(tensors), unchanging_names)

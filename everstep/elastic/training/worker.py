@@ -28,7 +28,7 @@ class Worker:
         journal: journal of the worker's events.
         device: device on which the model computes.
         assignment: the worker's rank in the current generation.
-        saver: rank of the worker that writes the checkpoints: 0, until its storage hangs or fails the last checkpoint.
+        saver: rank of the worker that writes the checkpoints: 0, until its storage hangs or cannot store the last one.
     """
 
     group: Group
@@ -79,7 +79,7 @@ def choose_device() -> torch.device:
 
 
 def connect(device: torch.device, accounting: TimeAccount) -> Group:
-    """Return the group of the agent that started this process, or the group of a process on its own.
+    """Return the group of the agent that started this process, or the group of a single process.
 
     Raises:
         EverstepError: another launcher started several workers, which could not find each other.

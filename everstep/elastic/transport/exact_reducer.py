@@ -9,8 +9,8 @@ kernels on the same CPU model, with the same number of threads.
 
 Gradients are summed as 32-bit integers, which are no larger than floats. Each parameter has its own
 unit, a power of two that follows its gradients: sums of the next step may be 64 times the largest
-sum of the last step, and the unit is about 2^-25 of that sum. If a shard does not fit, all workers learn
-it before gradients are sent, choose a coarser unit, and compute the step again. Units depend on sums
+sum of the last step, and the unit is about 2^-25 of that sum. If a shard does not fit, all workers are
+informed before gradients are sent, choose a coarser unit, and compute the step again. Units depend on sums
 only, so they are the same for any number of workers; they are part of the state that joiners receive
 and checkpoints contain.
 

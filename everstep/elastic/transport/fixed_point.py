@@ -15,17 +15,16 @@ import torch
 
 from everstep.elastic.transport.tensor_lists import copy_all
 
-CHUNK_NUMBERS = (
-    2**16
-)  # two scratch buffers and two operands of 256 KiB each: half of a typical L2 cache
+CHUNK_NUMBERS = 2**16
+"""Numbers per chunk: two scratch buffers and two operands of 256 KiB each are half of a typical L2 cache."""
 
 
 class FixedPoint:
     """Converter for the gradients of one device, with its scratch memory."""
 
     def __init__(self, device: torch.device) -> None:
-        self._is_processor = device.type == "cpu"
-        chunk_numbers = CHUNK_NUMBERS if self._is_processor else 0
+        self._is_cpu = device.type == "cpu"
+        chunk_numbers = CHUNK_NUMBERS if self._is_cpu else 0
         self._scaled = np.empty(chunk_numbers, dtype=np.float32)
         self._rounded = np.empty(chunk_numbers, dtype=np.int32)
 
@@ -80,7 +79,7 @@ class FixedPoint:
         return torch.from_numpy(np.array(bounds, dtype=np.int32).reshape(-1, 2))
 
     def _converts_by_numpy(self, numbers: Sequence[torch.Tensor]) -> bool:
-        return self._is_processor and all(part.dtype == torch.float32 for part in numbers)
+        return self._is_cpu and all(part.dtype == torch.float32 for part in numbers)
 
     def _add_by_numpy(
         self, numbers: np.ndarray, sums: np.ndarray, scale: float, *, is_first: bool

@@ -16,7 +16,7 @@ from torch._C._distributed_c10d import Store
 from everstep.catalog.names import NODE_NAME_VARIABLE, POD_IP_VARIABLE
 
 COLLECTIVE_SECONDS = 600.0
-"""Longest wait for the other workers in a collective; then the waiting workers abandon the group."""
+"""Longest wait for the other workers in a collective; then the waiting workers abort the group."""
 
 _SIOCGIFADDR = 0x8915
 _IPV6_ADDRESSES = Path("/proc/net/if_inet6")
@@ -62,7 +62,7 @@ class RankAssignment:
 
 
 def broadcast_text(assignment: RankAssignment, key: str, text: str, source: int = 0) -> str:
-    """Return the text of rank `source` on every rank, by means of the store's key `key`."""
+    """Return the text of rank `source` on every rank, through the store's key `key`."""
     if assignment.store is None:
         return text
     with convert_peer_losses():

@@ -74,7 +74,7 @@ class GroupAddress:
         port: port of the generation's store.
         rank: rank in the group.
         world_size: number of workers in the group.
-        part: name of a group of a part of the generation's workers; empty for the group of all.
+        part: name of a subgroup of the generation's workers; empty for the group of all.
     """
 
     generation: int
@@ -92,7 +92,7 @@ class Link:
         address: address of the group, with this worker's rank.
         device: device of the tensors.
         on_stall: called several times a second while a collective takes longer than usual.
-        report: called in a thread with a wait of several seconds, and again when it is over; None to observe none.
+        report: called in a thread with a wait of several seconds, and again when it is over; None to observe no waits.
     """
 
     def __init__(
@@ -125,14 +125,14 @@ class Link:
     def build(self) -> None:
         """Build the group.
 
-        The group is built in a thread, since the backends' own wait for a peer that died meanwhile cannot be
+        The group is built in a thread, since the backends' own wait for a peer that has died cannot be
         interrupted: an aborted attempt is left to its timeout.
 
         Raises:
             PeerLostError: the group was aborted, or could not be built in time.
         """
         if self._aborted.is_set():
-            raise PeerLostError("the group was given up before it was built")
+            raise PeerLostError("the group was aborted before it was built")
         self._earlier_sockets = frozenset(socket_names().values())
         threading.Thread(target=self._build, name="everstep-build", daemon=True).start()
         with self._changed:
@@ -140,7 +140,7 @@ class Link:
                 lambda: self._built.is_set() or self._aborted.is_set(), CONNECT_TIMEOUT_SECONDS
             )
         if self._aborted.is_set():
-            raise PeerLostError("the group was given up while it was built")
+            raise PeerLostError("the group was aborted while it was built")
         if not is_over or self._failure:
             raise PeerLostError(f"the group could not be built: {self._failure or 'no response'}")
 
@@ -153,7 +153,7 @@ class Link:
         for descriptor, name in (self._sockets or self._connections()).items():
             shut_down(descriptor, name)
         if self._device.type == "cuda":
-            backend = self._backend  # another thread may call `close` meanwhile
+            backend = self._backend  # another thread may call `close` at any moment
             if backend is not None:
                 backend.abort()
 
@@ -224,7 +224,7 @@ class Link:
     def _begin(self, begin: Callable[[], list[Any]]) -> list[Any]:
         """Start collectives and return them; return none in a group of one worker."""
         if self._aborted.is_set():
-            raise PeerLostError("the group was given up")
+            raise PeerLostError("the group was aborted")
         if self.world_size == 1:
             return []
         with convert_peer_losses():
@@ -242,7 +242,7 @@ class Link:
         with convert_peer_losses():
             self._wait_until_ended(works, collective)
         if self._aborted.is_set():  # NCCL's kernels end without an error when they are aborted
-            raise PeerLostError("the group was given up during the transfer")
+            raise PeerLostError("the group was aborted during the transfer")
 
     def _wait_until_ended(self, works: list[Any], collective: int) -> None:
         """Wait until these collectives have ended, or shortly after the group was aborted.
@@ -269,7 +269,7 @@ class Link:
         with self._changed:
             self._changed.wait_for(finished.is_set, ABORT_TIMEOUT_SECONDS)
         if not finished.is_set():
-            raise PeerLostError("the group was given up in a transfer that does not end")
+            raise PeerLostError("the group was aborted in a transfer that does not end")
         if failures:
             raise failures[0]
 
@@ -335,7 +335,7 @@ class Link:
             )
         self._backend = self._create(PrefixStore("group", store))
         if self._backend is not None and self._device.type == "cuda":
-            # Here and not in the first collective: this thread may wait for a peer that died meanwhile.
+            # Here and not in the first collective: this thread may wait for a peer that has died.
             self._backend.eager_connect_single_device(self._device)
         server.set_timeout(timedelta(seconds=COLLECTIVE_SECONDS))
         self.store = store

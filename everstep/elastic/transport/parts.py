@@ -24,13 +24,13 @@ def own_part(tensor: torch.Tensor) -> torch.Tensor:
     return part
 
 
-def join_part(part: torch.Tensor, model: torch.Tensor) -> torch.Tensor:
-    """Return a tensor that is split like `model` and has this part in this process."""
-    if not is_split(model):
+def join_part(part: torch.Tensor, template: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that is split like `template` and has this part in this process."""
+    if not is_split(template):
         return part
     from torch.distributed.tensor import DTensor
 
-    split: Any = model
+    split: Any = template
     return DTensor.from_local(
         part,
         split.device_mesh,

@@ -44,7 +44,7 @@ class Stall:
         seconds: time that it has waited.
         late_nodes: nodes of the workers that have not arrived, by rank; empty if all have.
         is_over: whether the wait has ended.
-        is_lost: whether it has ended because the group was given up.
+        is_lost: whether it has ended because the group was aborted.
     """
 
     began_at: float
@@ -60,7 +60,7 @@ class Stall:
         )
         seconds = f"{self.seconds:.0f} s"
         if self.is_lost:
-            return f"the group is given up after a wait of {seconds} for {workers or 'the network'}"
+            return f"the group is aborted after a wait of {seconds} for {workers or 'the network'}"
         if self.is_over:
             return f"the wait for {workers or 'the network'} is over after {seconds}"
         limit = f"the group waits at most {COLLECTIVE_SECONDS:.0f} s"
@@ -128,7 +128,7 @@ class StallObserver:
             report_seconds: time after which the wait is reported.
 
         Returns:
-            A function to call when the wait has ended, with True if the group was given up.
+            A function to call when the wait has ended, with True if the group was aborted.
         """
         wait = _Wait(time.time() - waited_seconds, time.monotonic() - waited_seconds)
         arguments = (collective, wait, report_seconds)
@@ -169,7 +169,7 @@ class _Wait:
         began: time of its beginning by the monotonic clock.
 
     Attributes:
-        is_lost: whether it has ended because the group was given up.
+        is_lost: whether it has ended because the group was aborted.
     """
 
     def __init__(self, began_at: float, began: float) -> None:

@@ -171,7 +171,7 @@ def test_a_program_that_always_crashes_ends_the_run_with_its_error(
     nodes.start("w0", environment=program)
 
     assert nodes.exit_code("w0", 240) == 1, nodes.logs()
-    assert "the workers ended 3 consecutive times before a step was done" in nodes.logs()
+    assert "the workers ended 3 consecutive times before completing a step" in nodes.logs()
     assert "LookupError: a fault of the program" in nodes.logs()
     assert len(nodes.journal("start")) == 3
 
@@ -240,7 +240,7 @@ def test_an_unreachable_etcd_is_reported_after_ten_seconds_and_retried_until_the
         nodes.start("w0")
         started_at = time.monotonic()
         wait_until(
-            lambda: "still trying, for 14 s in all" in nodes.logs(), "the outage is reported", 200
+            lambda: "still trying, for 14 s in total" in nodes.logs(), "the outage is reported", 200
         )
         seconds_until_report = time.monotonic() - started_at
         assert nodes.exit_code("w0", 200) == 138, nodes.logs()

@@ -132,7 +132,9 @@ def test_a_worker_that_crashes_in_its_first_step_may_restart_a_limited_number_of
     assert restarts_allowed == [True] * (MAX_CRASHES_WITHOUT_STEP - 1) + [False]
     message = receive(watcher, "end")
     assert message["code"] is None
-    assert f"{MAX_CRASHES_WITHOUT_STEP} consecutive times before a step was done" in message["end"]
+    assert (
+        f"{MAX_CRASHES_WITHOUT_STEP} consecutive times before completing a step" in message["end"]
+    )
 
 
 def test_a_node_whose_workers_only_crash_withdraws_and_does_not_end_the_run(

@@ -79,6 +79,15 @@ def test_a_machine_without_a_price_makes_the_sum_unknown(two_pools: RecordedRun)
     assert "The sum is unknown: no price is known for g4dn.xlarge." in text
 
 
+def test_a_spot_price_above_the_on_demand_price_saves_nothing(two_pools: RecordedRun) -> None:
+    rate = replace(BY_POOL.machines[T4_SPOT], price=0.7)
+    rates = replace(BY_POOL, machines={**BY_POOL.machines, T4_SPOT: rate})
+
+    text = render(two_pools, Billing(billed=True, rates=rates, machines=MACHINES))
+
+    assert "With all other resources of the stack: $1.80, at list prices of 2026-11-01." in text
+
+
 def test_a_resource_without_a_price_is_named_as_not_included(two_pools: RecordedRun) -> None:
     rates = replace(BY_POOL, unknown=("traffic",))
 

@@ -59,7 +59,7 @@ def over(**values: Any) -> dict[str, Any]:
         (
             [STALL, over(lost=True)],
             SlowNode(102.0, 3, ("node-b",), 12.0, lost=True),
-            "slow node-b: the other workers waited 12.0 s in step 3, then abandoned the group",
+            "slow node-b: the other workers waited 12.0 s in step 3, then aborted the group",
         ),
         (
             [STALL, {**STEP, "at": 110.0}],  # its writer was killed before the end

@@ -119,7 +119,7 @@ def test_the_stack_that_trains_keeps_its_nodes() -> None:
     ("size_condition", "run", "message"),
     [
         ("Failed", journal(16), f"the job {NAME} failed: a message"),
-        ("Created", RunRecord(), f"the job {NAME} took no step within 0 s"),
+        ("Created", RunRecord(), f"the job {NAME} completed no step within 0 s"),
     ],
 )
 def test_a_job_that_fails_or_never_starts_is_reported_and_removed(

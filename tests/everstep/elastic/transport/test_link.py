@@ -352,7 +352,7 @@ def test_an_abandoned_group_refuses_all_operations(
     link.build()
     link.abort()
 
-    with pytest.raises(PeerLostError, match="the group was given up"):
+    with pytest.raises(PeerLostError, match="the group was aborted"):
         operation(link)
     link.close()
 

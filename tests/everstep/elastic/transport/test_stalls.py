@@ -51,7 +51,7 @@ def test_a_wait_is_reported_only_if_it_is_long_and_unusual() -> None:
         ),
         (
             Stall(0.0, 600.0, {1: "a"}, is_over=True, is_lost=True),
-            "the group is given up after a wait of 600 s for node a (rank 1)",
+            "the group is aborted after a wait of 600 s for node a (rank 1)",
         ),
     ],
     ids=["late", "network", "over", "lost"],
