@@ -1,4 +1,4 @@
-"""Monitoring of a stack by a Prometheus operator and Grafana that the cluster has already."""
+"""Monitoring of a stack by a Prometheus operator and Grafana that the cluster already has."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -82,7 +82,7 @@ def operator_fault(missing: Sequence[str]) -> ConfigFault:
     return ConfigFault(
         "platform.monitoring.kind",
         "operator",
-        f"needs a Prometheus operator, and the cluster does not serve {', '.join(missing)} of {API_VERSION}",
+        f"needs a Prometheus operator, but the cluster does not serve {', '.join(missing)} of {API_VERSION}",
         "install one first, such as the chart kube-prometheus-stack, or set the key to none",
     )
 
