@@ -48,7 +48,7 @@ def with_faults(state: ObservedState, message: str) -> str:
     if not state.job.faults:
         return message
     faults = "; ".join(state.job.faults)
-    return f"{message}; the newest spec is faulty and the previous one is followed: {faults}"
+    return f"{message}; the newest spec is invalid, so the previous one stays in effect: {faults}"
 
 
 def mark_created(state: ObservedState) -> ObservedState:

@@ -200,7 +200,7 @@ def _summary(state: ObservedState, spec: Spec, running: Collection[Pod]) -> str:
     workers = count(desired, "worker")
     message = f"{len(running)} of {workers} running, at least {spec.min_replicas} needed"
     if (scaling := state.status.scaling) and scaling.desired < spec.max_replicas:
-        message += f"; up to {spec.max_replicas} as nodes come ({scaling.reason})"
+        message += f"; up to {spec.max_replicas} as nodes become available ({scaling.reason})"
     for index, description in exhausted_workers(state, spec).items():
         message += f"; left out: {describe_exhausted(state, spec, index, description)}"
         if due := state.status.workers[index].not_before:
