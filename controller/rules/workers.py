@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 
-from controller.actions import Actions, Deletion, Event
+from controller.actions import Deletion, Event, Plan
 from controller.api import Spec
 from controller.exit_history import describe_exit
 from controller.objects import Pod
@@ -25,7 +25,7 @@ from controller.status import ConditionType
 from controller.timestamps import format_time
 
 
-def reconcile_workers(state: ObservedState) -> Actions | None:
+def reconcile_workers(state: ObservedState) -> Plan | None:
     """Reconcile the workers: remove surplus pods, replace failed pods and create missing pods."""
     spec = spec_of(state)
     state = accept_spec(mark_created(state), spec)
