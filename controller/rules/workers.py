@@ -186,7 +186,7 @@ def _with_conditions(
         reason="ElasticJobRunning" if enough_run else "TooFewWorkers",
         message=with_faults(state, _summary(state, spec, running)),
     )
-    if not _still_suspended(state):
+    if not _is_still_suspended(state):
         state = state.with_condition_cleared(
             ConditionType.SUSPENDED, "ElasticJobResumed", "the job may run"
         )
@@ -236,7 +236,7 @@ def _with_restarting(state: ObservedState, spec: Spec, running: Collection[Pod])
     )
 
 
-def _still_suspended(state: ObservedState) -> bool:
+def _is_still_suspended(state: ObservedState) -> bool:
     """Return True if a job without nodes only requests nodes, which does not end its suspension."""
     scaling = state.status.scaling
     requests = scaling is not None and scaling.basis is ScaleUpBasis.REQUEST
