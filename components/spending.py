@@ -16,7 +16,7 @@ DIGITS = 6  # decimals of a price in USD
 def fixed_usd_per_hour(config: StackConfig) -> float:
     """Return the price of everything that is billed whether GPU nodes run or not; an unknown price counts as 0.
 
-    Reserved machines belong to it: AWS bills a Capacity Reservation for unused capacity as well.
+    Reserved machines are included: AWS bills a Capacity Reservation for unused capacity as well.
     """
     others = sum(item.count * (item.on_demand or 0.0) for item in cost.estimate(config).fixed_items)
     return others + sum(pool.reserved_usd_per_hour for pool in cost.pool_prices(config))

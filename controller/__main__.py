@@ -1,4 +1,4 @@
-"""The command `python3 -m controller`."""
+"""Command line and process of the controller: `python3 -m controller`."""
 
 import argparse
 import asyncio

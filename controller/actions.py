@@ -41,8 +41,8 @@ class Event:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Actions:
-    """Changes of one reconcile pass.
+class Plan:
+    """The plan of one reconcile pass.
 
     Attributes:
         status: desired status, written first: it must not be lost if the controller stops after

@@ -99,7 +99,7 @@ class ElasticJob:
     Attributes:
         spec: the object's spec, or the last valid spec if it is invalid; None if no spec was ever valid.
         faults: faults of the object's current spec, each with its fix; empty for a valid spec.
-        created: time at which the object was created; None in a test without one.
+        created: time at which the object was created; None if the object has none.
         scaling: source of the number of workers.
         placement: zones of the workers; None if they may be in any zone.
     """
@@ -126,7 +126,7 @@ def read_job(source: Mapping[str, Any], rejection: str | None = None) -> Elastic
 
     Args:
         source: the object as the API server returns it.
-        rejection: reason for which the API server rejects a pod with this spec; None if it does not.
+        rejection: reason why the API server rejects a pod with this spec; None if it does not.
     """
     metadata = source["metadata"]
     status = Status.from_json(source.get("status") or {})
@@ -160,7 +160,7 @@ def read_job(source: Mapping[str, Any], rejection: str | None = None) -> Elastic
 
 
 def read_spec(source: Mapping[str, Any], job_name: str) -> tuple[Spec | None, tuple[str, ...]]:
-    """Parse a spec; return it without faults, or None with all faults."""
+    """Parse a spec; return it and no faults, or None and all faults."""
     worker = _mapping(_mapping(source.get("replicaSpecs")).get("Worker"))
     spending, faults_of_spending = read_spending(source.get("spending"))
     faults = [

@@ -120,14 +120,14 @@ class KubernetesClient:
         return [
             item
             for item in items
-            if pods.owned_by(item, uid) and REPLICA_INDEX_LABEL in item["metadata"]["labels"]
+            if pods.is_owned_by(item, uid) and REPLICA_INDEX_LABEL in item["metadata"]["labels"]
         ]
 
     def placeholders(self, job: ElasticJob) -> list[Placeholder]:
         """Return the placeholders that a job controls."""
         path = f"/api/v1/namespaces/{job.namespace}/pods"
         items = self._list(path, {"labelSelector": _selector(placeholders.selector(job.name))})
-        return [read_placeholder(item) for item in items if pods.owned_by(item, job.uid)]
+        return [read_placeholder(item) for item in items if pods.is_owned_by(item, job.uid)]
 
     def nodes(self, names: Iterable[str]) -> dict[str, Node | None]:
         """Return these nodes, each by its own request; None for a node that does not exist."""

@@ -36,7 +36,7 @@ def tls_endpoint(spec: Mapping[str, Any]) -> tuple[str, int] | None:
 
 
 def expiry(host: str, port: int) -> float:
-    """Return the unix time at which the certificate of a server expires.
+    """Return the Unix time at which the certificate of a server expires.
 
     Raises:
         OSError: the server does not respond, or not with TLS.
@@ -54,7 +54,7 @@ def expiry(host: str, port: int) -> float:
 
 
 def not_after(certificate: bytes) -> float:
-    """Return the unix time at which a certificate expires.
+    """Return the Unix time at which a certificate expires.
 
     Args:
         certificate: X.509 certificate in DER.

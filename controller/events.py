@@ -100,7 +100,7 @@ def _unjoined_events(old: PlacementState | None, new: PlacementState) -> list[Ev
     text = (
         f"{count(move.unjoined, 'worker')} in {move.destination} did not complete a step in time: the workers of "
         f"{move.origin} leave, and the group resumes from its checkpoint if none has joined; read the log of the new "
-        f"workers, or raise joinSeconds in the annotation {PLACEMENT_ANNOTATION} if they need longer. A program that "
-        f"does not export {WORKER_STEPS.name} is always awaited for that long"
+        f"workers, or raise joinSeconds in the annotation {PLACEMENT_ANNOTATION} if they need longer. For a program "
+        f"that does not export {WORKER_STEPS.name}, the controller always waits that long"
     )
     return [Event(reason="WorkersNotJoined", message=text, warning=True)]

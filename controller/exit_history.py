@@ -51,6 +51,7 @@ class WorkerRecord:
         failures: consecutive failures without a steady run in between.
         quick_exits: consecutive exits of any kind without a steady run in between.
         exit_code: exit code of the newest exit; None if there is none.
+        cause: cause of the newest exit, an `ExitCause` or `removed`; empty if there is none.
         not_before: earliest time for a new pod.
         succeeded: True if the worker finished the training.
         failed_on: name of the node on which the worker failed last, without a steady run since.

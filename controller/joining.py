@@ -58,9 +58,7 @@ class JoinReader:
         with ThreadPoolExecutor(PARALLEL_REQUESTS) as threads:
             results = threads.map(self._has_joined, unknown_processes.values())
         known_processes |= {
-            process
-            for process, has_joined in zip(unknown_processes, results, strict=True)
-            if has_joined
+            process for process, joined in zip(unknown_processes, results, strict=True) if joined
         }
         self._joined_processes[uid] = known_processes
         return frozenset(pod_uid for pod_uid, _ in known_processes)

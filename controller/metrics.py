@@ -73,7 +73,9 @@ class Metrics:
         self._update_job_counts(previous, true_conditions)
         for kind in ConditionType:
             self.conditions.labels(*key, kind).set(kind in true_conditions)
-        is_active = spec is not None and not has_finished(status) and not _suspended(status, spec)
+        is_active = (
+            spec is not None and not has_finished(status) and not _is_suspended(status, spec)
+        )
         replicas = spec.replicas if spec and is_active else 0
         scaling = status.scaling if is_active else None
         self.replicas.labels(*key).set(replicas)
@@ -139,7 +141,7 @@ class Metrics:
             self.jobs.labels(kind).inc()
 
 
-def _suspended(status: Status, spec: Spec) -> bool:
+def _is_suspended(status: Status, spec: Spec) -> bool:
     """Return True if a job is suspended by its owner or its budget; a job that waits for nodes is not."""
     used_up = status.spending is not None and status.spending.used_up
     return spec.run_policy.suspend or used_up

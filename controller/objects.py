@@ -163,7 +163,7 @@ def read_pod(source: Mapping[str, Any]) -> Pod:
         uid=metadata["uid"],
         index=int(metadata["labels"][REPLICA_INDEX_LABEL]),
         phase=_phase(
-            status.get("phase", "Pending"), metadata, terminated, disrupted=_disrupted(status)
+            status.get("phase", "Pending"), metadata, terminated, disrupted=_is_disrupted(status)
         ),
         node=source.get("spec", {}).get("nodeName"),
         terminating="deletionTimestamp" in metadata,
@@ -172,7 +172,7 @@ def read_pod(source: Mapping[str, Any]) -> Pod:
         finished=parse_time(terminated.get("finishedAt")),
         exit_code=exit_code,
         out_of_memory=terminated.get("reason") == "OOMKilled",
-        disrupted=_disrupted(status),
+        disrupted=_is_disrupted(status),
         reason=status.get("reason", ""),
         waiting_reason=_waiting_reason(status, state),
         restarts=container.get("restartCount", 0),
@@ -226,7 +226,7 @@ def _phase(
     return phase if finished is not None and finished < deletion_requested else "Failed"
 
 
-def _disrupted(status: Mapping[str, Any]) -> bool:
+def _is_disrupted(status: Mapping[str, Any]) -> bool:
     disruption_target = any(
         item["type"] == "DisruptionTarget" and item["status"] == "True"
         for item in status.get("conditions") or ()

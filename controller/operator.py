@@ -40,7 +40,18 @@ HANG_SECONDS = 120.0  # an event loop without a heartbeat for this long hangs
 
 @dataclass
 class Operator:
-    """Operator of all jobs of `namespace`, or of every namespace if it is None."""
+    """Operator of all jobs of `namespace`, or of every namespace if it is None.
+
+    Attributes:
+        reconciler: reconciler, which runs the passes in threads.
+        namespace: namespace of the jobs; None for every namespace.
+        configuration: function that returns the address and the credentials of the API server.
+        queue: jobs that are due for a pass.
+        jobs: all existing jobs.
+        nodes: nodes as they were observed last, by name.
+        tls_endpoints: host and port of the etcd of each job whose etcd uses TLS.
+        heartbeat: monotonic time of the last heartbeat.
+    """
 
     reconciler: Reconciler
     namespace: str | None

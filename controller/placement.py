@@ -142,7 +142,7 @@ def plan_placement(observed: ObservedPlacement, previous: PlacementState | None)
     requests = {
         zone: observed.wanted_workers
         for zone in search_zones
-        if not _waits(observed, new_state, observations, zone)
+        if not _waits_for_retry(observed, new_state, observations, zone)
     }
     new_state = _with_unjoined(observed, new_state)
     new_state = replace(
@@ -311,7 +311,7 @@ def _insufficient_offers(
     return old | new
 
 
-def _waits(
+def _waits_for_retry(
     observed: ObservedPlacement,
     state: PlacementState,
     observations: Mapping[str, ZoneObservation],

@@ -51,7 +51,7 @@ class PlacementSettings:
 
 
 def read_settings(text: str | None) -> tuple[PlacementSettings | None, tuple[str, ...]]:
-    """Parse the annotation; return the settings without faults, or None with all faults."""
+    """Parse the annotation; return the settings and no faults, or None and all faults."""
     if text is None:
         return None, ()
     try:
@@ -98,7 +98,7 @@ def _faults_of_zones(zones: object) -> tuple[str, ...]:
         if len(set(names)) == len(names):
             return ()
         return (f"{PATH}.zones is {zones!r}; name each zone once",)
-    return (f"{PATH}.zones is {zones!r}; set it to a list of at least one zone's name",)
+    return (f"{PATH}.zones is {zones!r}; set it to a list of at least one zone",)
 
 
 def _faults_of_prices(key: str, prices: object, zones: object) -> tuple[str, ...]:

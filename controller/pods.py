@@ -139,7 +139,7 @@ def render_service(job: ElasticJob, index: int) -> dict[str, Any]:
     }
 
 
-def owned_by(source: Mapping[str, Any], uid: str) -> bool:
+def is_owned_by(source: Mapping[str, Any], uid: str) -> bool:
     """Return True if the job with this uid is an object's controller."""
     owners = source["metadata"].get("ownerReferences") or ()
     return any(owner.get("controller") and owner["uid"] == uid for owner in owners)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from controller.actions import Actions, Event, PlaceholderRequest
+from controller.actions import Event, PlaceholderRequest, Plan
 from controller.api import ElasticJob, read_job
 from controller.client import CONFLICT, NOT_FOUND, ApiError, KubernetesClient
 from controller.joining import JoinReader
@@ -80,19 +80,19 @@ class Reconciler:
         if rejection:
             job = read_job(source, rejection)
         now = self.now().replace(microsecond=0)  # the resolution of the status
-        changes = self._decide(job, now)
-        self.metrics.observe_job(key, changes.status, job.spec)
-        status = changes.status.to_json()
+        new_plan = self._decide(job, now)
+        self.metrics.observe_job(key, new_plan.status, job.spec)
+        status = new_plan.status.to_json()
         if status != (source.get("status") or {}):
             self._write(source, status)
-            for worker_exit in changes.exits:
+            for worker_exit in new_plan.exits:
                 self.metrics.restarts.labels(worker_exit.cause).inc()
-            self.metrics.count_moves(key, job.status, changes.status)
-        self._act(key, job, changes, now)
-        if changes.requeue_at is None:
+            self.metrics.count_moves(key, job.status, new_plan.status)
+        self._act(key, job, new_plan, now)
+        if new_plan.requeue_at is None:
             return None
         # A pass sees whole seconds. Before the end of its second, a pass would find the time in the future again.
-        due = math.ceil(changes.requeue_at.timestamp())
+        due = math.ceil(new_plan.requeue_at.timestamp())
         return max(due - self.now().timestamp(), 0.0)
 
     def _forget(self, key: Key) -> None:
@@ -104,7 +104,7 @@ class Reconciler:
             for reader in (self.client, self.progress, self.joining):
                 reader.forget(uid)
 
-    def _decide(self, job: ElasticJob, now: datetime) -> Actions:
+    def _decide(self, job: ElasticJob, now: datetime) -> Plan:
         items = self.client.owned_objects("pods", job.name, job.namespace, job.uid)
         pods = [read_pod(item) for item in items]
         services = self.client.owned_objects("services", job.name, job.namespace, job.uid)
@@ -157,33 +157,33 @@ class Reconciler:
                 raise RetryError("the job was changed or deleted") from error
             raise
 
-    def _act(self, key: Key, job: ElasticJob, changes: Actions, now: datetime) -> None:
-        for event in changes.events:
+    def _act(self, key: Key, job: ElasticJob, new_plan: Plan, now: datetime) -> None:
+        for event in new_plan.events:
             self._record(job, event, now)
         try:
-            self._delete(job, changes, now)
-            for index in changes.create_services:
+            self._delete(job, new_plan, now)
+            for index in new_plan.create_services:
                 self.client.create("services", job.namespace, render_service(job, index))
-            for index in changes.create_pods:
-                self._create_pod(job, index, changes, now)
-            for pod in changes.update_bounds:
+            for index in new_plan.create_pods:
+                self._create_pod(job, index, new_plan, now)
+            for pod in new_plan.update_bounds:
                 self.client.update_bounds(job, pod)
-            for request in changes.create_placeholders:
+            for request in new_plan.create_placeholders:
                 self._create_placeholder(job, request)
-            if changes.delete_job:
+            if new_plan.delete_job:
                 self.client.delete_job(job)
         except ApiError as error:
             raise self._retry(key, job, error, now) from error
         self.last_errors.pop(key, None)
 
-    def _delete(self, job: ElasticJob, changes: Actions, now: datetime) -> None:
-        for placeholder in changes.delete_placeholders:
+    def _delete(self, job: ElasticJob, new_plan: Plan, now: datetime) -> None:
+        for placeholder in new_plan.delete_placeholders:
             self.client.delete_placeholder(job.namespace, placeholder)
-        for deletion in changes.delete_pods:
+        for deletion in new_plan.delete_pods:
             self.client.delete_pod(job.namespace, deletion)
             message = f"deleted {deletion.pod.name}: {deletion.reason}"
             self._record(job, Event(reason="WorkerDeleted", message=message), now)
-        for name in changes.delete_services:
+        for name in new_plan.delete_services:
             self.client.delete_service(job.namespace, name)
 
     def _create_placeholder(self, job: ElasticJob, request: PlaceholderRequest) -> None:
@@ -191,11 +191,11 @@ class Reconciler:
         body = render_placeholder(job, job.spec, request.zone, request.number)
         self.client.create("pods", job.namespace, body)
 
-    def _create_pod(self, job: ElasticJob, index: int, changes: Actions, now: datetime) -> None:
+    def _create_pod(self, job: ElasticJob, index: int, new_plan: Plan, now: datetime) -> None:
         assert job.spec is not None, "only for a valid spec"  # noqa: S101
-        placement = changes.status.placement
+        placement = new_plan.status.placement
         zone = placement.zone if placement else None
-        on_demand = index in changes.create_on_demand
+        on_demand = index in new_plan.create_on_demand
         body = render_pod(job, job.spec, index, zone, on_demand=on_demand)
         self.client.create("pods", job.namespace, body)
         self._record(

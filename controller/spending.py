@@ -160,7 +160,7 @@ def count(observed: ObservedSpending, previous: SpendingState | None) -> Spendin
     """Return the state with everything counted until now, and the machines that are billed from now on."""
     now = observed.now
     last_state = previous or SpendingState(counted_at=now)
-    billed_machines = [*_billed_again(observed, last_state), *_billed_first(observed, previous)]
+    billed_machines = [*_billed_before(observed, last_state), *_newly_billed(observed, previous)]
     fixed_usd = last_state.fixed_usd_per_hour * max((now - last_state.counted_at) / HOUR, 0.0)
     by_capacity = {
         kind: sum(
@@ -189,7 +189,7 @@ def _pods_with_machines(observed: ObservedSpending) -> list[Pod]:
     return [pod for pod in observed.pods if pod.node is not None and not pod.ended]
 
 
-def _billed_again(
+def _billed_before(
     observed: ObservedSpending, last_state: SpendingState
 ) -> Iterator[tuple[BilledMachine, timedelta]]:
     """Yield the machines of the last count, each with its billed time since then."""
@@ -200,7 +200,7 @@ def _billed_again(
         yield machine, max(min(end, observed.now) - last_state.counted_at, timedelta())
 
 
-def _billed_first(
+def _newly_billed(
     observed: ObservedSpending, previous: SpendingState | None
 ) -> Iterator[tuple[BilledMachine, timedelta]]:
     """Yield the machines that are billed for the first time, each with its billed time since the last count.

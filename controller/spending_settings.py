@@ -1,7 +1,7 @@
 """The deadline, the budget and the prices of a job: the key `spending` of an ElasticJob's spec.
 
-Upstream's API does not have this key. The Pulumi program writes the prices of its price table, so that
-the controller has no price table. Faults are values, like faults in the rest of the spec.
+Upstream's API does not have this key. The Pulumi program writes the prices of its price table, so the
+controller needs none. Faults are values, like faults in the rest of the spec.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ FIXED = "fixedUsdPerHour"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoolPrices:
+class PoolPrice:
     """The price of one machine of a pool.
 
     Attributes:
@@ -52,7 +52,7 @@ class SpendingSettings:
     deadline: datetime | None = None
     budget_usd: float | None = None
     fixed_usd_per_hour: float = 0.0
-    pools: tuple[PoolPrices, ...] = ()
+    pools: tuple[PoolPrice, ...] = ()
 
     @property
     def has_deadline(self) -> bool:
@@ -92,7 +92,7 @@ class SpendingSettings:
 
 
 def read_spending(source: object) -> tuple[SpendingSettings | None, tuple[str, ...]]:
-    """Parse the key; return the settings without faults, or None with all faults."""
+    """Parse the key; return the settings and no faults, or None and all faults."""
     if source is None:
         return None, ()
     if not isinstance(source, Mapping):
@@ -116,8 +116,8 @@ def read_spending(source: object) -> tuple[SpendingSettings | None, tuple[str, .
     ), ()
 
 
-def _pool(source: Mapping[str, Any]) -> PoolPrices:
-    return PoolPrices(
+def _pool(source: Mapping[str, Any]) -> PoolPrice:
+    return PoolPrice(
         pool=source.get("pool") or "",
         on_demand=source["capacity"] == ON_DEMAND_CAPACITY,
         usd_per_hour=float(source["usdPerHour"]),

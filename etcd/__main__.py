@@ -1,4 +1,4 @@
-"""The command `python3 -m etcd --config FILE [--credentials DIR] -- ETCD_FLAGS`."""
+"""Join a member to its cluster and write etcd's configuration: `python3 -m etcd --config FILE -- ETCD_FLAGS`."""
 
 import argparse
 import json

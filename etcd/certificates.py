@@ -32,7 +32,7 @@ class Certificate:
 
 
 def issue(ca: str, certificates: Sequence[Certificate]) -> dict[str, str]:
-    """Make a CA and the certificates that it issues.
+    """Create a CA and the certificates that it issues.
 
     Args:
         ca: name of the CA's file, without its suffix.
@@ -76,7 +76,7 @@ def _leaf(certificate: Certificate) -> dict[str, str]:
 
 
 def _openssl(folder: Path, name: str, extensions: Mapping[str, str], *signer: str) -> None:
-    """Make a key and its certificate.
+    """Create a key and its certificate.
 
     Raises:
         SystemExit: openssl refuses, for example because a name is not valid.
@@ -99,4 +99,4 @@ def _openssl(folder: Path, name: str, extensions: Mapping[str, str], *signer: st
     command += ["-keyout", f"{name}.key", "-out", f"{name}.crt"]
     result = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
     if result.returncode:
-        raise SystemExit(f"openssl cannot make {name}.crt: {result.stderr.strip()}")
+        raise SystemExit(f"openssl cannot create {name}.crt: {result.stderr.strip()}")

@@ -1,4 +1,4 @@
-"""Credentials of etcd: `python3 -m etcd.credentials` makes them where they are missing.
+"""Credentials of etcd: `python3 -m etcd.credentials` creates them if they are missing.
 
 It runs in the cluster, so that no key leaves it, and before etcd starts. There are two Secrets, since a
 node can read the Secrets of its pods: `etcd-members` for the members, with the passwords of all users,
@@ -40,14 +40,14 @@ class Secrets(Protocol):
 
 
 def ensure(store: Secrets, names: Sequence[str]) -> bool:
-    """Make the credentials unless both Secrets were issued together; return True if they were made.
+    """Create the credentials unless both Secrets were issued together; return True if they were created.
 
     Args:
         store: Secrets of the namespace.
         names: names of the members and of their services, see `Certificate`.
 
     Raises:
-        SystemExit: another run made credentials at the same time, as after the loss of a node; run it again.
+        SystemExit: another run created credentials at the same time, as after the loss of a node; run it again.
     """
     members_issue, agent_issue = _issues(store)
     if members_issue and members_issue == agent_issue:
@@ -172,13 +172,13 @@ def in_cluster(host: str, port: str) -> ClusterSecrets:
 
 
 def main(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Make the credentials where they are missing, and report what was done."""
+    """Create the credentials if they are missing, and report which was the case."""
     parser = argparse.ArgumentParser(prog="python3 -m etcd.credentials", description=__doc__)
     parser.add_argument("names", nargs="+", help="names of the members and services, as DNS:NAME")
     names = parser.parse_args(arguments).names
     host, port = (environment[f"KUBERNETES_SERVICE_{key}"] for key in ("HOST", "PORT"))
     created = ensure(in_cluster(host, port), names)
-    print("made new credentials" if created else "the credentials exist", flush=True)
+    print("created new credentials" if created else "the credentials exist", flush=True)
 
 
 if __name__ == "__main__":

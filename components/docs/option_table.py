@@ -1,4 +1,4 @@
-"""Generator of docs/configuration.md from the models.
+"""Generator of docs/configuration.md from the models in components/config/.
 
 Run `python -m components.docs.option_table`. A unit test fails if the page is not current.
 """
@@ -43,12 +43,12 @@ FOOT = """
 | `job.replicas` | scales in place |
 | `job.minReplicas`, `job.maxReplicas` | in place, within seconds; `upstream`: for pods created afterwards |
 | `job.scaling` | in place; running workers are not affected |
-| `job.image`, `job.command`, `job.model`, anything else about the workers | the job is deleted and created again |
+| `job.image`, `job.command`, `job.model`, any other property of the workers | the job is deleted and created again |
 | `job.name` | a new job with its own run folder is created; the old job is deleted |
 | `data.dataset` | the new data set is prepared, then the job is deleted and created again |
 | `controller.kind`, `controller.image` | the controller's pod is replaced; running workers stay |
-| `etcd.members` | etcd is recreated without its data; do it while no job trains |
-| `storage.path` | the volume is recreated, its folder stays; do it while no job trains |
+| `etcd.members` | etcd is recreated without its data; change it while no job is training |
+| `storage.path` | the volume is recreated, its folder stays; change it while no job is training |
 
 On a cloud, in addition:
 
@@ -68,7 +68,7 @@ On a cloud, in addition:
 | `storage.sizeGib` (fsx) | grows in place; it cannot shrink |
 | `storage.deploymentType`, `cluster.gpuPool.zone` (fsx) | a new file system, filled again from the bucket |
 | `tags` | in place, on all resources |
-| `protect` | set to false and run `up` first; only then can protected resources be deleted |
+| `protect` | set it to false and run `up` first; only then can protected resources be deleted |
 """
 
 

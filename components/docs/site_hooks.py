@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: links to files of the repository, and no request to another host.
+"""MkDocs hooks: link to repository files on GitHub, and reject requests to other hosts.
 
 mkdocs.yml loads this file by its path, in an environment with MkDocs but without the project: it imports the standard
 library only. On GitHub, the link `../stacks/Pulumi.local.yaml` in a page opens the file. The site contains only

@@ -135,7 +135,7 @@ def _nodes(config: StackConfig) -> str:
 
 @dataclass(frozen=True)
 class _NodeCounts:
-    """The number of nodes of a pool."""
+    """The minimum, maximum and fallback number of nodes of a pool."""
 
     minimum: int
     maximum: int
@@ -144,7 +144,7 @@ class _NodeCounts:
 
 
 def _total_counts(pools: Sequence[_NodeCounts]) -> str:
-    """Return the number of nodes of all pools: of spot nodes, and of on-demand nodes."""
+    """Return the total numbers of spot and on-demand nodes of all pools, as text."""
     spot = [pool for pool in pools if pool.spot]
     on_demand = [pool for pool in pools if not pool.spot]
     parts = [

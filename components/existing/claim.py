@@ -67,7 +67,7 @@ def claim(config: ClaimConfig, cluster: Cluster) -> VolumeSource:
 
 
 def volume_faults(config: ClaimConfig, volume: ExistingVolume) -> list[ConfigFault]:
-    """Return the reasons for which the stack's claim cannot use an existing volume."""
+    """Return the reasons why the stack's claim cannot use an existing volume."""
     return [
         *_access_faults(volume),
         *_reclaim_faults(volume),
@@ -121,7 +121,7 @@ def _access_faults(volume: ExistingVolume) -> list[ConfigFault]:
     if SHARED_ACCESS in volume.access_modes:
         return []
     modes = ", ".join(volume.access_modes) or "no access mode"
-    rule = f"supports {modes}, and workers of several nodes write to it: {SHARED_ACCESS}"
+    rule = f"supports {modes}, but workers on several nodes write to it: {SHARED_ACCESS} is needed"
     return [_fault(volume, rule, "name a volume of a shared file system")]
 
 
@@ -149,7 +149,7 @@ def _size_faults(config: ClaimConfig, volume: ExistingVolume) -> list[ConfigFaul
     """Check that the volume is not smaller than the claim."""
     if quantity_value(config.size) <= quantity_value(volume.capacity):
         return []
-    rule = f"is more than the volume {volume.name} has, {volume.capacity}"
+    rule = f"is larger than the volume {volume.name}, which has {volume.capacity}"
     return [ConfigFault("storage.size", config.size, rule, f"set it to {volume.capacity}")]
 
 

@@ -1,7 +1,7 @@
 """A cluster that exists already: the twin, kind, minikube, or another team's cluster.
 
-There is deliberately no fallback to ~/.kube/config: a program that creates and destroys needs an
-explicit target.
+There is deliberately no fallback to ~/.kube/config: a program that creates and deletes
+resources needs an explicit target.
 """
 
 import os
@@ -86,7 +86,7 @@ def read_kubeconfig(
 
 
 _NO_CLUSTER = (
-    "`everstep up` starts a cluster and sets it; for one of your own, "
+    "`everstep up` starts a cluster and sets $KUBECONFIG; for a cluster of your own, "
     "`export KUBECONFIG=~/.kube/config` or set everstep:cluster.kubeconfig"
 )
 _INVALID, _NAME_ANOTHER = "is not a valid kubeconfig", "name a file that `kubectl` accepts"

@@ -20,7 +20,7 @@ def declare_existing(config: StackConfig) -> Environment:
 
     Raises:
         ConfigurationError: no kubeconfig is named, it cannot be used, or the cluster lacks the Prometheus
-            operator of `platform.monitoring`.
+            operator that `platform.monitoring` needs.
     """
     cluster_config = as_kind(config.cluster, ExistingClusterConfig)
     kubeconfig = read_kubeconfig(cluster_config)

@@ -1,4 +1,4 @@
-"""Check that an existing cluster has the Prometheus operator of `platform.monitoring`.
+"""Check that an existing cluster has the Prometheus operator that `platform.monitoring` needs.
 
 Without it, Pulumi would declare the namespace, etcd and the controller before the API server refuses the first
 PodMonitor. This check asks the API server before anything is declared.
@@ -36,7 +36,7 @@ def require_operator(config: StackConfig, kubeconfig: str) -> None:
     try:
         served = _served_resources(kubeconfig, context)
     except OSError as error:
-        pulumi.log.warn(f"whether the cluster has a Prometheus operator was not checked: {error}")
+        pulumi.log.warn(f"cannot check whether the cluster has a Prometheus operator: {error}")
         return
     if missing := operator_objects.missing_kinds(served):
         raise ConfigurationError([operator_objects.operator_fault(missing)])

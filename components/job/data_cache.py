@@ -1,7 +1,7 @@
 """The volume in which a worker caches shards of an object store.
 
 It is an emptyDir or a generic ephemeral volume: the `restricted` standard forbids a hostPath. The cache therefore
-exists as long as the pod: a container that restarts finds it, a new pod fills a new cache.
+lives as long as the pod: a restarted container finds it, and a new pod fills a new cache.
 """
 
 from typing import Any

@@ -58,7 +58,8 @@ from everstep.catalog.names import (
 )
 from everstep.catalog.timing import EXIT_SECONDS
 
-LAUNCHER = ["python3", "-m", "everstep.elastic.launch"]  # the image of a user's program has it
+# The image of a user's program must contain it.
+LAUNCHER = ["python3", "-m", "everstep.elastic.launch"]
 EFA_HUGE_PAGES = "5120Mi"  # as in AWS examples; a node reserves 5128 pages of 2 MiB
 
 # Pulumi waits until the workers run together, or until the job has ended or is suspended. Both
@@ -93,8 +94,7 @@ class ElasticTrainingJobArgs:
         storage: volume with data and run folder.
         upstream: whether the published TorchElastic controller runs the job.
         efa_interfaces: number of Elastic Fabric Adapters of a node, all used by its one worker.
-        zones: zones of the GPU nodes if all workers must be in one of them; several zones are in
-            order of preference.
+        zones: zones of the GPU nodes, in order of preference, if all workers must be in one of them; otherwise empty.
         zone_prices: price of a machine in USD per hour in each zone; a zone is absent if it is not known.
         zone_ceilings: price in USD per hour above which a zone is not entered; a zone is absent without one.
         scales_from_zero: whether GPU nodes are created when workers wait for them.

@@ -148,7 +148,7 @@ def _job_config(job: JobConfig, platform: SharedPlatform) -> JobConfig:
 
 
 async def declare(config: StackConfig, stack: PlatformStackConfig) -> pulumi.Inputs:
-    """Declare the job of a stack on the platform of another one, and return the stack's outputs.
+    """Declare the job of a stack on the platform of another stack, and return the outputs of the job.
 
     Raises:
         RunError: the other stack shares no platform on which this job can run.

@@ -144,13 +144,16 @@ def read(stack: str, output: Mapping[str, Any] | None, job: str) -> SharedPlatfo
         raise _error(STACK_KEY, stack, rule, f"run `everstep up --stack {stack}`") from None
     if platform.etcd_users:
         rule = (
-            "has etcd.authentication: users, and its workers may write the keys of its own job only"
+            "has etcd.authentication: users, so workers may write only the keys of that stack's job"
         )
         raise _error(
-            STACK_KEY, stack, rule, "set etcd.authentication to none there, or add a stack"
+            STACK_KEY,
+            stack,
+            rule,
+            "set etcd.authentication to none there, or give this job its own platform",
         )
     if platform.job == job:
-        rule = f"is the job of the stack {stack} too, in the same namespace and run folder"
+        rule = f"is the name of the job of the stack {stack}, which has the same namespace and run folder"
         raise _error("job.name", job, rule, "choose another name")
     return platform
 

@@ -1,4 +1,4 @@
-"""An admission policy that prevents other pods from using a service account.
+"""An admission policy that reserves a service account for the pods of one component.
 
 A pod may name any service account of its namespace, so a user who may create pods or jobs there would get the
 permissions of every account, such as the controller's. The policy admits a pod under its account only with the

@@ -1,4 +1,4 @@
-"""The claim of the volume that all workers share: the same objects for any `VolumeSource`.
+"""The claim on the volume that all workers share: the same objects for any `VolumeSource`.
 
 The stack declares the volume itself, and volume and claim name each other: a volume that a StorageClass provisions
 would not be in the state of the stack. Only with `storage.kind: claim`, where the cluster has or provisions the
@@ -31,7 +31,7 @@ class SharedClaimArgs:
 
 
 class SharedClaim(Component):
-    """The claim of a volume, the ServiceAccount that may mount it, and the volume itself if the stack declares it.
+    """The claim on a volume, the ServiceAccount that may mount it, and the volume itself if the stack declares it.
 
     Attributes:
         storage: the claimed volume, for pods.

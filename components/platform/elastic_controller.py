@@ -1,4 +1,4 @@
-"""The controller that creates the pods of an ElasticJob, and the definition of that resource.
+"""The controller that creates the pods of an ElasticJob, and the CRD of ElasticJob.
 
 Two controllers implement the same API: `maintained`, Everstep's own, and `upstream`, the published
 TorchElastic controller. They write the status differently, and have different namespaces, permissions
@@ -116,7 +116,7 @@ def definition(*, status_subresource: bool) -> dict[str, Any]:
 
 
 class ElasticController(Component):
-    """The definition of ElasticJob and one controller for it.
+    """The CRD of ElasticJob and one controller for it.
 
     Attributes:
         image: image of the controller.
@@ -152,7 +152,7 @@ class ElasticController(Component):
         self.register_outputs({"image": self.image})
 
     def _definition(self, settings: ControllerSettings) -> apiextensions.CustomResource:
-        """Declare the definition of ElasticJob.
+        """Declare the CRD of ElasticJob.
 
         It is an untyped CustomResource: the import of the typed class would add 0.1 s to every preview.
         """

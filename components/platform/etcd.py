@@ -3,8 +3,8 @@
 The members, by default three, run on the system pool in one StatefulSet. They start in parallel, since no member is
 ready before a majority runs. The stack selects the storage of each member:
 
-* `volume`: a folder of the shared volume with the name of the member. It is only for volumes with files on a
-  disk: an object store has neither fsync nor locks.
+* `volume`: a folder of the shared volume with the name of the member. Only for file systems
+  on disks: an object store has neither fsync nor locks.
 * `disk`: a disk of its own, provisioned with the StatefulSet and deleted with it.
 * `memory`: a tmpfs volume that is deleted with the pod. A member that returns empty under an identity that
   its peers have registered refuses to start ("member has already been bootstrapped"); it is therefore first

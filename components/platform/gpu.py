@@ -93,7 +93,7 @@ def efa_plugin(args: DevicePluginsArgs, image: str) -> NodeDaemon:
         namespace=args.namespace,
         placement=args.placement,
         awaited=args.awaited,
-        host_network=True,  # the adapters belong to the network of the node
+        host_network=True,  # the adapters belong to the host network
         host_folders={"device-plugins": DEVICE_PLUGINS, "infiniband": "/dev/infiniband"},
         container=core.v1.ContainerArgs(
             name="plugin",

@@ -1,4 +1,4 @@
-"""Monitoring of a stack by a Prometheus operator and Grafana that the cluster has already."""
+"""Monitoring of a stack by a Prometheus operator and Grafana that the cluster already has."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from components.config import StackConfig
 from components.config.monitoring import PrometheusConfig
 from components.platform import operator_objects
 from components.platform.dashboards import DASHBOARDS, dashboard_path
-from components.platform.operator_objects import PriceTable, Scraping
+from components.platform.operator_objects import ScrapeSettings, StackPrices
 from components.platform.pods import PART_OF
 
 
@@ -85,10 +85,10 @@ class Monitoring(Component):
             )
 
 
-def scrape_settings(config: StackConfig) -> Scraping:
+def scrape_settings(config: StackConfig) -> ScrapeSettings:
     """Return the scrape settings of a stack's monitors."""
     settings = config.platform.monitoring
-    return Scraping(
+    return ScrapeSettings(
         labels=settings.labels,
         seconds=settings.scrape_seconds,
         processes=max(1, config.job.gpus_per_worker),
@@ -104,7 +104,7 @@ def rule_groups(config: StackConfig) -> str:
     return yaml.safe_dump({"groups": groups}, sort_keys=False)
 
 
-def prices_of(config: StackConfig) -> PriceTable | None:
+def prices_of(config: StackConfig) -> StackPrices | None:
     """Return the prices of a stack; None if a price is unknown, or the stack creates no GPU nodes."""
     nodes: dict[str, float] = {}
     fixed = 0.0
@@ -120,7 +120,7 @@ def prices_of(config: StackConfig) -> PriceTable | None:
     if not nodes:
         return None
     budget = config.cost.budget
-    return PriceTable(
+    return StackPrices(
         fixed_per_hour=round(fixed, 4),
         gpu_node_per_hour=round(max(nodes.values()), 4),  # the rules cannot distinguish pools
         budget_per_month=budget.monthly_usd if budget else None,

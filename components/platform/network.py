@@ -1,7 +1,7 @@
 """Network policies: default deny plus allow rules.
 
 Policies are additive: one denies all traffic of all pods of a namespace, and each further policy allows one
-connection. Pods in the network of the node (the spot watcher, the EFA plugin) and the kubelet with its probes and
+connection. Pods on the host network (the spot watcher, the EFA plugin) and the kubelet with its probes and
 mounts are not subject to them. Only these pods can therefore reach the metadata service, which no policy allows, and
 no pod needs a rule for the storage.
 

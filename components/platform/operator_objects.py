@@ -38,7 +38,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scraping:
+class ScrapeSettings:
     """Settings of all monitors.
 
     Attributes:
@@ -53,8 +53,8 @@ class Scraping:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PriceTable:
-    """Cost of the stack in USD, according to its price table.
+class StackPrices:
+    """Prices and budget of the stack in USD, according to its price table.
 
     Attributes:
         fixed_per_hour: price of all resources except the GPU nodes.
@@ -82,12 +82,12 @@ def operator_fault(missing: Sequence[str]) -> ConfigFault:
     return ConfigFault(
         "platform.monitoring.kind",
         "operator",
-        f"needs a Prometheus operator, and the cluster does not serve {', '.join(missing)} of {API_VERSION}",
+        f"needs a Prometheus operator, but the cluster does not serve {', '.join(missing)} of {API_VERSION}",
         "install one first, such as the chart kube-prometheus-stack, or set the key to none",
     )
 
 
-def worker_monitor(scraping: Scraping) -> Json:
+def worker_monitor(scraping: ScrapeSettings) -> Json:
     """Return the PodMonitor of the workers."""
     ports = [f"metrics-{rank}" for rank in range(scraping.processes)]
     endpoints = [{"port": port, **_interval(scraping)} for port in ports]
@@ -99,7 +99,7 @@ def worker_monitor(scraping: Scraping) -> Json:
     )
 
 
-def data_monitor(scraping: Scraping) -> Json:
+def data_monitor(scraping: ScrapeSettings) -> Json:
     """Return the PodMonitor of the Job that copies the data set."""
     endpoint = {"port": "metrics", **_interval(scraping)}
     return _object(
@@ -110,7 +110,7 @@ def data_monitor(scraping: Scraping) -> Json:
     )
 
 
-def controller_monitor(scraping: Scraping) -> Json:
+def controller_monitor(scraping: ScrapeSettings) -> Json:
     """Return the PodMonitor of the controller, whose label `namespace` is the job's namespace."""
     endpoint = {"port": "metrics", "honorLabels": True, **_interval(scraping)}
     return _object(
@@ -124,7 +124,7 @@ def controller_monitor(scraping: Scraping) -> Json:
     )
 
 
-def gpu_monitor(scraping: Scraping) -> Json:
+def gpu_monitor(scraping: ScrapeSettings) -> Json:
     """Return the ServiceMonitor of the exporters on GPU nodes, whose label `pod` is the pod that uses the GPU."""
     endpoint = {"port": "metrics", "honorLabels": True, **_interval(scraping)}
     return _object(
@@ -141,7 +141,7 @@ def rules(operator_labels: Mapping[str, str]) -> Json:
     return _object("PrometheusRule", NAME, operator_labels, spec)
 
 
-def price_rules(operator_labels: Mapping[str, str], prices: PriceTable) -> Json:
+def price_rules(operator_labels: Mapping[str, str], prices: StackPrices) -> Json:
     """Return the PrometheusRule that records the prices, which the rules of the budget read."""
     values = {
         "everstep:fixed_usd_per_hour": prices.fixed_per_hour,
@@ -159,7 +159,7 @@ def price_rules(operator_labels: Mapping[str, str], prices: PriceTable) -> Json:
 
 def manifest() -> str:
     """Return the objects for `kubectl apply`, in the namespaces of a stack."""
-    scraping = Scraping(labels={"release": "kube-prometheus-stack"})
+    scraping = ScrapeSettings(labels={"release": "kube-prometheus-stack"})
     resources = [
         (worker_monitor(scraping), JOB_NAMESPACE),
         (data_monitor(scraping), JOB_NAMESPACE),
@@ -186,7 +186,7 @@ def _object(kind: str, name: str, operator_labels: Mapping[str, str], spec: Json
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def _interval(scraping: Scraping) -> Json:
+def _interval(scraping: ScrapeSettings) -> Json:
     return {"interval": f"{scraping.seconds}s"}
 
 

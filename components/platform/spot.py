@@ -1,6 +1,6 @@
 """The spot watcher: on an interruption notice of the cloud it cordons, annotates and drains a node.
 
-The program is the `spot` package, which has its own image. It uses the network of the node: the
+The program is the `spot` package, which has its own image. It uses the host network: the
 metadata service responds only within one hop, and no network policy lets other pods reach it, since it
 returns the credentials of the node.
 """

@@ -7,7 +7,7 @@ progress.
 
 from collections.abc import Mapping
 
-from controller.actions import Actions
+from controller.actions import Plan
 from controller.api import RestartPolicy, Spec
 from controller.exit_history import WorkerRecord
 from controller.objects import Pod
@@ -17,7 +17,7 @@ from controller.status import ConditionType
 from everstep.catalog.names import WORKER_CONTAINER
 
 
-def fail_at_backoff_limit(state: ObservedState) -> Actions | None:
+def fail_at_backoff_limit(state: ObservedState) -> Plan | None:
     """Fail a job if workers exceed backoffLimit and no other worker can make progress."""
     spec = spec_of(state)
     exhausted = exhausted_workers(state, spec)
@@ -66,7 +66,7 @@ def _can_progress(pod: Pod | None, record: WorkerRecord | None) -> bool:
     return record is not None and record.restarts > 0 and not record.succeeded
 
 
-def _fail(state: ObservedState, spec: Spec, index: int, description: str) -> Actions:
+def _fail(state: ObservedState, spec: Spec, index: int, description: str) -> Plan:
     """Return the plan of a job that fails because no worker can make progress."""
     return make_plan(
         finish(

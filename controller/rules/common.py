@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from controller.actions import Actions, Deletion, Event
+from controller.actions import Deletion, Event, Plan
 from controller.api import Spec
 from controller.exit_history import WorkerRecord
 from controller.objects import Pod
@@ -48,7 +48,7 @@ def with_faults(state: ObservedState, message: str) -> str:
     if not state.job.faults:
         return message
     faults = "; ".join(state.job.faults)
-    return f"{message}; the newest spec is faulty and the previous one is followed: {faults}"
+    return f"{message}; the newest spec is invalid, so the previous one stays in effect: {faults}"
 
 
 def mark_created(state: ObservedState) -> ObservedState:
@@ -95,7 +95,7 @@ def make_plan(
     delete_services: tuple[str, ...] = (),
     update_bounds: tuple[Pod, ...] = (),
     events: tuple[Event, ...] = (),
-) -> Actions:
+) -> Plan:
     """Return the plan of a job that has a spec, with its workers counted in the status.
 
     Pods on lost nodes are deleted in any case.
@@ -107,7 +107,7 @@ def make_plan(
         succeeded=sum(record.succeeded for record in records),
         failed=sum(pod.phase == "Failed" and not pod.terminating for pod in state.present_pods),
     )
-    return Actions(
+    return Plan(
         status=status,
         create_pods=create_pods,
         create_on_demand=create_on_demand,

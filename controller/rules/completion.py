@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from controller.actions import Actions, Deletion
+from controller.actions import Deletion, Plan
 from controller.observed_state import ObservedState
 from controller.rules.common import (
     DEADLINE_PASSED,
@@ -21,7 +21,7 @@ from controller.status import ConditionType
 STARTING_SECONDS = 30  # time for a worker that is starting when the training ends
 
 
-def complete(state: ObservedState) -> Actions | None:
+def complete(state: ObservedState) -> Plan | None:
     """Wait for the other workers of a job whose training has ended, and replace none of them.
 
     Workers end together; a worker that starts late finds the training finished and exits with 0. Pending

@@ -1,6 +1,6 @@
 """Jobs with a limited run time."""
 
-from controller.actions import Actions, Deletion
+from controller.actions import Deletion, Plan
 from controller.observed_state import ObservedState
 from controller.rules.common import DEADLINE_PASSED, deadline_of, finish, make_plan, spec_of
 from controller.status import ConditionType
@@ -8,7 +8,7 @@ from controller.status import ConditionType
 DEADLINE_EXCEEDED = "DeadlineExceeded"  # reason of the condition Failed
 
 
-def fail_at_deadline(state: ObservedState) -> Actions | None:
+def fail_at_deadline(state: ObservedState) -> Plan | None:
     """Fail a job that exceeds activeDeadlineSeconds and stop its workers."""
     spec = spec_of(state)
     deadline = deadline_of(state, spec)

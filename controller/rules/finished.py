@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from controller.actions import Actions, Deletion
+from controller.actions import Deletion, Plan
 from controller.api import CleanPodPolicy, Spec
 from controller.observed_state import ObservedState
 from controller.rules.common import DEADLINE_PASSED, has_finished
@@ -11,12 +11,12 @@ from controller.rules.deadline import DEADLINE_EXCEEDED
 from controller.status import ConditionType
 
 
-def leave_to_garbage_collector(state: ObservedState) -> Actions | None:
+def leave_to_garbage_collector(state: ObservedState) -> Plan | None:
     """Do nothing for a job that is being deleted: the garbage collector deletes its pods."""
-    return Actions(status=state.job.status) if state.job.terminating else None
+    return Plan(status=state.job.status) if state.job.terminating else None
 
 
-def clean_up(state: ObservedState) -> Actions | None:
+def clean_up(state: ObservedState) -> Plan | None:
     """Delete the objects of a finished job that its policies select, and the job itself after its time to live."""
     if not has_finished(state.job.status):
         return None
@@ -25,14 +25,14 @@ def clean_up(state: ObservedState) -> Actions | None:
     )
     spec, completion = state.job.spec, state.job.status.completion
     if spec is None or completion is None:
-        return Actions(status=status)
+        return Plan(status=status)
     to_delete = state.lost_pod_deletions() + _policy_deletions(state, spec)
     names = {deletion.pod.name for deletion in to_delete}
     delete_all = spec.run_policy.clean_pod_policy is CleanPodPolicy.ALL
     ttl, due = spec.run_policy.ttl_seconds_after_finished, None
     if ttl is not None:
         due = completion + timedelta(seconds=ttl)
-    return Actions(
+    return Plan(
         status=status,
         delete_pods=to_delete,
         delete_services=tuple(sorted(state.services if delete_all else state.services & names)),

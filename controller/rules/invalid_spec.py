@@ -1,12 +1,12 @@
 """Jobs that never had a valid spec."""
 
-from controller.actions import Actions
+from controller.actions import Plan
 from controller.observed_state import ObservedState
 from controller.rules.common import INVALID_SPEC, mark_created
 from controller.status import ConditionType
 
 
-def fail_invalid_spec(state: ObservedState) -> Actions | None:
+def fail_invalid_spec(state: ObservedState) -> Plan | None:
     """Fail a job without a valid spec; a corrected spec starts it, since nothing has run yet."""
     if state.job.spec is not None:
         return None
@@ -17,4 +17,4 @@ def fail_invalid_spec(state: ObservedState) -> Actions | None:
     state = state.with_condition(
         ConditionType.RUNNING, is_true=False, reason=INVALID_SPEC, message="there is nothing to run"
     )
-    return Actions(status=state.status)
+    return Plan(status=state.status)

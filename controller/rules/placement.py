@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from controller.actions import Actions, PlaceholderRequest
+from controller.actions import PlaceholderRequest, Plan
 from controller.observed_state import ObservedState
 from controller.placeholders import placeholder_name
 from controller.rules.common import has_finished
@@ -10,13 +10,13 @@ from controller.status import ConditionType, Status
 from everstep.capacity.placement import PlacementPhase
 
 
-def with_placement(state: ObservedState, changes: Actions) -> Actions:
+def with_placement(state: ObservedState, plan: Plan) -> Plan:
     """Return a plan with the condition of the job's zone and with its placeholders.
 
     A job that has finished, is suspended by its owner or no longer has zones requests nothing.
     """
     desired = state.placement.placeholders if state.placement else {}
-    if has_finished(changes.status):
+    if has_finished(plan.status):
         desired = {}
     names = {
         placeholder_name(state.job.name, zone, number): PlaceholderRequest(zone=zone, number=number)
@@ -25,8 +25,8 @@ def with_placement(state: ObservedState, changes: Actions) -> Actions:
     }
     existing = {pod.name for pod in state.placeholders}
     return replace(
-        changes,
-        status=_with_condition(state, changes.status),
+        plan,
+        status=_with_condition(state, plan.status),
         create_placeholders=tuple(
             request for name, request in names.items() if name not in existing
         ),

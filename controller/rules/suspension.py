@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from controller.actions import Actions, Deletion
+from controller.actions import Deletion, Plan
 from controller.api import Spec
 from controller.observed_state import ObservedState
 from controller.rules.common import (
@@ -19,7 +19,7 @@ from controller.spending import used_up_message
 from controller.status import ConditionType
 
 
-def suspend(state: ObservedState) -> Actions | None:
+def suspend(state: ObservedState) -> Plan | None:
     """Delete all pods of a job that is suspended or has 0 workers, and reset its records."""
     spec = spec_of(state)
     if not state.suspended:

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 
-from controller.actions import Actions, Deletion, Event
+from controller.actions import Deletion, Event, Plan
 from controller.api import Spec
 from controller.exit_history import describe_exit
 from controller.objects import Pod
@@ -25,7 +25,7 @@ from controller.status import ConditionType
 from controller.timestamps import format_time
 
 
-def reconcile_workers(state: ObservedState) -> Actions | None:
+def reconcile_workers(state: ObservedState) -> Plan | None:
     """Reconcile the workers: remove surplus pods, replace failed pods and create missing pods."""
     spec = spec_of(state)
     state = accept_spec(mark_created(state), spec)
@@ -186,7 +186,7 @@ def _with_conditions(
         reason="ElasticJobRunning" if enough_run else "TooFewWorkers",
         message=with_faults(state, _summary(state, spec, running)),
     )
-    if not _still_suspended(state):
+    if not _is_still_suspended(state):
         state = state.with_condition_cleared(
             ConditionType.SUSPENDED, "ElasticJobResumed", "the job may run"
         )
@@ -200,7 +200,7 @@ def _summary(state: ObservedState, spec: Spec, running: Collection[Pod]) -> str:
     workers = count(desired, "worker")
     message = f"{len(running)} of {workers} running, at least {spec.min_replicas} needed"
     if (scaling := state.status.scaling) and scaling.desired < spec.max_replicas:
-        message += f"; up to {spec.max_replicas} as nodes come ({scaling.reason})"
+        message += f"; up to {spec.max_replicas} as nodes become available ({scaling.reason})"
     for index, description in exhausted_workers(state, spec).items():
         message += f"; left out: {describe_exhausted(state, spec, index, description)}"
         if due := state.status.workers[index].not_before:
@@ -236,7 +236,7 @@ def _with_restarting(state: ObservedState, spec: Spec, running: Collection[Pod])
     )
 
 
-def _still_suspended(state: ObservedState) -> bool:
+def _is_still_suspended(state: ObservedState) -> bool:
     """Return True if a job without nodes only requests nodes, which does not end its suspension."""
     scaling = state.status.scaling
     requests = scaling is not None and scaling.basis is ScaleUpBasis.REQUEST

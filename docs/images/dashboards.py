@@ -1,8 +1,8 @@
 """Draw the dashboards from a real run: `python -m docs.images.dashboards`.
 
-A Prometheus of Debian's package scrapes the workers of a launcher, one of which is killed several times, a controller
-with the pods of this job, and the exporter of a simulated GPU node. Every panel's query is evaluated by this Prometheus
-and drawn at the panel's place in the dashboard's JSON. Grafana itself is not used: its license is the AGPL. The
+A Prometheus server from Debian's package scrapes the workers of a launcher, one of which is killed several times, a
+controller with the pods of this job, and the exporter of a simulated GPU node. Every panel's query is evaluated by this
+server and drawn at the panel's place in the dashboard's JSON. Grafana itself is not used: its license is the AGPL. The
 script needs seven minutes and `make built`.
 """
 
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def record(folder: Path) -> dict[str, str]:
-    """Return the pictures by the dashboards' names, after a run in a folder."""
+    """Train in a folder, and return the picture of each dashboard by its name."""
     (folder / "prices.yaml").write_text(PRICES)
     absent = threading.Event()
     with ExitStack() as stack:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from controller.actions import Actions
+from controller.actions import Plan
 from controller.api import ElasticJob, read_job
 from controller.objects import Node, Pod
 from controller.observed_state import observe
@@ -83,7 +83,7 @@ def decide(
     after: float = 0,
     error: str = "",
     schedulable: int = 0,
-) -> Actions:
+) -> Plan:
     """Return the plan of one pass, with healthy nodes by default.
 
     Args:
@@ -105,12 +105,12 @@ def decide(
     return plan(observe(elastic_job, pods, services, machines, moment, error, free))
 
 
-def deleted_indices(actions: Actions) -> list[int]:
+def deleted_indices(actions: Plan) -> list[int]:
     """Return the indices of the workers that a pass deletes, in ascending order."""
     return sorted(deletion.pod.index for deletion in actions.delete_pods)
 
 
-def job_after_pass(elastic_job: ElasticJob, previous: Actions) -> ElasticJob:
+def job_after_pass(elastic_job: ElasticJob, previous: Plan) -> ElasticJob:
     """Return the job as it is read back after a pass: through the JSON of its status."""
     assert elastic_job.spec is not None
     return job(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.actions import Actions
+from controller.actions import Plan
 from controller.api import ElasticJob
 from controller.exit_history import STEADY_SECONDS
 from controller.objects import Node, Pod
@@ -26,7 +26,7 @@ from tests.controller.builders import (
 )
 
 
-def condition(plan: Actions, kind: ConditionType) -> Condition:
+def condition(plan: Plan, kind: ConditionType) -> Condition:
     result = plan.status.condition(kind)
     assert result is not None, kind
     return result
@@ -143,7 +143,7 @@ FAILURE_INTERVAL_SECONDS = 4000.0
 """Longer than any back-off, so that a new pod exists at each failure."""
 
 
-def fail_repeatedly(times: int, *others: Pod) -> Actions:
+def fail_repeatedly(times: int, *others: Pod) -> Plan:
     """Return the plan after worker 1 has failed `times` times."""
     elastic_job, after = job(), 0.0
     for attempt in range(times):
@@ -438,7 +438,7 @@ def test_a_job_grows_into_stable_capacity_without_disturbing_other_workers() -> 
     assert later_plan.delete_pods == ()
 
 
-def plan_without_machines() -> tuple[ElasticJob, Actions]:
+def plan_without_machines() -> tuple[ElasticJob, Plan]:
     """Return a job that follows capacity, and its plan once its workers have waited for too long."""
     elastic_job = capacity_job(2)
     waiting_pods = [pod(index, "Pending", node=None) for index in range(2)]

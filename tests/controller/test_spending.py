@@ -18,7 +18,7 @@ from controller.spending import (
     SpendingPlan,
     plan_spending,
 )
-from controller.spending_settings import PoolPrices, SpendingSettings, read_spending
+from controller.spending_settings import PoolPrice, SpendingSettings, read_spending
 from controller.spending_state import BilledMachine, ReadShare, Share, SpendingState
 from everstep.capacity.on_demand import FALLBACK_AFTER_SECONDS, OnDemand
 from everstep.catalog.names import CAPACITY_LABEL, GPU_POOL_LABEL, ON_DEMAND
@@ -26,9 +26,9 @@ from tests.controller.builders import NOW, pod
 
 HOUR = 3600.0
 PRICES = (
-    PoolPrices(pool="g5-a", on_demand=False, usd_per_hour=1.0),
-    PoolPrices(pool="g5-a", on_demand=True, usd_per_hour=3.0),
-    PoolPrices(pool="g5-b", on_demand=False, usd_per_hour=2.0),
+    PoolPrice(pool="g5-a", on_demand=False, usd_per_hour=1.0),
+    PoolPrice(pool="g5-a", on_demand=True, usd_per_hour=3.0),
+    PoolPrice(pool="g5-b", on_demand=False, usd_per_hour=2.0),
 )
 NODES = {
     "spot-a": Node(name="spot-a", labels={GPU_POOL_LABEL: "g5-a"}),
@@ -393,8 +393,8 @@ def test_settings_are_read_with_their_prices() -> None:
         budget_usd=5.0,
         fixed_usd_per_hour=0.25,
         pools=(
-            PoolPrices(pool="", on_demand=False, usd_per_hour=1.0),
-            PoolPrices(pool="x", on_demand=True, usd_per_hour=2.0),
+            PoolPrice(pool="", on_demand=False, usd_per_hour=1.0),
+            PoolPrice(pool="x", on_demand=True, usd_per_hour=2.0),
         ),
     )
     assert settings.deadline_of(NOW) == NOW + timedelta(hours=12)

@@ -232,5 +232,7 @@ def test_a_refusal_is_reported_without_the_content(
 
 
 def test_a_name_that_openssl_refuses_is_reported_with_its_reason() -> None:
-    with pytest.raises(SystemExit, match=r"openssl cannot make server\.crt: (.|\n)*subjectAltName"):
+    with pytest.raises(
+        SystemExit, match=r"openssl cannot create server\.crt: (.|\n)*subjectAltName"
+    ):
         contents(["NAME:etcd.jobs.svc"])

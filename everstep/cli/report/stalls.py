@@ -85,7 +85,7 @@ def slow_nodes_table(waits: Sequence[SlowNode], training_start: float) -> Table:
     table.add_column("step", justify="right")
     for wait in waits:
         seconds = "..." if wait.seconds is None else f"{wait.seconds:.2f} s"
-        outcome = Text(" group given up" if wait.lost else "", style="red")
+        outcome = Text(" group aborted" if wait.lost else "", style="red")
         names = Text.assemble((slow_node_names(wait), "yellow"), outcome)
         table.add_row(clock(wait.at - training_start), names, seconds, str(wait.step))
     return table

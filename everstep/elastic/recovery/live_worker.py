@@ -238,7 +238,7 @@ class LiveGroup:
                 event = self._carry_out(action) if action else self._next_assignment()
             except PeerLostError as error:
                 self._loss_reason = self._loss_reason or str(error).partition("\n")[0]
-                log.info("generation %d is given up: %s", self.generation, self._loss_reason)
+                log.info("generation %d is aborted: %s", self.generation, self._loss_reason)
                 event = GroupLost(self._loss_reason)
                 pending_actions.clear()
             if event:

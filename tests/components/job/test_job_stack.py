@@ -165,7 +165,7 @@ def test_image_and_grace_period_default_to_the_platforms() -> None:
         (None, "has no output `platform`"),
         ({"job": "fashion"}, "of another version of Everstep"),
         ({"etcdUsers": True}, "has etcd.authentication: users"),
-        ({"job": "second"}, "is the job of the stack eks-dev too"),
+        ({"job": "second"}, "is the name of the job of the stack eks-dev"),
     ],
     ids=["none", "incomplete", "etcd with users", "the same name"],
 )

@@ -13,7 +13,7 @@ from components.cost import estimate, pool_prices
 from components.platform import operator_objects
 from components.platform.dashboards import DASHBOARDS, dashboard_path
 from components.platform.monitoring import prices_of
-from components.platform.operator_objects import PriceTable, Scraping
+from components.platform.operator_objects import ScrapeSettings, StackPrices
 from tests.components.config.bad_stacks import AKS, EKS, LOCAL, with_changes
 from tests.components.existing.existing_stack import declare_existing
 from tests.components.fake_cloud import ALL_SERVICES, default_graph, fake_cloud_graph
@@ -227,7 +227,7 @@ def test_a_stack_whose_prices_are_not_known_records_none(stack: dict[str, Any]) 
 
 
 def test_prices_are_recorded_and_an_absent_budget_is_not() -> None:
-    prices = PriceTable(fixed_per_hour=0.3, gpu_node_per_hour=1.2)
+    prices = StackPrices(fixed_per_hour=0.3, gpu_node_per_hour=1.2)
     rule = operator_objects.price_rules({}, prices)
 
     assert rule["spec"]["groups"][0]["rules"] == [
@@ -242,7 +242,7 @@ def test_the_manifest_for_kubectl_is_current() -> None:
 
 
 def test_a_pod_has_an_endpoint_for_each_of_its_processes() -> None:
-    spec = operator_objects.worker_monitor(Scraping(labels={}, processes=8))["spec"]
+    spec = operator_objects.worker_monitor(ScrapeSettings(labels={}, processes=8))["spec"]
 
     assert [endpoint["port"] for endpoint in spec["podMetricsEndpoints"]] == [
         f"metrics-{rank}" for rank in range(8)

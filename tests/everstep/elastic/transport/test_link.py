@@ -126,7 +126,7 @@ def test_an_abort_before_the_group_is_built_shuts_the_connection_to_its_store(po
     link = Link(GroupAddress(1, "127.0.0.1", port, 0, 2), CPU)  # the other one never comes
     threading.Timer(0.3, link.abort).start()
 
-    with pytest.raises(PeerLostError, match="given up while it was built"):
+    with pytest.raises(PeerLostError, match="aborted while it was built"):
         link.build()
 
     check_that_no_builder_is_left()
@@ -144,7 +144,7 @@ def test_an_abort_before_the_store_is_connected_ends_the_attempt(
 
     monkeypatch.setattr(link_module, "TCPStore", connect_after_the_abort)
 
-    with pytest.raises(PeerLostError, match="given up while it was built"):
+    with pytest.raises(PeerLostError, match="aborted while it was built"):
         link.build()
 
     check_that_no_builder_is_left()
@@ -246,7 +246,7 @@ def test_a_sum_that_nccl_ends_without_an_error_after_an_abort_has_no_result(
     link.build()
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: link.abort())
 
-    with pytest.raises(PeerLostError, match="given up during the transfer"):
+    with pytest.raises(PeerLostError, match="aborted during the transfer"):
         link.sum(torch.ones(1))
 
     assert [name for name, _ in nccl_calls][-2:] == ["allreduce", "abort"]
