@@ -104,7 +104,7 @@ def nccl_test(
         results.print(json.dumps(measurements.as_value(), indent=2), markup=False)
     else:
         show.show(measurements)
-    if not measurements.complete:
+    if not measurements.is_complete:
         raise EverstepError("the test ended before its last size", "Start it again.")
     if measurements.wrong_results:
         raise EverstepError(
