@@ -34,7 +34,7 @@ from benchmarks.data import make_images
 from benchmarks.progress import track
 from everstep.progress import Silent
 from tests.everstep.staging.sources import servers
-from tests.everstep.staging.sources.test_s3 import client_of
+from tests.everstep.staging.sources.servers import client_of
 from trainer import data
 from trainer.data.convert import convert
 from trainer.data.dataset import Dataset

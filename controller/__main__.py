@@ -112,10 +112,8 @@ class Process:
         reconciler = Reconciler(kubernetes_client, self.metrics, timeouts=timeouts)
         namespace = None if options.all_namespaces else options.namespace
         self.operator = Operator(reconciler, namespace, configuration)
-        lease_configuration = configuration()
-        lease_configuration.retries = False  # urllib3 would try three more times
         lease_client = KubernetesClient(
-            client.ApiClient(lease_configuration), timeout_seconds=REQUEST_SECONDS
+            client.ApiClient(configuration()), timeout_seconds=REQUEST_SECONDS
         )
         identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
         self.candidate = Candidate(lease_client, options.namespace, identity)

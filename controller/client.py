@@ -53,8 +53,12 @@ def client_configuration(kubeconfig: str | None) -> client.Configuration:
     """Return the address and the credentials of the API server.
 
     The source is the given kubeconfig, else the pod's service account, else $KUBECONFIG.
+
+    Requests have one attempt: urllib3 would make four, each with the whole timeout, and a failed pass is repeated
+    anyway.
     """
     configuration = client.Configuration()
+    configuration.retries = False
     load = cast("Any", config)  # the package has no types here
     if kubeconfig:
         load.load_kube_config(kubeconfig, client_configuration=configuration)

@@ -60,6 +60,7 @@ class Operator:
     jobs: set[Key] = field(default_factory=set)
     nodes: dict[str, Node] = field(default_factory=dict)
     tls_endpoints: dict[Key, tuple[str, int]] = field(default_factory=dict)
+    certificates_due: dict[Key, float] = field(default_factory=dict)  # times of the monotonic clock
     heartbeat: float = field(default_factory=time.monotonic)
 
     def alive(self) -> bool:
@@ -131,13 +132,15 @@ class Operator:
         **_: object,
     ) -> None:
         key = (namespace or "", name or "")
-        self.tls_endpoints.pop(key, None)
+        endpoint = None if type == "DELETED" else etcd_certificate.tls_endpoint(spec)
+        if endpoint != self.tls_endpoints.pop(key, None):
+            self.certificates_due.pop(key, None)  # also if the job is created again immediately
+        if endpoint is not None:
+            self.tls_endpoints[key] = endpoint
         if type == "DELETED":
             self.jobs.discard(key)
         else:
             self.jobs.add(key)
-            if (endpoint := etcd_certificate.tls_endpoint(spec)) is not None:
-                self.tls_endpoints[key] = endpoint
         self.queue.add(key)
 
     async def _pod_changed(
@@ -196,12 +199,10 @@ class Operator:
 
     async def read_certificates(self) -> None:
         """Export when the certificate of each job's etcd expires; read it again after an hour."""
-        due: dict[Key, float] = {}
         while True:
-            due = {key: at for key, at in due.items() if key in self.tls_endpoints}
             for key, endpoint in list(self.tls_endpoints.items()):
-                if time.monotonic() >= due.get(key, -math.inf):
-                    due[key] = time.monotonic() + CERTIFICATE_SECONDS
+                if time.monotonic() >= self.certificates_due.get(key, -math.inf):
+                    self.certificates_due[key] = time.monotonic() + CERTIFICATE_SECONDS
                     await self._read_certificate(key, *endpoint)
             await asyncio.sleep(HEARTBEAT_SECONDS)
 

@@ -282,10 +282,10 @@ class _Replay:
         continuing = 0 if moved else min(self.spot, spot) + min(self.on_demand, on_demand)
         new_machines = spot + on_demand - continuing
         machines = continuing + new_machines
-        overlap = 0.0
+        overlap, survivors = 0.0, continuing
         if left_zone is not None:
-            overlap = self._overlap(remaining, left_zone)
-        elif self.spot + self.on_demand and not continuing:
+            overlap, survivors = self._overlap(remaining, left_zone), remaining + self.on_demand
+        if self.spot + self.on_demand and not survivors:
             self.work_done -= min(
                 self.work_done, job.design.checkpoint_seconds * (self.spot + self.on_demand)
             )

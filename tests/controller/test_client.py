@@ -1,19 +1,37 @@
 """The requests of the controller's client, and the responses that it tolerates."""
 
+import socket
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kubernetes.client import ApiClient
+from urllib3.exceptions import HTTPError
 
 from controller.actions import Deletion, Event
-from controller.client import CONFLICT, INVALID, NOT_FOUND, ApiError, KubernetesClient
+from controller.client import (
+    CONFLICT,
+    INVALID,
+    NOT_FOUND,
+    ApiError,
+    KubernetesClient,
+    client_configuration,
+)
 from controller.objects import Placeholder
 from controller.pods import render_pod
 from tests.controller.builders import NOW, job, pod
 
 FORBIDDEN = 403
+KUBECONFIG = """
+clusters: [{{name: c, cluster: {{server: "http://127.0.0.1:{port}"}}}}]
+contexts: [{{name: c, context: {{cluster: c, user: u}}}}]
+current-context: c
+users: [{{name: u, user: {{token: t}}}}]
+"""
 PLACEHOLDER = Placeholder(name="placeholder", uid="uid-of-placeholder", zone="a")
 
 
@@ -37,6 +55,29 @@ class RecordingApi(KubernetesClient):
         if self.error is not None:
             raise ApiError(self.error, "spec.containers: Required value")
         return self.response
+
+
+def test_a_request_has_one_attempt_within_its_timeout(tmp_path: Path) -> None:
+    """urllib3 repeated each request three times, so that a pass waited minutes for an API server."""
+    kubeconfig = tmp_path / "kubeconfig"
+    requests = list[bytes]()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept() -> None:
+            with suppress(OSError):  # the server is closed
+                while True:
+                    connection, _ = server.accept()
+                    with connection:
+                        requests.append(connection.recv(4096))
+
+        threading.Thread(target=accept, daemon=True).start()
+        kubeconfig.write_text(KUBECONFIG.format(port=server.getsockname()[1]))
+        api = KubernetesClient(ApiClient(client_configuration(str(kubeconfig))))
+        with pytest.raises(HTTPError):
+            api.job("ns", "training")
+        server.shutdown(socket.SHUT_RDWR)
+
+    assert len(requests) == 1
 
 
 def test_a_deletion_applies_to_the_observed_object_only() -> None:

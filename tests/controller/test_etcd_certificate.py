@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes import client
 
+from controller import etcd_certificate
 from controller.etcd_certificate import expiry, not_after, tls_endpoint
 from controller.metrics import Metrics
 from controller.operator import Operator
@@ -161,3 +162,40 @@ def test_the_controller_exports_the_expiry_of_a_jobs_etcd_and_forgets_it_with_th
     assert (metrics.registry.get_sample_value(name, labels) or 0) > datetime.now(UTC).timestamp()
     metrics.forget(("ns", "training"))
     assert metrics.registry.get_sample_value(name, labels) is None
+
+
+def test_the_certificate_of_a_job_that_is_deleted_and_created_again_is_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its gauge was missing for an hour if both happened between two rounds of the reader."""
+    readings, rounds, sleep = list[str](), list[float](), asyncio.sleep
+
+    def expiry(host: str, port: int) -> float:
+        readings.append(f"{host}:{port}")
+        return 1.0
+
+    async def end_round(seconds: float) -> None:
+        rounds.append(seconds)
+        await sleep(0.001)
+
+    monkeypatch.setattr(etcd_certificate, "expiry", expiry)
+    monkeypatch.setattr(asyncio, "sleep", end_round)
+    operator = Operator(ReconcilerWithMetrics(), "ns", client.Configuration)  # type: ignore[arg-type]
+
+    async def count_after(*events: str) -> int:
+        for event in events:
+            await operator._job_changed("training", "ns", event, job_spec("etcd:2379", TLS))
+        last_round = len(rounds) + 2  # the next round may have begun before the events
+        while len(rounds) < last_round:
+            await sleep(0.001)
+        return len(readings)
+
+    async def scenario() -> list[int]:
+        reader = asyncio.create_task(operator.read_certificates())
+        counts = [
+            await count_after(*events) for events in (["ADDED"], ["MODIFIED"], ["DELETED", "ADDED"])
+        ]
+        reader.cancel()
+        return counts
+
+    assert asyncio.run(scenario()) == [1, 1, 2], "an event about the same job causes no handshake"

@@ -43,7 +43,8 @@ MISTAKES = {
     ),
     "EverstepControllerFails": (
         ("elasticjob_reconcile_errors_total[10m]", "elasticjob_reconcile_error_total[10m]"),
-        ("sum(elasticjob_leader)", "sum(elasticjob_leads)"),
+        ("sum(elasticjob_leader) == 0", "sum(elasticjob_leads) == 0"),
+        ("present_over_time(elasticjob_leader[1d])", "present_over_time(elasticjob_leads[1d])"),
     ),
     "EverstepBudgetForecast": (
         ("by (Hostname) (DCGM_FI_DEV_GPU_UTIL)", "by (node) (DCGM_FI_DEV_GPU_UTIL)"),

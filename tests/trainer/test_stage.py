@@ -20,7 +20,7 @@ from everstep.staging.stage import Options
 from everstep.staging.stage import stage as copy
 from tests.everstep.elastic.checkpoint.s3_environment import use_server
 from tests.everstep.staging.sources import servers
-from tests.everstep.staging.sources.test_s3 import client_of
+from tests.everstep.staging.sources.servers import client_of
 from tests.processes import free_port
 from tests.waiting import wait_until
 from trainer import prepare

@@ -29,10 +29,11 @@ from everstep.elastic.checkpoint.files import (
     fenced_error,
     folder_name,
     manifest_content,
+    newest_first,
     parse_manifest,
+    step_of,
 )
 from everstep.elastic.checkpoint.state_format import EncodedState, Tensors, decode
-from everstep.elastic.checkpoint.store import step_of
 from everstep.errors import EverstepError
 
 log = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ class BucketStore:
     def names(self) -> list[str]:
         """Return the names of the visible checkpoints, the newest first."""
         visible = set(self._names_in(COMMITTED)) - set(self._names_in(HIDDEN))
-        return sorted((name for name in visible if step_of(name) >= 0), reverse=True)
+        return newest_first(name for name in visible if step_of(name) >= 0)
 
     def check(self, name: str) -> BucketCheckpoint:
         """Read and verify every byte of a checkpoint, and return it.
@@ -177,7 +178,7 @@ class BucketStore:
 
 
 def _prefix(generation: int, step: int) -> str:
-    """Return the prefix of a name; names sort by step, then by generation."""
+    """Return the prefix of a name; names of one step sort by generation."""
     return f"{folder_name(step)}-g{generation:08d}-"
 
 

@@ -14,9 +14,10 @@ Why safetensors and not torch.save: half the time, no code in the file, and read
 import contextlib
 import errno
 import json
+import re
 import secrets
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from everstep.elastic.checkpoint.state_format import EncodedState, Tensors
 FORMAT = 1
 PLACE_ATTEMPTS = 5  # attempts to rename a folder while other processes do the same
 STATE_FILE, MANIFEST_FILE = "state.safetensors", "manifest.json"
+_STEP = re.compile(r"step-(\d+)(-|$)")
 
 
 class FencedError(Exception):
@@ -130,6 +132,17 @@ def _decode_manifest(content: bytes) -> Manifest:
 def folder_name(step: int) -> str:
     """Return the name of a checkpoint's folder."""
     return f"step-{step:08d}"
+
+
+def step_of(name: str) -> int:
+    """Return the step in a checkpoint's name; -1 if there is none."""
+    match = _STEP.match(name)
+    return int(match[1]) if match else -1
+
+
+def newest_first(names: Iterable[str]) -> list[str]:
+    """Return the names of checkpoints by step, the newest first; as text, step 10^8 would come before 99 999 999."""
+    return sorted(names, key=lambda name: (step_of(name), name), reverse=True)
 
 
 def write(
@@ -279,13 +292,10 @@ def _retire(folder: Path, step: int, keep: int, disk: Disk) -> None:
 
     Nothing newer than `step` is removed.
     """
-    own_name = folder_name(step)
-    names = sorted(disk.names(folder), reverse=True)
-    old_names = [name for name in names if name.startswith("step-") and name <= own_name][keep:]
+    names = newest_first(disk.names(folder))
+    old_names = [name for name in names if 0 <= step_of(name) <= step][keep:]
     abandoned_names = [
-        name
-        for name in names
-        if name.startswith(".step-") and name[1 : 1 + len(own_name)] < own_name
+        name for name in names if name.startswith(".") and 0 <= step_of(name[1:]) < step
     ]
     for name in (*old_names, *abandoned_names):
         disk.remove(folder / name)

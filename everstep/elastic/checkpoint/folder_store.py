@@ -5,9 +5,14 @@ from pathlib import Path
 
 from everstep.elastic.checkpoint import files
 from everstep.elastic.checkpoint.disk import DISK, Disk
-from everstep.elastic.checkpoint.files import Checkpoint, Manifest, folder_name
+from everstep.elastic.checkpoint.files import (
+    Checkpoint,
+    Manifest,
+    folder_name,
+    newest_first,
+    step_of,
+)
 from everstep.elastic.checkpoint.state_format import EncodedState, Tensors
-from everstep.elastic.checkpoint.store import step_of
 
 
 class FolderStore:
@@ -33,7 +38,7 @@ class FolderStore:
     def names(self) -> list[str]:
         """Return the names of the checkpoints, the newest first."""
         names = self._disk.names(self._folder)
-        return sorted((name for name in names if name.startswith("step-")), reverse=True)
+        return newest_first(name for name in names if name.startswith("step-"))
 
     def check(self, name: str) -> Checkpoint:
         """Verify every byte of a checkpoint, and return it.

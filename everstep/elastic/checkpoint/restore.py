@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from everstep.elastic.checkpoint.files import Manifest
-from everstep.elastic.checkpoint.store import CheckpointStore, StoredCheckpoint, step_of
+from everstep.elastic.checkpoint.files import Manifest, step_of
+from everstep.elastic.checkpoint.store import CheckpointStore, StoredCheckpoint
 from everstep.errors import EverstepError
 
 log = logging.getLogger(__name__)

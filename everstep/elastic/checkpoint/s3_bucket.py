@@ -28,6 +28,7 @@ CREDENTIAL_ERRORS = (
     "ExpiredToken",
     "ExpiredTokenException",
     "InvalidAccessKeyId",
+    "InvalidIdentityToken",
     "InvalidToken",
     "SignatureDoesNotMatch",
 )
@@ -35,6 +36,17 @@ CREDENTIALS_FIX = (
     "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use a pod with an identity; "
     "`aws sts get-caller-identity` checks them, and `aws sso login` renews SSO credentials."
 )
+ROLE_FIX = (
+    "Allow it in the trust policy of the role (AWS_ROLE_ARN, or role_arn in ~/.aws/config). "
+    + CREDENTIALS_FIX
+)
+TRANSIENT_CODES = (
+    "IDPCommunicationError",
+    "RequestLimitExceeded",
+    "Throttling",
+    "TooManyRequestsException",
+)
+"""Codes of the services that issue credentials, with status 400 or 429, after which a later request may succeed."""
 TRANSIENT_ERRORS = (
     "ConnectionError",
     "CredentialRetrievalError",
@@ -323,10 +335,8 @@ class S3Bucket:
             return EverstepError(
                 f"the bucket of {self.url} does not exist", "Check its name, or create it."
             )
-        if code in CREDENTIAL_ERRORS:
-            return EverstepError(
-                f"the credentials for {self.url} are not valid: {code}", CREDENTIALS_FIX
-            )
+        if refusal := self._credentials_error(code, status, error):
+            return refusal
         if code == "RequestTimeTooSkewed":
             return EverstepError(
                 f"{self.url} refuses requests of this machine, whose clock is wrong: {code}",
@@ -350,6 +360,22 @@ class S3Bucket:
         if status == 416:
             return ValueError(f"{location} has fewer bytes than expected")
         return BucketError(errno.EIO, str(error), location)
+
+    def _credentials_error(self, code: str, status: int, error: Any) -> Exception | None:  # noqa: ANN401 - of boto3
+        """Return the error for credentials that are not valid or not issued; None if they are valid."""
+        if code in CREDENTIAL_ERRORS:
+            return EverstepError(
+                f"the credentials for {self.url} are not valid: {code}", CREDENTIALS_FIX
+            )
+        if error.operation_name not in self._client.meta.service_model.operation_names:
+            # The service that issues the credentials: STS, or IAM Identity Center.
+            if status >= 500 or code in TRANSIENT_CODES:
+                return BucketError(errno.EIO, str(error), self.url)
+            return EverstepError(
+                f"there are no credentials for {self.url}: {error.operation_name} was refused: {code}",
+                ROLE_FIX,
+            )
+        return None
 
 
 class _RefusedError(BucketError):

@@ -9,14 +9,11 @@ rules by different means: a folder has rename and fsync, a bucket has whole obje
 4. A visible checkpoint is verified byte by byte before it is used.
 """
 
-import re
 from collections.abc import Callable
 from typing import Protocol
 
 from everstep.elastic.checkpoint.files import Manifest
 from everstep.elastic.checkpoint.state_format import Tensors
-
-_STEP = re.compile(r"step-(\d+)(-|$)")
 
 
 class StoredCheckpoint(Protocol):
@@ -70,9 +67,3 @@ class CheckpointStore(Protocol):
 
     def hide(self, name: str) -> None:
         """Make a checkpoint invisible permanently: its loss was accepted."""
-
-
-def step_of(name: str) -> int:
-    """Return the step in a checkpoint's name; -1 if there is none."""
-    match = _STEP.match(name)
-    return int(match[1]) if match else -1

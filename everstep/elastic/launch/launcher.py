@@ -25,12 +25,15 @@ from typing import TYPE_CHECKING, Any
 
 from everstep.catalog.names import (
     AGENT_VARIABLE,
-    GRACE_VARIABLE,
     POD_IP_VARIABLE,
     POD_NAME_VARIABLE,
 )
 from everstep.elastic.launch import fork_server
-from everstep.elastic.launch.deadline import read_node_deadline, seconds_to_leave
+from everstep.elastic.launch.deadline import (
+    read_grace_seconds,
+    read_node_deadline,
+    seconds_to_leave,
+)
 from everstep.elastic.launch.local_etcd import LocalEtcd
 from everstep.elastic.launch.options import (
     LaunchOptions,
@@ -57,9 +60,6 @@ DONE, PERMANENT, RETRY, NOTICE = 0, 1, 138, 143
 
 USAGE = 2
 """Exit code after a mistake in the command line."""
-
-GRACE_SECONDS = 25.0
-"""Time from SIGTERM to the end of this process; Kubernetes kills after terminationGracePeriodSeconds, 30 by default."""
 
 RUN_CHECK_SECONDS = 10.0  # interval at which the main thread checks whether the run is over
 
@@ -89,12 +89,16 @@ class Launcher:
         options: the command line.
         endpoint: `HOST:PORT` of etcd.
         find_result: function that returns the result of a complete run, for a program that records it.
+
+    Raises:
+        EverstepError: a variable of the environment is not valid.
     """
 
     def __init__(
         self, options: LaunchOptions, endpoint: str, find_result: FindResult = lambda: None
     ) -> None:
         self._options, self._endpoint, self._find_result = options, endpoint, find_result
+        self._grace_seconds = read_grace_seconds()
         self._handler: LauncherRendezvous | None = None
         self._agent_ended = threading.Event()
         # Set by signal handlers, which may interrupt each other and a wait: an Event could deadlock.
@@ -142,8 +146,7 @@ class Launcher:
 
     def _leave(self) -> int:
         """Stop the workers after a step that all agree on, deregister, and end in time."""
-        grace = float(os.environ.get(GRACE_VARIABLE, GRACE_SECONDS))
-        seconds = seconds_to_leave(grace, read_node_deadline(), time.time())
+        seconds = seconds_to_leave(self._grace_seconds, read_node_deadline(), time.time())
         deadline = time.monotonic() + seconds
         log.warning("this node must leave: the workers stop after a step, then it leaves")
         logging.getLogger(TORCH_LOGGER).setLevel(logging.CRITICAL)  # the end is expected
@@ -349,5 +352,6 @@ def _end(code: int) -> None:
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-    Path(os.environ[AGENT_VARIABLE]).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # it was not created
+        Path(os.environ[AGENT_VARIABLE]).unlink()
     os._exit(code)

@@ -52,13 +52,14 @@ class NodeWorkers:
     def __init__(self, socket_path: Path, node: str) -> None:
         self._node = node
         self._agent: Agent | None = None
-        self._server = channel.AgentServer(socket_path, self._on_message, self._on_gone)
+        self._server = channel.AgentServer(socket_path, self._on_message, self._on_disconnected)
         self._lock = threading.Lock()
         self._worker_count = 0  # workers on this node
         self._generation_by_pid: dict[int, int] = {}  # 0: ready for the next generation
         self._flushing_pids: set[int] = set()  # workers that a leaving node still waits for
         self._last_pong: dict[int, float] = {}
         self._killed_at: dict[int, float] = {}
+        self._announcements: dict[int, threading.Thread] = {}  # of an outcome, by worker
         self._single_crashes = Crashes()
         self._crashed_starts = 0  # consecutive starts of all workers that ended before a step
         self._assigned = self._progressed = self._leaving = False
@@ -217,7 +218,12 @@ class NodeWorkers:
         for kind in ("finished", "failed"):
             if kind in message:
                 outcome = RunEnded(finished=kind == "finished", reason=str(message[kind]))
-                self._end_run(outcome, int(message["generation"]))
+                # In a thread, for the same reason: a worker whose pongs are not read would be killed.
+                announcement = threading.Thread(
+                    target=self._end_run, args=(outcome, int(message["generation"])), daemon=True
+                )
+                self._announcements[pid] = announcement
+                announcement.start()
 
     def _commit(self, pid: int, message: channel.Message) -> None:
         number, snapshot_generation, step = (
@@ -247,6 +253,15 @@ class NodeWorkers:
         return len(self._generation_by_pid) == self._worker_count > 0 and not any(
             self._generation_by_pid.values()
         )
+
+    def _on_disconnected(self, pid: int) -> None:
+        """Handle a worker's end, after the announcement of the outcome that it reported.
+
+        If this node withdrew before, the others could form the next generation, which refuses the outcome.
+        """
+        if announcement := self._announcements.pop(pid, None):
+            announcement.join()
+        self._on_gone(pid)
 
     def _on_gone(self, pid: int) -> None:
         with self._lock:

@@ -33,6 +33,7 @@ MAXIMUM = {
     "storage_timeout_seconds": 600,  # a group that waits longer for its storage is stuck
     "seed": 2**63 - 1,  # a signed 64-bit integer
 }
+POSITIVE = ("max_grad_norm",)  # options that must exceed their minimum
 OPTIONAL = ("max_microbatch", "max_grad_norm")  # options that may be None
 NUMBERS = ("max_grad_norm", "checkpoint_seconds", "storage_timeout_seconds")
 """Options with a minimum whose value may have a fraction; the others are integers."""
@@ -50,7 +51,7 @@ class RunOptions:
         mode: `live`, or `exact` for results that do not depend on the group's history.
         shard_size: samples that `exact` computes at a time; its results depend on it.
         max_microbatch: maximum number of samples computed at a time; None for all, halved after out-of-memory errors.
-        max_grad_norm: norm to which gradients are clipped, or None.
+        max_grad_norm: norm to which gradients are clipped, above 0, or None.
         nonfinite_loss: action after a non-finite loss or gradient: `stop` the run, or `skip` the update.
         compress: `bf16` sends gradients in half the bytes; for `live`.
         overlap: whether gradients are summed during the backward pass; `auto`: unless all workers are on the CPUs of
@@ -102,10 +103,12 @@ class RunOptions:
             if value is None and name in OPTIONAL:
                 continue
             is_number = isinstance(value, Real if name in NUMBERS else Integral)
-            if not is_number:
+            if not is_number or isinstance(value, bool):
                 kind = "a number" if name in NUMBERS else "an integer"
                 violations.append(f"{name} must be {kind}, got {value!r}")
-            elif not value >= minimum:  # NaN is not
+            elif name in POSITIVE and not value > minimum:  # NaN is not
+                violations.append(f"{name} must be above {minimum}, got {value}")
+            elif not value >= minimum:
                 violations.append(f"{name} must be {minimum} or more, got {value}")
         for name, maximum in MAXIMUM.items():
             if isinstance(getattr(self, name), Real) and getattr(self, name) > maximum:

@@ -107,7 +107,7 @@ class AgentServer:
         """Start to listen.
 
         Raises:
-            EverstepError: the path is too long for a socket.
+            EverstepError: the path is too long for a socket, or the socket cannot be created there.
         """
         if (length := _bytes_of(self._path)) > MAX_PATH_BYTES:
             raise EverstepError(
@@ -115,9 +115,15 @@ class AgentServer:
                 "are possible",
                 f"Set {AGENT_VARIABLE} to a shorter path.",
             )
-        self._path.unlink(missing_ok=True)
-        self._socket.bind(str(self._path))
-        self._path.chmod(0o600)
+        try:
+            self._path.unlink(missing_ok=True)
+            self._socket.bind(str(self._path))
+            self._path.chmod(0o600)
+        except OSError as error:
+            raise EverstepError(
+                f"the agent's socket, {self._path}, cannot be created: {error.strerror}",
+                f"Set {AGENT_VARIABLE} to a path in an existing folder where this user can create files.",
+            ) from None
         self._socket.listen(64)
         self._acceptor.start()
 
@@ -156,7 +162,8 @@ class AgentServer:
         with self._lock:
             for stream in self._streams.values():
                 stream.close()
-        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it was not created
+            self._path.unlink()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):  # closed

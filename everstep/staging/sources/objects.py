@@ -102,6 +102,8 @@ class S3Objects:
     def _converted_error(self, address: str, error: Any) -> Exception:  # noqa: ANN401  of boto3
         code = str(error.response.get("Error", {}).get("Code", ""))
         status = s3.status_of(error)
+        if refusal := s3.role_error(self._client, self.name, error):
+            return refusal
         if code == "NoSuchBucket" or code in s3.WRONG_CREDENTIALS:
             return s3.listing_error(self._bucket, code, status, str(error))
         if status == 404:

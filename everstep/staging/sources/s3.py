@@ -32,6 +32,7 @@ WRONG_CREDENTIALS = (
     "ExpiredToken",
     "ExpiredTokenException",
     "InvalidAccessKeyId",
+    "InvalidIdentityToken",
     "InvalidToken",
     "SignatureDoesNotMatch",
 )
@@ -150,6 +151,8 @@ class S3Source:
     def _file_error(self, entry: Entry, error: Any) -> Exception:  # noqa: ANN401  of boto3
         code = error.response.get("Error", {}).get("Code", "")
         name = f"s3://{self._bucket}/{entry.locator}"
+        if refusal := role_error(self._client, self.name, error):
+            return FileError(refusal.problem, refusal.fix)
         if status_of(error) == 412:
             return ChangedError(entry.name, "changed after it was listed")
         if code in ("NoSuchKey", "404"):
@@ -179,7 +182,10 @@ class S3Source:
             yield
         except ClientError as error:
             code = error.response.get("Error", {}).get("Code", "")
-            raise listing_error(self._bucket, code, status_of(error), str(error)) from None
+            raise (
+                role_error(self._client, self.name, error)
+                or listing_error(self._bucket, code, status_of(error), str(error))
+            ) from None
         except (NoCredentialsError, PartialCredentialsError) as error:
             fix = "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. " + CREDENTIALS
             raise EverstepError(f"there are no credentials for {self.name}: {error}", fix) from None
@@ -236,6 +242,24 @@ def listing_error(bucket: str, code: str, status: int, message: str) -> Everstep
     return EverstepError(
         f"the bucket {bucket!r} cannot be listed: {message}",
         "Check the region (AWS_REGION) and --endpoint, or try again later.",
+    )
+
+
+def role_error(client: Any, name: str, error: Any) -> EverstepError | None:  # noqa: ANN401  of boto3
+    """Return the error for credentials that STS or IAM Identity Center refuses to issue; None for an error of S3.
+
+    Args:
+        client: the client of S3 that needs the credentials.
+        name: address of the source.
+        error: the `ClientError`.
+    """
+    if error.operation_name in client.meta.service_model.operation_names or status_of(error) != 403:
+        return None
+    code = error.response.get("Error", {}).get("Code", "")
+    return EverstepError(
+        f"there are no credentials for {name}: {error.operation_name} was refused: {code}",
+        "Allow it in the trust policy of the role (AWS_ROLE_ARN, or role_arn in ~/.aws/config). "
+        + CREDENTIALS,
     )
 
 

@@ -218,6 +218,15 @@ def test_a_zone_that_is_lost_when_the_group_moves_no_longer_trains() -> None:
     assert outcome.spot_seconds == 3 * GAP_SECONDS + 2 * 4 * GAP_SECONDS
 
 
+def test_a_move_does_not_save_the_work_that_is_lost_with_all_machines() -> None:
+    job = replace(JOB, design=replace(FREE_DESIGN, checkpoint_seconds=30.0))
+
+    outcome = run(history(*((1, 0),) * 3, (0, 4), (0, 4)), job)
+
+    assert [tick.zone for tick in outcome.ticks] == [0, 0, 0, 1, 1]
+    assert outcome.work_done == (3 + 2 * 4) * GAP_SECONDS - 30
+
+
 def test_machines_that_a_search_finds_and_the_group_does_not_use_are_paid() -> None:
     outcome = run(history(*((2, 3),) * 6))
 

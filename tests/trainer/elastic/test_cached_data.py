@@ -10,7 +10,7 @@ import pytest
 
 from everstep.progress import Silent
 from tests.everstep.staging.sources import servers
-from tests.everstep.staging.sources.test_s3 import client_of
+from tests.everstep.staging.sources.servers import client_of
 from tests.trainer.data.photographs import write_photographs
 from tests.trainer.elastic.nodes import REPOSITORY, Nodes, running_etcd
 from tests.trainer.verification import run_verify

@@ -66,6 +66,21 @@ def test_all_files_of_a_run_are_merged_by_time(tmp_path: Path) -> None:
     assert [e["kind"] for e in reader.read()] == ["z", "late", "x", "y"]
 
 
+@pytest.mark.parametrize("lines", [1, 3])
+def test_the_lines_of_a_replaced_file_take_the_place_of_its_earlier_lines(
+    tmp_path: Path, lines: int
+) -> None:
+    path, replacement = tmp_path / "a.jsonl", tmp_path / "new"
+    path.write_text('{"at": 1, "kind": "old"}\n' * 2)
+    reader = Reader(tmp_path)
+    assert [entry["kind"] for entry in reader.read()] == ["old"] * 2
+
+    replacement.write_text('{"at": 2, "kind": "new"}\n' * lines)
+    replacement.rename(path)
+
+    assert [entry["kind"] for entry in reader.read()] == ["new"] * lines
+
+
 def test_a_disk_that_hangs_does_not_stop_the_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,7 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, MetricsHandler, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
@@ -14,6 +14,7 @@ from everstep.catalog.names import METRICS_PORT_VARIABLE
 from everstep.elastic.accounting.metrics import (
     Reading,
     WorkerCollector,
+    _ScrapeServer,
     serve,
     serve_if_configured,
 )
@@ -99,3 +100,16 @@ def test_an_unusable_port_is_logged_and_training_continues(
 
     assert serve_if_configured(lambda: READING) is None
     assert port in caplog.text
+
+
+@pytest.mark.parametrize(("error", "is_printed"), [(BrokenPipeError, False), (ValueError, True)])
+def test_a_scrape_whose_client_is_gone_prints_no_traceback(
+    error: type[Exception], is_printed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with _ScrapeServer(("", 0), MetricsHandler) as server:
+        try:
+            raise error
+        except error:
+            server.handle_error(None, ("127.0.0.1", 1))
+
+    assert ("Traceback" in capsys.readouterr().err) == is_printed

@@ -163,6 +163,17 @@ def test_old_checkpoints_and_leftovers_of_dead_writers_are_deleted(saves: Saves)
     )
 
 
+def test_checkpoints_are_ordered_by_number_beyond_the_digits_of_their_names(saves: Saves) -> None:
+    for step in (99_999_998, 99_999_999, 100_000_000):
+        saves.save(step, keep=2)
+
+    assert [name.partition("-g")[0] for name in saves.store.names()] == [
+        "step-100000000",
+        "step-99999999",
+    ]
+    assert saves.newest() == 100_000_000
+
+
 def test_a_late_writer_of_an_older_step_deletes_nothing_of_newer_steps(saves: Saves) -> None:
     saves.save(24, generation=2)
     with pytest.raises(FencedError):

@@ -52,6 +52,20 @@ def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000004", "step-00000005"]
 
 
+def test_checkpoints_are_ordered_by_number_beyond_the_digits_of_their_names(tmp_path: Path) -> None:
+    """A run started again from step 99 999 999, and each later checkpoint was removed as the oldest one."""
+    (tmp_path / ".step-99999998-1-1").mkdir()
+    for step in (99_999_998, 99_999_999, 100_000_000, 100_000_001):
+        save(tmp_path, step, keep=2)
+
+    store = FolderStore(tmp_path)
+    assert store.names() == ["step-100000001", "step-100000000"]
+    newest = restore.newest_checkpoint(store, RUN)
+    assert newest is not None
+    assert newest.manifest.step == 100_000_001
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-100000000", "step-100000001"]
+
+
 def test_files_of_a_killed_writer_are_never_read_and_removed_by_the_next_write(
     tmp_path: Path,
 ) -> None:

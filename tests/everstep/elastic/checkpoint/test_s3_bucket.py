@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from botocore.awsrequest import AWSRequest, AWSResponse
-from botocore.exceptions import CredentialRetrievalError, EndpointConnectionError
+from botocore.exceptions import ClientError, CredentialRetrievalError, EndpointConnectionError
 from urllib3 import HTTPHeaderDict, HTTPResponse
 
 from everstep.elastic.checkpoint import restore, s3_bucket
@@ -20,7 +20,7 @@ from everstep.elastic.checkpoint.s3_bucket import S3Bucket, bucket_at
 from everstep.errors import EverstepError
 from tests.everstep.elastic.checkpoint.s3_environment import use_server
 from tests.everstep.staging.sources import servers
-from tests.everstep.staging.sources.test_s3 import client_of
+from tests.everstep.staging.sources.servers import client_of
 from tests.processes import free_port
 
 RUN = {"model": "tiny"}
@@ -209,6 +209,46 @@ def test_a_refused_request_is_an_error_with_the_fix_for_its_cause(
     assert problem in error.value.problem
     assert fix in error.value.fix
     assert ("s3:ListBucket" in error.value.fix) == (code == "AccessDenied")
+
+
+@pytest.mark.parametrize(
+    ("operation", "status", "code"),
+    [
+        ("AssumeRoleWithWebIdentity", 403, "AccessDenied"),
+        ("GetRoleCredentials", 404, "ResourceNotFoundException"),  # not a missing object
+    ],
+)
+def test_a_refusal_of_the_service_that_issues_credentials_has_the_fix_for_the_role(
+    offline_bucket: S3Bucket, operation: str, status: int, code: str
+) -> None:
+    respond_with(offline_bucket, refuse_credentials(operation, status, code))
+
+    with pytest.raises(EverstepError) as error:
+        offline_bucket.get("a")
+
+    assert f"no credentials for s3://models/run: {operation} was refused: {code}" in str(
+        error.value
+    )
+    assert "trust policy" in error.value.fix
+    assert "s3:" not in error.value.fix, "S3 has not received a request"
+
+
+@pytest.mark.parametrize(("status", "code"), [(500, "InternalFailure"), (400, "Throttling")])
+def test_credentials_may_be_issued_later_by_an_overloaded_service(
+    offline_bucket: S3Bucket, status: int, code: str
+) -> None:
+    respond_with(offline_bucket, refuse_credentials("AssumeRole", status, code))
+
+    with pytest.raises(BucketError, match=code):
+        offline_bucket.get("a")
+
+
+def refuse_credentials(operation: str, status: int, code: str) -> Responder:
+    def respond(_: AWSRequest) -> AWSResponse:
+        response = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+        raise ClientError(response, operation)
+
+    return respond
 
 
 def test_an_object_that_was_deleted_does_not_have_the_expected_version(

@@ -7,11 +7,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep.catalog.names import DEADLINE_VARIABLE
+from everstep.catalog.names import DEADLINE_VARIABLE, GRACE_VARIABLE
 from everstep.catalog.timing import EXIT_SECONDS, NODE_MARGIN_SECONDS
-from everstep.elastic.launch.deadline import read_node_deadline, seconds_to_leave
+from everstep.elastic.launch.deadline import (
+    read_grace_seconds,
+    read_node_deadline,
+    seconds_to_leave,
+)
+from everstep.errors import EverstepError
 
 NOW = 1_795_249_200.0
+
+
+@pytest.mark.parametrize("text", ["", "25s", "-1", "nan", "inf"])
+def test_a_grace_period_that_is_not_a_number_of_seconds_is_an_error_with_a_fix(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was a traceback at SIGTERM: the node ended without leaving its group."""
+    monkeypatch.setenv(GRACE_VARIABLE, text)
+
+    with pytest.raises(EverstepError, match="EVERSTEP_GRACE_SECONDS is") as error:
+        read_grace_seconds()
+
+    assert repr(text) in error.value.problem
+    assert "EVERSTEP_GRACE_SECONDS=25" in error.value.fix
 
 
 @given(

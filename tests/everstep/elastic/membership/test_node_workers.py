@@ -1,6 +1,7 @@
 """The messages of an agent to its workers, without an etcd."""
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,9 +74,35 @@ def test_an_outcome_that_etcd_does_not_accept_is_logged_and_ends_no_thread(
     monkeypatch.setattr(workers._running_agent()._keys, "put_outcome", fail)
 
     workers._on_message(7, {"failed": "no data", "generation": 0})
+    workers._on_disconnected(7)
 
     assert "not announced (no data): etcd has not responded for 600 s" in caplog.text
     assert str(workers.failure) == "no data", "this node ends: its worker is in no group"
+
+
+def test_messages_of_a_worker_are_handled_while_its_outcome_waits_for_etcd(
+    workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pongs of a worker that evaluated its model during an outage of etcd were not read, and it was killed."""
+    is_etcd_available, order = threading.Event(), list[str]()
+
+    def announce(outcome: RunEnded, number: int) -> bool:
+        is_etcd_available.wait(10)
+        order.append(f"{outcome.reason}, {number}")
+        return True
+
+    monkeypatch.setattr(workers._running_agent(), "end_run", announce)
+    monkeypatch.setattr(workers._running_agent(), "withdraw", lambda: order.append("withdrawn"))
+    workers._generation_by_pid[7] = 3
+
+    workers._on_message(7, {"finished": "8 steps", "generation": 3})
+    workers._on_message(7, {"pong": 1.0})
+
+    assert order == [], "etcd does not respond yet"
+    assert 7 in workers._last_pong
+    is_etcd_available.set()
+    workers._on_disconnected(7)
+    assert order == ["8 steps, 3", "withdrawn"], "the next generation would refuse the outcome"
 
 
 def test_the_log_says_why_a_worker_that_does_not_respond_is_killed(

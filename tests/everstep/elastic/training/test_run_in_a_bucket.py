@@ -14,7 +14,7 @@ from everstep.elastic.training.run_storage import BucketStorage
 from everstep.errors import EverstepError
 from tests.everstep.elastic.checkpoint.s3_environment import use_server
 from tests.everstep.staging.sources import servers
-from tests.everstep.staging.sources.test_s3 import client_of
+from tests.everstep.staging.sources.servers import client_of
 from tests.processes import free_port
 
 URL = "s3://models/runs/example"

@@ -116,6 +116,32 @@ def test_a_path_that_is_too_long_for_a_socket_is_an_error_with_its_length(tmp_pa
     server.close()
 
 
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("missing/agent.sock", "No such file"),
+        ("file/agent.sock", "Not a directory"),
+        ("folder", "Is a directory"),
+    ],
+)
+def test_a_path_where_no_socket_can_be_created_is_an_error_with_the_reason(
+    path: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    Path("folder").mkdir()
+
+    with (
+        contextlib.closing(channel.AgentServer(Path(path), lambda *_: None)) as server,
+        pytest.raises(
+            EverstepError, match=f"socket, {path}, cannot be created: .*{reason}"
+        ) as error,
+    ):
+        server.start()
+
+    assert "EVERSTEP_AGENT" in error.value.fix
+
+
 @pytest.mark.parametrize(("bytes_more", "is_default"), [(0, False), (1, True)])
 def test_the_default_path_of_the_socket_fits_whatever_the_folder_for_temporary_files(
     bytes_more: int, is_default: bool, monkeypatch: pytest.MonkeyPatch

@@ -18,7 +18,7 @@ from everstep.staging.sources.objects import (
     read_with_retries,
 )
 from tests.everstep.staging.sources import servers
-from tests.everstep.staging.sources.test_s3 import client_of
+from tests.everstep.staging.sources.servers import client_of
 
 CONTENT = bytes(range(200))
 PREFIX = "shards of/2012"

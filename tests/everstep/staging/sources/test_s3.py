@@ -1,25 +1,26 @@
 """Sources in S3, with MinIO and moto."""
 
-import functools
 import io
 import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from everstep.errors import EverstepError
 from everstep.staging import copying
-from everstep.staging.content import ChangedError, Content
+from everstep.staging.content import ChangedError, Content, FileError
 from everstep.staging.entry import Entry
 from everstep.staging.sources import s3
 from everstep.staging.sources.location import open_source
 from everstep.staging.sources.s3 import S3Source
 from everstep.staging.stage import Observer, Options, stage
+from tests.everstep.elastic.checkpoint.s3_environment import use_server
 from tests.everstep.staging.sources import servers
+from tests.everstep.staging.sources.servers import client_of
 from tests.everstep.staging.sources.stores import (
     check_copy_continues,
     check_second_run_copies_nothing,
@@ -63,14 +64,6 @@ class Store:
 
         settings = TransferConfig(multipart_threshold=1, multipart_chunksize=PART_BYTES)
         self.client.upload_fileobj(io.BytesIO(content), self.bucket, key, Config=settings)
-
-
-@functools.cache  # creating a client takes a tenth of a second
-def client_of(address: str) -> Any:
-    import boto3
-
-    keys = {"aws_access_key_id": servers.KEY_ID, "aws_secret_access_key": servers.SECRET}
-    return boto3.client("s3", endpoint_url=address, region_name="us-east-1", **keys)
 
 
 @pytest.fixture(scope="module", params=["moto", "minio"])
@@ -227,6 +220,27 @@ def test_missing_credentials_are_named(store: Store, monkeypatch: pytest.MonkeyP
         list(store.source().entries())
 
     assert "AWS_PROFILE" in error.value.fix
+
+
+def test_a_role_that_may_not_be_assumed_is_named_instead_of_permissions_of_s3(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(**_: object) -> None:
+        response = {"Error": {"Code": "AccessDenied"}, "ResponseMetadata": {"HTTPStatusCode": 403}}
+        raise ClientError(response, "AssumeRoleWithWebIdentity")
+
+    use_server(monkeypatch, "http://127.0.0.1:9")
+    source = S3Source("data", "", "http://127.0.0.1:9")
+    source._client.meta.events.register("before-send.s3", refuse)
+
+    with pytest.raises(EverstepError, match="AssumeRoleWithWebIdentity was refused") as listing:
+        list(source.entries())
+    with pytest.raises(FileError, match="AssumeRoleWithWebIdentity was refused") as reading:
+        source.open(Entry("a", 1, '"1"', "a"), 0).__enter__()
+
+    for error in (listing, reading):
+        assert "trust policy" in error.value.fix
+        assert "s3:" not in error.value.fix
 
 
 def test_a_server_that_does_not_respond_is_named(

@@ -12,7 +12,7 @@ import pytest
 from everstep.staging.sources.objects import open_objects
 from tests.everstep.elastic.checkpoint.s3_environment import use_server
 from tests.everstep.staging.sources import servers
-from tests.everstep.staging.sources.test_s3 import client_of
+from tests.everstep.staging.sources.servers import client_of
 from trainer import data
 from trainer.data import BatchRequest, Cache, open_cache
 from trainer.data.cache.folder import open_cache_folder
