@@ -29,10 +29,10 @@ from cloudtwin.nodes.network import addressing, links
 from everstep.catalog.names import JOB_NAME_LABEL, JOB_NAMESPACE
 from everstep.cli.images import OPTIONS
 from everstep.cli.twin_settings import gpu_machine, system_machine
-from everstep.elastic.accounting.journal import Reader
 from everstep.progress import Lines, Silent
 from tests.e2e.life_cycle import EVERSTEP, REPOSITORY, copy_project, holds_now
 from tests.e2e.object_server import HOLD, REQUESTS, SHARD
+from tests.journals import JournalReader
 from tests.trainer.data.photographs import write_photographs
 from tests.trainer.verification import run_verify
 from tests.waiting import wait_until
@@ -81,7 +81,7 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.run = self.twin.layout.shared / "runs" / "fashion"
-        self._journal = Reader(self.run / "journal")
+        self._journal = JournalReader(self.run / "journal")
 
     def requests(self) -> list[dict[str, Any]]:
         """Return the requests for shards that the store has answered."""

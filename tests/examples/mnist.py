@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from everstep.elastic.accounting.journal import Reader
 from tests.everstep.elastic.launch.launched import LauncherProcess
+from tests.journals import JournalReader
 
 
 def write_mnist(folder: Path, samples: int) -> Path:
@@ -32,7 +32,7 @@ class Journal:
     """The journal of a run."""
 
     def __init__(self, run: Path) -> None:
-        self._reader = Reader(run / "journal")
+        self._reader = JournalReader(run / "journal")
 
     def steps(self) -> list[Mapping[str, Any]]:
         return [entry for entry in self._reader.read() if entry["kind"] == "step"]

@@ -191,41 +191,6 @@ def parse(text: str) -> Iterator[dict[str, Any]]:
             yield entry
 
 
-class Reader:
-    """Reader of a growing journal folder that parses each line once."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._parsed_bytes: dict[Path, tuple[int, int]] = {}  # inode and offset, by file
-        self._entries: dict[Path, list[dict[str, Any]]] = {}  # by file
-
-    def read(self) -> list[dict[str, Any]]:
-        """Return the lines of all files so far, ordered by time, each with the stem of its file's name as `file`.
-
-        A last line without a newline is skipped: it is still being written, or torn. The lines of a file that is
-        replaced, or shorter than before, take the place of its earlier lines.
-        """
-        for path in sorted(self._folder.glob("*.jsonl")):
-            new_lines = self._new_lines(path)
-            entries = self._entries.setdefault(path, [])
-            entries += [{**entry, "file": path.stem} for entry in parse(new_lines)]
-        return sorted(
-            itertools.chain.from_iterable(self._entries.values()),
-            key=lambda entry: float(entry["at"]),
-        )
-
-    def _new_lines(self, path: Path) -> str:
-        previous_inode, offset = self._parsed_bytes.get(path, (0, 0))
-        with path.open("rb") as file:
-            stat = os.fstat(file.fileno())
-            if stat.st_ino != previous_inode or stat.st_size < offset:
-                self._entries[path], offset = [], 0
-            file.seek(offset)
-            complete, newline, _ = file.read().rpartition(b"\n")
-        self._parsed_bytes[path] = stat.st_ino, offset + len(complete) + len(newline)
-        return complete.decode(errors="replace")
-
-
 def _ends_with_newline(path: Path) -> bool:
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)

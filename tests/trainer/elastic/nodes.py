@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 from cloudtwin.images.confine import KILLED_WITH_PARENT
 from cloudtwin.toolchain import ensure_tools
 
-from everstep.elastic.accounting.journal import Reader
 from everstep.elastic.membership.etcd_client import Etcd
 from everstep.elastic.membership.etcd_connection import EtcdOptions
 from everstep.progress import Silent
+from tests.journals import JournalReader
 from tests.processes import free_port, processes_in_session, signal_all, start_ticks
 from tests.trainer.data.fashion_mnist import write_source
 from tests.waiting import wait_until
@@ -105,7 +105,7 @@ class Nodes:
             options,
         )
         self._job = job
-        self._journal = Reader(self.run / "journal")
+        self._journal = JournalReader(self.run / "journal")
         self._agents: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(

@@ -19,8 +19,8 @@ from everstep.cli.report.readers import (
 )
 from everstep.cli.report.run_record import MachineEvent
 from everstep.elastic.accounting.journal import Journal
-from everstep.elastic.accounting.journal import Reader as JournalFolderReader
 from everstep.errors import EverstepError
+from tests.journals import JournalReader
 
 
 def step_line(step: int, time: float) -> str:
@@ -76,7 +76,7 @@ def test_a_torn_line_in_the_middle_of_a_journal_costs_that_line_only(tmp_path: P
     assert [step.step for step in new_reader.read().steps] == [1, 2, 3, 4]
     pod_reader = FakeClient(tmp_path).reader()
     assert [step.step for step in pod_reader.read().steps] == [1, 2, 3, 4]
-    library_reader = JournalFolderReader(journal_file.parent)
+    library_reader = JournalReader(journal_file.parent)
     assert [entry["step"] for entry in library_reader.read()] == [1, 2, 3, 4]
     assert torn_line + "\n" in journal_file.read_text(), "the torn line is still there"
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from everstep.elastic.accounting import journal as journals
-from everstep.elastic.accounting.journal import Journal, Reader
+from everstep.elastic.accounting.journal import Journal
+from tests.journals import JournalReader
 
 WAIT_SECONDS = 100.0  # limit on a busy machine
 
@@ -23,7 +24,7 @@ def test_lines_are_read_in_order_with_their_times(tmp_path: Path) -> None:
         journal.note("step", step=2)
         assert journal.flush(WAIT_SECONDS)
 
-    entries = Reader(tmp_path / "journal").read()
+    entries = JournalReader(tmp_path / "journal").read()
 
     assert [entry["step"] for entry in entries] == [1, 2]
     assert entries[0]["at"] <= entries[1]["at"]
@@ -32,7 +33,7 @@ def test_lines_are_read_in_order_with_their_times(tmp_path: Path) -> None:
 def test_an_incomplete_last_line_is_ignored_and_does_not_affect_later_lines(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"at": 1, "kind": "step", "step": 1}\n{"at": 2, "ki')
-    reader = Reader(tmp_path)
+    reader = JournalReader(tmp_path)
     assert [entry["step"] for entry in reader.read()] == [1]
 
     with contextlib.closing(Journal(path)) as journal:
@@ -40,45 +41,6 @@ def test_an_incomplete_last_line_is_ignored_and_does_not_affect_later_lines(tmp_
         assert journal.flush(WAIT_SECONDS)
 
     assert [entry["step"] for entry in reader.read()] == [1, 3]
-
-
-def test_a_line_is_read_once_it_is_complete(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_bytes('{"at": 1, "kind": "ü"}'.encode()[:-3])
-    reader = Reader(tmp_path)
-    assert reader.read() == []
-
-    path.write_bytes('{"at": 1, "kind": "ü"}\n'.encode())
-
-    assert [entry["kind"] for entry in reader.read()] == ["ü"]
-    assert len(reader.read()) == 1
-
-
-def test_all_files_of_a_run_are_merged_by_time(tmp_path: Path) -> None:
-    (tmp_path / "b.jsonl").write_text('{"at": 2, "kind": "x"}\n')
-    (tmp_path / "a.jsonl").write_text('{"at": 3, "kind": "y"}\n{"at": 1, "kind": "z"}\n')
-    reader = Reader(tmp_path)
-
-    assert [(e["kind"], e["file"]) for e in reader.read()] == [("z", "a"), ("x", "b"), ("y", "a")]
-
-    (tmp_path / "c.jsonl").write_text('{"at": 1.5, "kind": "late"}\n')
-
-    assert [e["kind"] for e in reader.read()] == ["z", "late", "x", "y"]
-
-
-@pytest.mark.parametrize("lines", [1, 3])
-def test_the_lines_of_a_replaced_file_take_the_place_of_its_earlier_lines(
-    tmp_path: Path, lines: int
-) -> None:
-    path, replacement = tmp_path / "a.jsonl", tmp_path / "new"
-    path.write_text('{"at": 1, "kind": "old"}\n' * 2)
-    reader = Reader(tmp_path)
-    assert [entry["kind"] for entry in reader.read()] == ["old"] * 2
-
-    replacement.write_text('{"at": 2, "kind": "new"}\n' * lines)
-    replacement.rename(path)
-
-    assert [entry["kind"] for entry in reader.read()] == ["new"] * lines
 
 
 def test_a_disk_that_hangs_does_not_stop_the_training(
@@ -120,7 +82,7 @@ def test_lines_that_a_full_disk_refused_are_counted(
     journal.note("step", step=4)
     journal.close()
 
-    kinds = {(e["kind"], e.get("lines"), e.get("step")) for e in Reader(tmp_path).read()}
+    kinds = {(e["kind"], e.get("lines"), e.get("step")) for e in JournalReader(tmp_path).read()}
     assert kinds == {("lost_lines", 3, None), ("step", None, 4)}
 
 
@@ -142,7 +104,7 @@ def test_the_file_is_closed_within_seconds_so_that_other_machines_see_its_lines(
     assert closed.wait(WAIT_SECONDS), "blobfuse uploads a file only when it is closed"
     journal.note("step", step=2)
     journal.close()
-    assert [e["step"] for e in Reader(tmp_path).read()] == [1, 2]
+    assert [e["step"] for e in JournalReader(tmp_path).read()] == [1, 2]
 
 
 def test_flush_all_writes_the_lines_of_a_process_that_exits_immediately(tmp_path: Path) -> None:

@@ -10,12 +10,13 @@ import torch
 from torch import nn
 
 from everstep import elastic
-from everstep.elastic.accounting.journal import Journal, Reader
+from everstep.elastic.accounting.journal import Journal
 from everstep.elastic.accounting.time_account import TimeAccount
 from everstep.elastic.recovery.worker import SingleProcessGroup, TrainingState
 from everstep.elastic.training.run import _device_of
 from everstep.elastic.transport.group import PeerLostError, RankAssignment
 from everstep.errors import EverstepError
+from tests.journals import JournalReader
 
 SIZE = 24
 
@@ -179,7 +180,7 @@ def recorded_steps(folder: Path, *assignments: tuple[int, int, tuple[int, ...]])
         run._session.worker.journal = journal
         for batch in run:
             compute(batch, model)
-    steps = [entry for entry in Reader(folder).read() if entry["kind"] == "step"]
+    steps = [entry for entry in JournalReader(folder).read() if entry["kind"] == "step"]
     return [-step["step"] if step.get("again") else step["step"] for step in steps]
 
 
