@@ -9,7 +9,7 @@ The controller imports this module. Its image has only a part of Everstep, so th
 """
 
 from dataclasses import dataclass
-from math import log
+from math import expm1, log
 
 from everstep.catalog.units import HOUR_SECONDS
 
@@ -68,7 +68,9 @@ def weighted_seconds(begin_age: float, end_age: float = 0.0) -> float:
     """
     end_age = max(end_age, 0.0)
     begin_age = max(begin_age, end_age)
-    return HALF_LIFE_SECONDS / log(2) * (_weight(end_age) - _weight(begin_age))
+    rate = log(2) / HALF_LIFE_SECONDS
+    # Not the difference of two weights, which loses all digits for a short time.
+    return _weight(end_age) * -expm1(-rate * (begin_age - end_age)) / rate
 
 
 def productive_share(lifetime_seconds: float, start_seconds: float) -> float:

@@ -1,7 +1,7 @@
 """The estimate of lifetimes: the prior, losses, the fading of old observations, and the share that trains."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from everstep.capacity.job import JobModel, Prices
@@ -82,6 +82,7 @@ def test_recent_machine_time_counts_in_full_and_old_machine_time_less() -> None:
 
 
 @given(parts=st.lists(ages, min_size=1, max_size=5))
+@example(parts=[1e-05, 1e-06])
 def test_machine_time_does_not_depend_on_how_often_it_is_counted(parts: list[float]) -> None:
     record = LifetimeRecord()
     for part in parts:
