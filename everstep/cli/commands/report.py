@@ -28,7 +28,7 @@ from everstep.cli.report.fold import RECENT_STEPS
 from everstep.cli.report.follow import JobMonitor
 from everstep.cli.report.machines import MachineLog
 from everstep.cli.report.money import Billing, Money, cost_of_run
-from everstep.cli.report.moves import MoveLog, moves_file
+from everstep.cli.report.moves import MoveLog
 from everstep.cli.report.page.model import build_page
 from everstep.cli.report.page.render import render
 from everstep.cli.report.readers import KEPT_EVENTS, FolderReader, RunReader
@@ -144,7 +144,7 @@ def _stack_run(context: StackContext, recent_steps: int, *, wait: bool) -> _Sour
     reader = context.run_reader(recent_steps)
     if wait:
         log = MachineLog(context.workspace.machines)
-        moves = MoveLog(moves_file(context.workspace.events))
+        moves = MoveLog(context.moves)
         monitor = JobMonitor(context.connect(), context.job, log, moves)
         billing = billing_of(context.config, context.target.unbilled_reason, log.observed)
         job_follower.follow(reader, monitor, billing=billing)
@@ -158,7 +158,7 @@ def _record_cluster(context: StackContext) -> None:
     with suppress(EverstepError):
         view = context.connect().view(context.job)
         MachineLog(context.workspace.machines).add(view.nodes)
-        MoveLog(moves_file(context.workspace.events)).add(view.status)
+        MoveLog(context.moves).add(view.status)
 
 
 def _billing(context: StackContext) -> Billing:
