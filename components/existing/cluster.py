@@ -7,7 +7,6 @@ explicit target.
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -18,6 +17,7 @@ from components.component import Component
 from components.config import ExistingClusterConfig
 from components.config.faults import ConfigFault, ConfigurationError, nearest_hint
 from components.interface import Cluster, Placement
+from everstep.files import expand_user
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,13 +67,13 @@ def read_kubeconfig(
     """Return the kubeconfig that the stack or $KUBECONFIG names.
 
     Raises:
-        ConfigurationError: no file is named, or the file cannot be read, is not a kubeconfig or
+        ConfigurationError: no file or several files are named, or the file cannot be read, is not a kubeconfig or
             lacks the configured context.
     """
-    file = config.kubeconfig or environment.get("KUBECONFIG", "")
+    file = config.kubeconfig or _only_file(environment.get("KUBECONFIG", ""))
     if not file:
         raise _error(None, "is not set, and neither is $KUBECONFIG", _NO_CLUSTER)
-    path = Path(file).expanduser()
+    path = expand_user(file)
     try:
         content = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -85,6 +85,21 @@ def read_kubeconfig(
     return content
 
 
+def _only_file(paths: str) -> str:
+    """Return the path in $KUBECONFIG; empty if there is none.
+
+    kubectl and Kubernetes' clients merge several files differently, for example their current contexts.
+    """
+    files = [path for path in paths.split(os.pathsep) if path]
+    if len(files) > 1:
+        raise _error(None, f"is not set, and $KUBECONFIG names several files: {paths}", _MERGE)
+    return "".join(files)
+
+
+_MERGE = (
+    "merge them with `kubectl config view --flatten > FILE`, and `export KUBECONFIG=FILE` or "
+    "set everstep:cluster.kubeconfig"
+)
 _NO_CLUSTER = (
     "`everstep up` starts a cluster and sets it; for one of your own, "
     "`export KUBECONFIG=~/.kube/config` or set everstep:cluster.kubeconfig"

@@ -32,6 +32,7 @@ from everstep.cli.report.fold import RECENT_STEPS
 from everstep.cli.report.moves import moves_file
 from everstep.cli.report.readers import FolderReader, PodReader, RunReader
 from everstep.errors import EverstepError
+from everstep.files import expand_user
 from everstep.progress import Progress
 from everstep.spelling import unknown_name
 
@@ -120,7 +121,7 @@ class StackContext:
             return self._twin_kubeconfig
         cluster = self.config.cluster
         path = cluster.kubeconfig if cluster.kind == "existing" else None
-        return Path(path).expanduser() if path else None
+        return expand_user(path) if path else None
 
     @property
     def _twin_kubeconfig(self) -> Path:

@@ -104,7 +104,7 @@ def test_a_file_that_is_not_a_stack_configuration_is_refused(tmp_path: Path) -> 
     assert file.read_text() == "- a list\n"
 
 
-def test_two_pushes_do_not_overwrite_the_digests_of_each_other(
+def test_two_pushes_do_not_overwrite_each_others_digests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "Pulumi.eks-dev.yaml"
