@@ -17,6 +17,7 @@ from everstep.cli.commands.options import (
     OnTwin,
     Stack,
     check_output,
+    refuse_options,
     write_output,
 )
 from everstep.cli.console import progress, results, say
@@ -118,7 +119,11 @@ def report(
     curves = _Curves(tensorboard, mlflow, wandb)
     recent_steps = ALL_STEPS if curves.is_requested else RECENT_STEPS
     if run:
-        source = _folder_run(run, recent_steps, wait=wait)
+        options = {"--stack": stack != DEFAULT_STACK, "--twin": twin, "--wait": wait}
+        refuse_options(
+            options, "cannot be used with --run, which names a folder", "Omit one of them."
+        )
+        source = _folder_run(run, recent_steps)
     else:
         source = _stack_run(open_running_stack(stack, twin=twin), recent_steps, wait=wait)
     record = source.reader.read()
@@ -166,14 +171,12 @@ def _billing(context: StackContext) -> Billing:
     return billing_of(context.config, context.target.unbilled_reason, log.observed)
 
 
-def _folder_run(run: Path, recent_steps: int, *, wait: bool) -> _Source:
+def _folder_run(run: Path, recent_steps: int) -> _Source:
     """Return the source of a folder.
 
     Raises:
-        EverstepError: it is not a run folder, or `--wait` is set.
+        EverstepError: it is not a run folder.
     """
-    if wait:
-        raise EverstepError("--wait follows a job, but --run names a folder", "Omit one of them.")
     if not (run / "journal").is_dir():
         raise EverstepError(
             f"--run {run} is not the folder of a run: {run / 'journal'} does not exist",
