@@ -7,6 +7,7 @@ explicit target.
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -17,7 +18,6 @@ from components.component import Component
 from components.config import ExistingClusterConfig
 from components.config.faults import ConfigFault, ConfigurationError, nearest_hint
 from components.interface import Cluster, Placement
-from everstep.files import expand_user
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,9 +73,10 @@ def read_kubeconfig(
     file = config.kubeconfig or _only_file(environment.get("KUBECONFIG", ""))
     if not file:
         raise _error(None, "is not set, and neither is $KUBECONFIG", _NO_CLUSTER)
-    path = expand_user(file)
     try:
-        content = path.read_text(encoding="utf-8")
+        content = Path(file).expanduser().read_text(encoding="utf-8")
+    except RuntimeError as error:  # `~` of a nonexistent user
+        raise _error(file, "cannot be read: its home folder does not exist", _NO_CLUSTER) from error
     except OSError as error:
         rule = f"cannot be read: {error.strerror}"
         raise _error(file, rule, _NO_CLUSTER) from error
