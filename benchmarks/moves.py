@@ -43,7 +43,8 @@ from everstep.capacity.simulator import Outcome, simulate, terms_of
 from everstep.catalog.names import PLACEMENT_ANNOTATION
 from everstep.catalog.units import HOUR_SECONDS
 from everstep.cli.report.machines import MachineLog, ReportedMachine
-from everstep.cli.report.readers import FolderReader
+from everstep.cli.report.moves import moves_file
+from everstep.cli.report.readers import KEPT_MOVES, FolderReader
 from everstep.cli.report.run_record import RunRecord
 from everstep.goodput import ChangeCost, live_design
 from everstep.progress import Silent
@@ -204,7 +205,13 @@ class MovingStack(PacedCycle):
 
     def read(self) -> RunRecord:
         """Return the run so far."""
-        return FolderReader(self.run_folder, self.twin / "events.jsonl").read()
+        reader = FolderReader(self.run_folder, self.twin / "events.jsonl", moves=self.moves)
+        return reader.read()
+
+    @property
+    def moves(self) -> Path:
+        """File with the moves that commands have observed."""
+        return moves_file(self.twin, self.run_folder.name)
 
     def all_train(self) -> bool:
         """Return True if all workers took the newest step."""
@@ -361,9 +368,11 @@ def keep(stack: MovingStack, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     page = str((folder / "report.html").absolute())
     stack.run("report", "--stack", STACK, "--twin", "--html", page)
-    for name in ("events.jsonl", "moves.json", "machines.json"):
+    for name in ("events.jsonl", "machines.json"):
         if (stack.twin / name).exists():
             shutil.copy(stack.twin / name, folder / name)
+    if stack.moves.exists():
+        shutil.copy(stack.moves, folder / KEPT_MOVES)
     shutil.copytree(stack.run_folder / "journal", folder / "journal", dirs_exist_ok=True)
 
 

@@ -49,6 +49,7 @@ class Cluster:
         region: cloud region; None without a cloud.
         zone: availability zone of the workers; None without a cloud, or if they may be in several.
         name: name of the cluster in the cloud; None without a cloud.
+        identifier: ARN or ARM id of the cluster, which a new certificate does not change; None without a cloud.
         endpoint: address of the API server; None if only the kubeconfig contains it.
         efa_interfaces: number of Elastic Fabric Adapters of a GPU node; 0 without EFA.
         gpu_zones: zone labels of the GPU nodes, the preferred pool's first; empty if they are not known.
@@ -62,6 +63,7 @@ class Cluster:
     region: str | None = None
     zone: str | None = None
     name: pulumi.Input[str] | None = None
+    identifier: pulumi.Input[str] | None = None
     endpoint: pulumi.Input[str] | None = None
     efa_interfaces: int = 0
     gpu_zones: Sequence[str] = ()

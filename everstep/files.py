@@ -1,4 +1,4 @@
-"""Files that other processes read: they appear complete or not at all."""
+"""Paths as users write them, and files that other processes read: they appear complete or not at all."""
 
 import os
 from pathlib import Path
@@ -29,3 +29,14 @@ def write_atomically(path: Path, content: str | bytes, mode: int = 0o600) -> Non
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def expand_user(path: str | Path) -> Path:
+    """Return a path with the home folder in place of `~` or `~USER`.
+
+    As in a shell, the path stays the same if there is no such user or home folder.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)

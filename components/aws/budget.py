@@ -4,6 +4,7 @@ AWS filters costs by a tag only after the tag has been activated for cost alloca
 billing console, under "Cost allocation tags". Until then, the budget records a cost of 0 and never warns.
 """
 
+import hashlib
 from dataclasses import dataclass
 
 import pulumi
@@ -12,6 +13,7 @@ from pulumi_aws import budgets
 from components.component import Component
 from components.config import BudgetConfig
 
+MAX_NAME_LENGTH = 100  # limit of AWS Budgets
 # Percentage of the budget, and the cost compared with it: actual or forecast cost of the month.
 WARNINGS = ((80, "ACTUAL"), (100, "ACTUAL"), (100, "FORECASTED"))
 
@@ -40,7 +42,7 @@ class AwsBudget(Component):
         super().__init__("budget:AwsBudget", name, opts)
         budgets.Budget(
             f"{name}-monthly",
-            name=f"{args.cluster}-{args.stack}",
+            name=budget_name(args.cluster, args.stack),
             budget_type="COST",
             time_unit="MONTHLY",
             limit_amount=f"{args.config.monthly_usd:.2f}",
@@ -59,3 +61,12 @@ class AwsBudget(Component):
             opts=self.child(delete_before_replace=True),
         )
         self.register_outputs({})
+
+
+def budget_name(cluster: str, stack: str) -> str:
+    """Return the name of a stack's budget, unique in the account; a digest replaces the end of a long one."""
+    name = f"{cluster}-{stack}"
+    if len(name) <= MAX_NAME_LENGTH:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:10]
+    return f"{name[: MAX_NAME_LENGTH - len(digest) - 1]}-{digest}"

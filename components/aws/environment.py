@@ -361,6 +361,7 @@ class EksEnvironment(Component):
                 zone=_single_zone(config.gpu_zones),
                 gpu_zones=config.gpu_zones,
                 name=cluster.name,
+                identifier=cluster.arn,
                 endpoint=cluster.endpoint,
                 efa_interfaces=_efa_interfaces(config),
                 scales_from_zero=config.autoscaling.enabled,

@@ -283,6 +283,7 @@ class AksEnvironment(Component):
                 zone=zones[0] if len(zones) == 1 else None,
                 gpu_zones=[config.zone_label(zone) for zone in zones] if config.gpu_pools else (),
                 name=self._cluster.cluster.name,
+                identifier=self._cluster.cluster.id,
                 endpoint=self._cluster.endpoint,
                 scales_from_zero=config.autoscaling.enabled,
             ),

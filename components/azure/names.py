@@ -18,8 +18,11 @@ _DIGEST_LENGTH = 10  # hexadecimal digits, 40 bits
 
 
 def group_name(cluster: str, stack: str) -> str:
-    """Return the name of the resource group that a stack creates."""
-    return _fitted(f"{cluster}-{stack}", MAX_GROUP_NAME_LENGTH)
+    """Return the name of the resource group that a stack creates; Azure refuses a period at its end."""
+    name = f"{cluster}-{stack}"
+    if name.endswith("."):
+        name = f"{name.rstrip('.')}-{_digest(name)}"
+    return _fitted(name, MAX_GROUP_NAME_LENGTH)
 
 
 def node_group_name(cluster: str, stack: str) -> str:

@@ -67,15 +67,16 @@ def read_kubeconfig(
     """Return the kubeconfig that the stack or $KUBECONFIG names.
 
     Raises:
-        ConfigurationError: no file is named, or the file cannot be read, is not a kubeconfig or
+        ConfigurationError: no file or several files are named, or the file cannot be read, is not a kubeconfig or
             lacks the configured context.
     """
-    file = config.kubeconfig or environment.get("KUBECONFIG", "")
+    file = config.kubeconfig or _only_file(environment.get("KUBECONFIG", ""))
     if not file:
         raise _error(None, "is not set, and neither is $KUBECONFIG", _NO_CLUSTER)
-    path = Path(file).expanduser()
     try:
-        content = path.read_text(encoding="utf-8")
+        content = Path(file).expanduser().read_text(encoding="utf-8")
+    except RuntimeError as error:  # `~` of a nonexistent user
+        raise _error(file, "cannot be read: its home folder does not exist", _NO_CLUSTER) from error
     except OSError as error:
         rule = f"cannot be read: {error.strerror}"
         raise _error(file, rule, _NO_CLUSTER) from error
@@ -85,6 +86,21 @@ def read_kubeconfig(
     return content
 
 
+def _only_file(paths: str) -> str:
+    """Return the path in $KUBECONFIG; empty if there is none.
+
+    kubectl and Kubernetes' clients merge several files differently, for example their current contexts.
+    """
+    files = [path for path in paths.split(os.pathsep) if path]
+    if len(files) > 1:
+        raise _error(None, f"is not set, and $KUBECONFIG names several files: {paths}", _MERGE)
+    return "".join(files)
+
+
+_MERGE = (
+    "merge them with `kubectl config view --flatten > FILE`, and `export KUBECONFIG=FILE` or "
+    "set everstep:cluster.kubeconfig"
+)
 _NO_CLUSTER = (
     "`everstep up` starts a cluster and sets $KUBECONFIG; for a cluster of your own, "
     "`export KUBECONFIG=~/.kube/config` or set everstep:cluster.kubeconfig"

@@ -165,8 +165,18 @@ async def declare(config: StackConfig, stack: PlatformStackConfig) -> pulumi.Inp
         config=config,
         priority=stack.priority,
         platform=platform,
-        provider=kubernetes.Provider(
-            "platform-kubernetes", kubeconfig=kubeconfig, context=platform.context
-        ),
+        provider=provider_of(platform, kubeconfig),
     )
     return JobStack("training", args).outputs
+
+
+def provider_of(
+    platform: shared_platform.SharedPlatform, kubeconfig: pulumi.Input[str]
+) -> kubernetes.Provider:
+    """Declare the Kubernetes provider for the cluster of a platform; a new certificate replaces no objects."""
+    return kubernetes.Provider(
+        "platform-kubernetes",
+        kubeconfig=kubeconfig,
+        context=platform.context,
+        cluster_identifier=platform.cluster_identifier,
+    )

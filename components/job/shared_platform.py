@@ -25,6 +25,7 @@ class SharedPlatform(Section):
     Attributes:
         job: name of the job of that stack.
         context: context in its kubeconfig; None: the current one.
+        cluster_identifier: ARN or ARM id of its cluster; None without a cloud.
         namespace: namespace of the controller and of all jobs.
         claim: name of the claim on the shared volume.
         location: path, share or bucket in which a user finds the files.
@@ -49,6 +50,7 @@ class SharedPlatform(Section):
 
     job: str
     context: str | None = None  # Pulumi omits None in outputs
+    cluster_identifier: str | None = None
     namespace: str
     claim: str
     location: str
@@ -90,6 +92,7 @@ def platform_output(
     return {
         "job": config.job.name,
         "context": config.cluster.context if config.cluster.kind == "existing" else None,
+        "clusterIdentifier": cluster.identifier,
         "namespace": namespace,
         "claim": storage.claim,
         "location": storage.location,

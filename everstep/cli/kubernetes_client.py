@@ -6,12 +6,13 @@ cluster that does not respond is reported within ten seconds.
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from everstep.catalog.names import (
     ELASTICJOB_API_VERSION,
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS, READ_SECONDS = 3, 5
 REFUSALS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+UNREACHABLE_SECONDS = 60.0
+"""Time without a response of the API server after which a command that waits for something ends."""
+
+RETRY_SECONDS = 1.0
+Response = TypeVar("Response")
 
 
 @dataclass(frozen=True)
@@ -213,9 +219,10 @@ class KubernetesClient:
 
     def _exec(self, pod: str, script: str) -> str:
         from kubernetes import client
-        from kubernetes.stream import stream
+        from kubernetes.stream import stream, ws_client
         from websocket import WebSocketException
 
+        ws_client.WebSocket = _websocket_with_timeout()  # type: ignore[attr-defined]
         session = stream(
             client.CoreV1Api(self._client).connect_get_namespaced_pod_exec,
             pod,
@@ -327,6 +334,46 @@ class KubernetesClient:
         return int(response.status), str(response.reason), bytes(data or b"")
 
 
+@cache
+def _websocket_with_timeout() -> type[Any]:
+    """Return a class of web sockets with a timeout for the connection and its handshake.
+
+    The package kubernetes sets none, so it waits endlessly for a server that accepts a connection and does not respond.
+    """
+    from websocket import WebSocket
+
+    class WebSocketWithTimeout(WebSocket):
+        def connect(self, url: str, **options: object) -> None:
+            super().connect(url, timeout=READ_SECONDS, **options)  # type: ignore[no-untyped-call]
+
+    return WebSocketWithTimeout
+
+
+def retry_while_unreachable(
+    request: Callable[[], Response],
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Response:
+    """Return the response to a request; repeat it while the API server does not respond in time.
+
+    Args:
+        request: a request that may be repeated.
+        sleep: function that waits between two attempts.
+        clock: a monotonic clock, seconds.
+
+    Raises:
+        ClusterUnreachableError: the API server has not responded for UNREACHABLE_SECONDS.
+    """
+    asked_at = clock()
+    while True:
+        try:
+            return request()
+        except ClusterUnreachableError:
+            if clock() - asked_at > UNREACHABLE_SECONDS:
+                raise
+        sleep(RETRY_SECONDS)
+
+
 def _output_of(session: Any) -> str:  # noqa: ANN401  kubernetes has no types
     """Return the whole output of a command.
 
@@ -375,10 +422,12 @@ def _command_error(host: str, pod: str, error: "ApiException") -> BaseException:
 
     The package kubernetes wraps every error of the connection, even Ctrl-C, in an ApiException without a status.
     """
+    from websocket import WebSocketTimeoutException
+
     cause = error.__context__
     if isinstance(cause, (KeyboardInterrupt, SystemExit)):
         return cause
-    if isinstance(cause, OSError):
+    if isinstance(cause, (OSError, WebSocketTimeoutException)):
         return unreachable(host, cause)
     reason = str(error.reason).partition(" -+-+- ")[0]  # headers and body follow
     if getattr(cause, "status_code", None) in REFUSALS:

@@ -3,7 +3,10 @@
 A stack file is edited as text, so that its comments and its order do not change.
 """
 
-from collections.abc import Mapping, Sequence
+import fcntl
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +41,8 @@ def images_of_stack(config: "StackConfig") -> list[str]:
 def write_images(stack_file: Path, references: Mapping[str, str]) -> list[str]:
     """Write images into a stack file; return the keys whose value changed.
 
+    Concurrent calls wait for each other, so that none overwrites the images of another one.
+
     Args:
         stack_file: the stack file.
         references: image -> reference, such as `registry.example/trainer@sha256:...`.
@@ -46,16 +51,28 @@ def write_images(stack_file: Path, references: Mapping[str, str]) -> list[str]:
         EverstepError: the file is not a stack configuration.
     """
     read_stack_file(stack_file)
-    old_text = text = stack_file.read_text()
-    changed_keys = []
-    for name, reference in references.items():
-        section, *keys = KEYS[name].split(".")
-        new_text = set_value(text, ["config", PREFIX + section, *keys], reference)
-        changed_keys += [KEYS[name]] if new_text != text else []
-        text = new_text
-    if text != old_text:
-        write_atomically(stack_file, text, stack_file.stat().st_mode & 0o777)
+    with _locked_folder(stack_file.parent):
+        old_text = text = stack_file.read_text()
+        changed_keys = []
+        for name, reference in references.items():
+            section, *keys = KEYS[name].split(".")
+            new_text = set_value(text, ["config", PREFIX + section, *keys], reference)
+            changed_keys += [KEYS[name]] if new_text != text else []
+            text = new_text
+        if text != old_text:
+            write_atomically(stack_file, text, stack_file.stat().st_mode & 0o777)
     return changed_keys
+
+
+@contextmanager
+def _locked_folder(folder: Path) -> Iterator[None]:
+    """Lock a folder, whose files are replaced: a lock on such a file would not exclude its next version."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def set_value(text: str, path: Sequence[str], value: str) -> str:

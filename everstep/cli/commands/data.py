@@ -9,6 +9,7 @@ import typer
 from everstep.cli.commands.options import AsJson
 from everstep.cli.staging_display import JsonLines, display
 from everstep.errors import EverstepError
+from everstep.files import expand_user
 from everstep.staging.entry import Entry
 from everstep.staging.imagenet import arrange, read_annotations
 from everstep.staging.sources.location import FORMS, open_source
@@ -54,8 +55,8 @@ def stage(
     from everstep.staging.stage import Options, plan
     from everstep.staging.stage import stage as stage_data
 
-    target = destination.expanduser().absolute()
-    check_apart(Path(source).expanduser(), target)
+    target = target_of(destination)
+    check_apart(expand_user(source), target)
     opened_source = open_source(source, endpoint, workers)
     rename = arrange_by(annotations) if annotations else None
     settings = Options(workers=workers, verify=verify, rename=rename)
@@ -69,8 +70,23 @@ def stage(
 
 def arrange_by(annotations: Path) -> Callable[[Iterator[Entry]], Iterator[Entry]]:
     """Return a function that arranges ImageNet's validation images by their annotations."""
-    classes = read_annotations(annotations.expanduser())
+    classes = read_annotations(expand_user(annotations))
     return lambda entries: arrange(entries, classes)
+
+
+def target_of(destination: Path) -> Path:
+    """Return the absolute path of a destination.
+
+    Raises:
+        EverstepError: it is in the home folder of a nonexistent user.
+    """
+    target = expand_user(destination)
+    if str(target).startswith("~"):
+        raise EverstepError(
+            f"the destination {destination} cannot be used: there is no user {target.parts[0]}",
+            "Write an absolute path.",
+        )
+    return target.absolute()
 
 
 def check_apart(source: Path, destination: Path) -> None:

@@ -62,7 +62,7 @@ def _keep_or_confirm(context: StackContext, keep_run: Path | None, *, yes: bool)
     if description is None:
         return
     if keep_run:
-        copy_result(folder, keep_run, context.workspace.events)
+        copy_result(folder, keep_run, context.workspace.events, context.moves)
         say(f"   kept {description} in {keep_run}")
         return
     unfinished = not (folder / "result.json").exists()

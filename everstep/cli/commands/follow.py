@@ -11,7 +11,7 @@ from everstep.cli.report.billing import billing_of
 from everstep.cli.report.follow import JobMonitor, JobOutcome
 from everstep.cli.report.machines import MachineLog
 from everstep.cli.report.money import Billing, cost_of_run
-from everstep.cli.report.moves import MoveLog, moves_file
+from everstep.cli.report.moves import MoveLog
 from everstep.cli.report.report import build
 from everstep.cli.report.screens import report_screen
 from everstep.errors import EverstepError
@@ -34,7 +34,7 @@ def follow_to_end(context: StackContext, *, drill: bool = False) -> None:
     """
     reader = context.run_reader()
     machines = MachineLog(context.workspace.machines)
-    moves = MoveLog(moves_file(context.workspace.events))
+    moves = MoveLog(context.moves)
     monitor = JobMonitor(context.connect(), context.job, machines, moves)
     billing = billing_of(context.config, context.target.unbilled_reason, machines.observed)
     monitor.refresh()

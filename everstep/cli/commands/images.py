@@ -10,7 +10,7 @@ import typer
 
 from everstep.catalog.names import LOCAL_IMAGES
 from everstep.cli import image_push, stack_images
-from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack
+from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack, refuse_options
 from everstep.cli.console import progress, results, say
 from everstep.cli.engine import cloud_twin, prerequisites
 from everstep.cli.engine.context import StackContext, open_stack
@@ -107,12 +107,11 @@ def push(
 
 def _check_options(context: StackContext, options: Mapping[str, object]) -> None:
     """Raise an error for options that the build for the twin would ignore."""
-    ignored = [name for name, value in options.items() if value]
-    if context.on_twin and ignored:
-        raise EverstepError(
-            f"{' and '.join(ignored)} cannot be used on the twin, which builds its own variants of the images",
-            "Omit the option, or build for a cluster: without --twin, with a cloud stack.",
-        )
+    refuse_options(
+        {name: context.on_twin and bool(value) for name, value in options.items()},
+        "cannot be used on the twin, which builds its own variants of the images",
+        "Omit the option, or build for a cluster: without --twin, with a cloud stack.",
+    )
 
 
 def _exclusive_use(context: StackContext) -> AbstractContextManager[None]:

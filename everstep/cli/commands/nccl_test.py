@@ -14,6 +14,7 @@ from everstep.cli.commands.options import (
     Stack,
     check_output,
     check_plot,
+    refuse_options,
     write_output,
 )
 from everstep.cli.console import progress, results, say
@@ -26,6 +27,7 @@ from everstep.errors import EverstepError
 from everstep.interconnect.collectives import COLLECTIVES, MAX_BYTES, MIN_BYTES
 from everstep.interconnect.results import read
 
+DEFAULT_WAIT_SECONDS, DEFAULT_TIMEOUT_SECONDS = 600, 3600
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
@@ -70,10 +72,10 @@ def nccl_test(
     ] = "auto",
     wait: Annotated[
         int, typer.Option(min=1, metavar="SECONDS", help="Time for pods to start.")
-    ] = 600,
+    ] = DEFAULT_WAIT_SECONDS,
     timeout: Annotated[
         int, typer.Option(min=10, metavar="SECONDS", help="Time for the whole test in a cluster.")
-    ] = 3600,
+    ] = DEFAULT_TIMEOUT_SECONDS,
     plot: Annotated[Path | None, typer.Option(help="Write the bandwidths as SVG.")] = None,
     log: Annotated[Path | None, typer.Option(help="Write the log of all processes.")] = None,
     as_json: AsJson = False,
@@ -88,6 +90,17 @@ def nccl_test(
     if local == 1 or nodes == 1:
         raise EverstepError("one process has no interconnect", "Use 2 or more.")
     if local:
+        options = {
+            "--stack": stack != DEFAULT_STACK,
+            "--twin": twin,
+            "--nodes": nodes > 0,
+            "--efa": efa is not None,
+            "--wait": wait != DEFAULT_WAIT_SECONDS,
+            "--timeout": timeout != DEFAULT_TIMEOUT_SECONDS,
+        }
+        refuse_options(
+            options, "cannot be used with --local, which uses no stack", "Omit one of them."
+        )
         logs = run_locally(local, arguments, progress())
     else:
         context = open_running_stack(stack, twin=twin)

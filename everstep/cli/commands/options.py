@@ -1,6 +1,7 @@
 """Options that several commands share."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -37,8 +38,24 @@ __all__ = [
     "Yes",
     "check_output",
     "check_plot",
+    "refuse_options",
     "write_output",
 ]
+
+
+def refuse_options(options: Mapping[str, bool], reason: str, fix: str) -> None:
+    """Refuse options that the command would ignore.
+
+    Args:
+        options: option -> whether the user set it.
+        reason: end of the sentence that begins with the options, such as "cannot be used on the twin".
+        fix: advice for the user.
+
+    Raises:
+        EverstepError: an option is set.
+    """
+    if ignored := [name for name, is_set in options.items() if is_set]:
+        raise EverstepError(f"{' and '.join(ignored)} {reason}", fix)
 
 
 def check_plot(path: Path | None) -> None:

@@ -17,6 +17,7 @@ from everstep.cli.commands.options import (
     OnTwin,
     Stack,
     check_output,
+    refuse_options,
     write_output,
 )
 from everstep.cli.console import progress, results, say
@@ -28,7 +29,7 @@ from everstep.cli.report.fold import RECENT_STEPS
 from everstep.cli.report.follow import JobMonitor
 from everstep.cli.report.machines import MachineLog
 from everstep.cli.report.money import Billing, Money, cost_of_run
-from everstep.cli.report.moves import MoveLog, moves_file
+from everstep.cli.report.moves import MoveLog
 from everstep.cli.report.page.model import build_page
 from everstep.cli.report.page.render import render
 from everstep.cli.report.readers import KEPT_EVENTS, FolderReader, RunReader
@@ -118,7 +119,11 @@ def report(
     curves = _Curves(tensorboard, mlflow, wandb)
     recent_steps = ALL_STEPS if curves.is_requested else RECENT_STEPS
     if run:
-        source = _folder_run(run, recent_steps, wait=wait)
+        options = {"--stack": stack != DEFAULT_STACK, "--twin": twin, "--wait": wait}
+        refuse_options(
+            options, "cannot be used with --run, which names a folder", "Omit one of them."
+        )
+        source = _folder_run(run, recent_steps)
     else:
         source = _stack_run(open_running_stack(stack, twin=twin), recent_steps, wait=wait)
     record = source.reader.read()
@@ -144,7 +149,7 @@ def _stack_run(context: StackContext, recent_steps: int, *, wait: bool) -> _Sour
     reader = context.run_reader(recent_steps)
     if wait:
         log = MachineLog(context.workspace.machines)
-        moves = MoveLog(moves_file(context.workspace.events))
+        moves = MoveLog(context.moves)
         monitor = JobMonitor(context.connect(), context.job, log, moves)
         billing = billing_of(context.config, context.target.unbilled_reason, log.observed)
         job_follower.follow(reader, monitor, billing=billing)
@@ -158,7 +163,7 @@ def _record_cluster(context: StackContext) -> None:
     with suppress(EverstepError):
         view = context.connect().view(context.job)
         MachineLog(context.workspace.machines).add(view.nodes)
-        MoveLog(moves_file(context.workspace.events)).add(view.status)
+        MoveLog(context.moves).add(view.status)
 
 
 def _billing(context: StackContext) -> Billing:
@@ -166,14 +171,12 @@ def _billing(context: StackContext) -> Billing:
     return billing_of(context.config, context.target.unbilled_reason, log.observed)
 
 
-def _folder_run(run: Path, recent_steps: int, *, wait: bool) -> _Source:
+def _folder_run(run: Path, recent_steps: int) -> _Source:
     """Return the source of a report on a run folder.
 
     Raises:
-        EverstepError: it is not a run folder, or `--wait` is set.
+        EverstepError: it is not a run folder.
     """
-    if wait:
-        raise EverstepError("--wait follows a job, but --run names a folder", "Omit one of them.")
     if not (run / "journal").is_dir():
         raise EverstepError(
             f"--run {run} is not the folder of a run: {run / 'journal'} does not exist",

@@ -8,7 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from everstep.catalog.trainer_options import DATASETS, MODELS
-from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack, write_output
+from everstep.cli.commands.options import (
+    DEFAULT_STACK,
+    AsJson,
+    OnTwin,
+    Stack,
+    refuse_options,
+    write_output,
+)
 from everstep.cli.console import progress, results, say
 from everstep.cli.engine.context import StackContext, open_running_stack
 from everstep.cli.engine.target import Target
@@ -25,6 +32,7 @@ from everstep.cli.scaling.study import DEFAULT_BATCH, DEFAULT_LOADER_WORKERS, PR
 from everstep.errors import EverstepError
 from everstep.spelling import unknown_name
 
+DEFAULT_DATASET, DEFAULT_IMAGES, DEFAULT_WAIT_SECONDS = "fashion-mnist", 2048, 1200
 MAX_REPLICAS = 1024
 ON_ONE_MACHINE = tuple(str(target) for target in Target if target.is_on_twin)
 """Targets whose machines share the CPUs of this one."""
@@ -46,13 +54,13 @@ def scale(
         int,
         typer.Option(min=0, help="Measure this number of steps and extrapolate; 0: a whole epoch."),
     ] = 0,
-    dataset: Annotated[str, typer.Option(help="With --local: format of --data.")] = "fashion-mnist",
+    dataset: Annotated[str, typer.Option(help="With --local: format of --data.")] = DEFAULT_DATASET,
     data: Annotated[
         Path | None, typer.Option(help="With --local: prepared data; by default random images.")
     ] = None,
     images: Annotated[
         int, typer.Option(min=1, help="With --local: number of random images.")
-    ] = 2048,
+    ] = DEFAULT_IMAGES,
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder for measurements and chart.")
     ] = Path("scaling"),
@@ -64,13 +72,33 @@ def scale(
         typer.Option(
             min=1, metavar="SECONDS", help="Time within which each size must begin to train."
         ),
-    ] = 1200,
+    ] = DEFAULT_WAIT_SECONDS,
     as_json: AsJson = False,
 ) -> None:
     """Train with each number of replicas and compare the time of an epoch with the ideal.
 
     A size that was measured with the same settings is kept, so an interrupted study continues where it stopped.
     """
+    if local:
+        options = {
+            "--stack": stack != DEFAULT_STACK,
+            "--twin": twin,
+            "--wait": wait != DEFAULT_WAIT_SECONDS,
+        }
+        refuse_options(
+            options, "cannot be used with --local, which uses no stack", "Omit one of them."
+        )
+    else:
+        options = {
+            "--dataset": dataset != DEFAULT_DATASET,
+            "--data": data is not None,
+            "--images": images != DEFAULT_IMAGES,
+        }
+        refuse_options(
+            options,
+            "cannot be used without --local: the job's data set is used",
+            "Omit it, or add --local.",
+        )
     numbers = _numbers(replicas)
     if model not in MODELS:
         raise unknown_name("model", model, MODELS)
@@ -133,7 +161,7 @@ def _local_study(
     local_machine.require_trainer()
     if dataset not in DATASETS:
         raise unknown_name("data set", dataset, DATASETS)
-    if data is None and dataset != "fashion-mnist":
+    if data is None and dataset != DEFAULT_DATASET:
         raise EverstepError(f"--dataset {dataset} needs --data", "Name its folder.")
     if data is not None and not data.is_dir():
         raise EverstepError(f"--data {data} is not a folder", "Name a folder of prepared data.")

@@ -29,8 +29,10 @@ from everstep.cli.engine.target import (
 from everstep.cli.engine.workspace import Workspace, open_workspace
 from everstep.cli.kubernetes_client import KubernetesClient
 from everstep.cli.report.fold import RECENT_STEPS
+from everstep.cli.report.moves import moves_file
 from everstep.cli.report.readers import FolderReader, PodReader, RunReader
 from everstep.errors import EverstepError
+from everstep.files import expand_user
 from everstep.progress import Progress
 from everstep.spelling import unknown_name
 
@@ -86,6 +88,11 @@ class StackContext:
         return (volume or self.twin().shared) / "runs" / self.job
 
     @property
+    def moves(self) -> Path:
+        """File with the moves of the job that commands have observed."""
+        return moves_file(self.workspace.home, self.job)
+
+    @property
     def _cloud_volume(self) -> Path | None:
         from cloudtwin.facade import shared_volume
 
@@ -114,7 +121,7 @@ class StackContext:
             return self._twin_kubeconfig
         cluster = self.config.cluster
         path = cluster.kubeconfig if cluster.kind == "existing" else None
-        return Path(path).expanduser() if path else None
+        return expand_user(path) if path else None
 
     @property
     def _twin_kubeconfig(self) -> Path:
@@ -144,8 +151,9 @@ class StackContext:
     def run_reader(self, recent_steps: int = RECENT_STEPS) -> RunReader:
         """Return a reader of the run's files, which merges steps older than the newest `recent_steps` into blocks."""
         if self.on_twin:
-            return FolderReader(self.run_folder, self.twin().events, recent_steps)
-        return PodReader(self.connect(), self.job, self.workspace.events, recent_steps)
+            return FolderReader(self.run_folder, self.twin().events, recent_steps, self.moves)
+        events = self.workspace.events
+        return PodReader(self.connect(), self.job, events, recent_steps, self.moves)
 
     def engine(self, progress: Progress, policy_packs: Sequence[str] = ()) -> Engine:
         """Return Pulumi, ready to work on the stack; build it first if needed.

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from everstep.cli.engine.workspace import Workspace
 from everstep.errors import EverstepError
-from everstep.files import write_atomically
+from everstep.files import expand_user, write_atomically
 from everstep.resources import in_clone
 
 
@@ -173,7 +173,7 @@ def _missing_credentials(cloud: Cloud) -> list[str]:
 
 def _exists(source: str) -> bool:
     if source.startswith("~"):
-        return Path(source).expanduser().exists()
+        return expand_user(source).exists()
     return bool(os.environ.get(source))
 
 

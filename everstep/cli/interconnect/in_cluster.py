@@ -14,7 +14,12 @@ from everstep.catalog.names import (
 )
 from everstep.cli.interconnect import manifests
 from everstep.cli.interconnect.manifests import NAME, ClusterTest
-from everstep.cli.kubernetes_client import KubernetesClient, PodView, pod_view
+from everstep.cli.kubernetes_client import (
+    KubernetesClient,
+    PodView,
+    pod_view,
+    retry_while_unreachable,
+)
 from everstep.errors import EverstepError
 from everstep.interconnect import results
 from everstep.progress import Progress, Step
@@ -39,12 +44,17 @@ class ClusterRun:
         client: client of the cluster.
         job: name of the stack's ElasticJob.
         sleep: function that waits between two polls.
+        clock: a monotonic clock, seconds.
     """
 
     def __init__(
-        self, client: KubernetesClient, job: str, sleep: Callable[[float], None] = time.sleep
+        self,
+        client: KubernetesClient,
+        job: str,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._client, self._job, self._sleep = client, job, sleep
+        self._client, self._job, self._sleep, self._clock = client, job, sleep, clock
 
     def run(self, test: ClusterTest, wait_seconds: int, progress: Progress) -> list[str]:
         """Run the test and return the logs of its pods, the first node's first.
@@ -112,22 +122,32 @@ class ClusterRun:
             yield
         finally:
             for path in reversed(COLLECTIONS.values()):
-                self._client.delete(f"{path}/{NAME}")
+                self._delete(path)
+
+    def _delete(self, collection: str) -> None:
+        retry_while_unreachable(
+            lambda: self._client.delete(f"{collection}/{NAME}"), self._sleep, self._clock
+        )
+
+    def _get(self, path: str, missing: dict[str, Any] | None = None) -> dict[str, Any]:
+        return retry_while_unreachable(
+            lambda: self._client.get(path, missing), self._sleep, self._clock
+        )
 
     def _pods(self) -> list[PodView]:
         path = f"{CORE}/pods?labelSelector={JOB_NAME_LABEL}%3D{NAME}"
-        pods = [pod_view(pod) for pod in self._client.get(path)["items"]]
+        pods = [pod_view(pod) for pod in self._get(path)["items"]]
         return sorted(pods, key=lambda pod: int(pod.labels.get(INDEX_LABEL, "0")))
 
     def _wait_for_pods(self, nodes: int, seconds: int, step: Step) -> None:
-        deadline = time.monotonic() + seconds
+        deadline = self._clock() + seconds
         while True:
             pods = self._pods()
             started_pods = [pod for pod in pods if pod.phase in ("Running", "Succeeded", "Failed")]
             step.note(f"{len(started_pods)} of {nodes}")
             if len(started_pods) == nodes or self._condition():
                 return
-            if time.monotonic() > deadline:
+            if self._clock() > deadline:
                 raise EverstepError(
                     f"{len(started_pods)} of {nodes} pods started within {seconds} s: {self._wait_reasons(pods)}",
                     f"The training {self._job} may use the nodes: wait for its end. For nodes that a cloud "
@@ -183,7 +203,7 @@ class ClusterRun:
         Raises:
             EverstepError: the Job was deleted, for example by the cluster long after its end.
         """
-        job = self._client.get(f"{COLLECTIONS['Job']}/{NAME}", missing={})
+        job = self._get(f"{COLLECTIONS['Job']}/{NAME}", missing={})
         if not job:
             raise EverstepError(
                 f"the Job {NAME} was deleted in the namespace {JOB_NAMESPACE} during the test",
@@ -192,7 +212,8 @@ class ClusterRun:
         return _end_condition(job)
 
     def _log(self, pod: str) -> str:
-        return self._client.text(f"{CORE}/pods/{pod}/log")
+        path = f"{CORE}/pods/{pod}/log"
+        return retry_while_unreachable(lambda: self._client.text(path), self._sleep, self._clock)
 
 
 def _adapters(node: Mapping[str, Any]) -> int:

@@ -1,7 +1,7 @@
 """The moves of a group between zones: their log and their costs.
 
 The controller keeps the newest moves in the job's status, which is deleted with the job. Commands that read a cluster
-therefore record them in a file of the stack's state, next to the machines' events.
+therefore record them in a file of the stack's state, one for each job: several jobs may share a platform and its state.
 """
 
 import json
@@ -49,9 +49,9 @@ def moves_in(status: Mapping[str, Any]) -> tuple[Move, ...]:
     )
 
 
-def moves_file(events: Path) -> Path:
-    """Return the file with the moves of a run, next to the file with its machines' events."""
-    return events.with_name("moves.json")
+def moves_file(folder: Path, job: str) -> Path:
+    """Return the file with the moves of a job in the folder of its stack's state."""
+    return folder / f"moves-{job}.json"
 
 
 @dataclass

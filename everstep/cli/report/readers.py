@@ -16,7 +16,6 @@ from typing import Any, Protocol
 from everstep.catalog.names import MOUNT
 from everstep.cli.kubernetes_client import KubernetesClient, PodCommandError
 from everstep.cli.report.fold import RECENT_STEPS, RunFold
-from everstep.cli.report.moves import moves_file
 from everstep.cli.report.run_record import (
     MachineEvent,
     RunRecord,
@@ -48,6 +47,9 @@ COPY_ATTEMPTS = 5
 KEPT_EVENTS = "events.jsonl"
 """File with the machines' events in a copy of a run."""
 
+KEPT_MOVES = "moves.json"
+"""File with the moves of the job in a copy of a run."""
+
 
 class RunReader(Protocol):
     """Reader of a run, which can be called repeatedly."""
@@ -63,6 +65,7 @@ class FolderReader:
     run: Path
     events: Path
     recent_steps: int = RECENT_STEPS  # kept one by one; older steps are folded into blocks
+    moves: Path | None = None  # by default the file in a copy of a run
     _fold: RunFold = field(init=False)
     _offsets: dict[Path, tuple[int, int]] = field(default_factory=dict)  # inode, bytes parsed
 
@@ -79,7 +82,7 @@ class FolderReader:
             for lines in self._new_lines(path):
                 self._fold.add(path.stem, lines, events)
         record = self._fold.record(events, dict(parse_result(_text(self.run / "result.json"))))
-        return with_moves(record, self.events)
+        return with_moves(record, self.moves or self.run / KEPT_MOVES)
 
     def _is_replaced(self, path: Path) -> bool:
         inode, offset = self._offsets[path]
@@ -107,9 +110,9 @@ class FolderReader:
             return
 
 
-def with_moves(record: RunRecord, events: Path) -> RunRecord:
-    """Return a record with the moves that commands have observed, from the file next to the machines' events."""
-    moves = parse_moves(_text(moves_file(events)))
+def with_moves(record: RunRecord, path: Path) -> RunRecord:
+    """Return a record with the moves that commands have observed, from their file."""
+    moves = parse_moves(_text(path))
     return replace(record, moves=moves) if moves else record
 
 
@@ -128,6 +131,7 @@ class PodReader:
     job: str
     events: Path
     recent_steps: int = RECENT_STEPS
+    moves: Path | None = None
     _fold: RunFold = field(init=False)
     _offsets: dict[str, int] = field(default_factory=dict)  # bytes parsed of each journal
     _result: dict[str, Any] = field(default_factory=dict)
@@ -141,7 +145,8 @@ class PodReader:
         if pod := self.cluster.running_worker(self.job):
             with suppress(PodCommandError):  # the pod has ended
                 self._read_from(pod, events)
-        return with_moves(self._fold.record(events, self._result), self.events)
+        record = self._fold.record(events, self._result)
+        return with_moves(record, self.moves) if self.moves else record
 
     def _read_from(self, pod: str, events: Sequence[MachineEvent]) -> None:
         run = f"{MOUNT}/runs/{self.job}"
@@ -184,7 +189,9 @@ def split_listing(listing: str) -> dict[str, str]:
     return files
 
 
-def copy_result(run: Path, destination: Path, events: Path | None = None) -> None:
+def copy_result(
+    run: Path, destination: Path, events: Path | None = None, moves: Path | None = None
+) -> None:
     """Copy a run's checkpoints, journals and result out of the volume, together with its machine events and moves.
 
     Raises:
@@ -203,8 +210,8 @@ def copy_result(run: Path, destination: Path, events: Path | None = None) -> Non
         _copy_tree(run, temporary)
         if events and events.exists():
             shutil.copyfile(events, temporary / KEPT_EVENTS)
-        if events and (moves := moves_file(events)).exists():
-            shutil.copyfile(moves, moves_file(temporary / KEPT_EVENTS))
+        if moves and moves.exists():
+            shutil.copyfile(moves, temporary / KEPT_MOVES)
         temporary.rename(destination)
     except OSError as error:
         raise EverstepError(

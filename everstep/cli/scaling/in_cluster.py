@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from everstep.catalog import trainer_options
 from everstep.catalog.names import (
@@ -19,8 +19,9 @@ from everstep.catalog.names import (
     SCALING_FIXED,
 )
 from everstep.cli.kubernetes_client import (
-    ClusterUnreachableError,
     KubernetesClient,
+    Response,
+    retry_while_unreachable,
     true_conditions,
 )
 from everstep.cli.pod_affinity import relabel
@@ -34,12 +35,8 @@ JOBS = f"/apis/{ELASTICJOB_API_VERSION}/namespaces/{JOB_NAMESPACE}/{ELASTICJOB_P
 PROGRAM = "trainer.train"
 CONNECTION = "--rdzv_conf="  # torchrun's option that configures the connection to etcd
 POLL_SECONDS = 1.0
-UNREACHABLE_SECONDS = 60.0
-"""Time without a response of the API server after which a study ends."""
-
 CORE = f"/api/v1/namespaces/{JOB_NAMESPACE}"
 Json = dict[str, Any]
-Response = TypeVar("Response")
 
 
 class OpenReader(Protocol):
@@ -157,19 +154,7 @@ class ClusterStudy:
             self.sleep(POLL_SECONDS)
 
     def _ask(self, request: Callable[[], Response]) -> Response:
-        """Return the response to a request; an API server that does not respond in time is asked again.
-
-        Raises:
-            ClusterUnreachableError: it has not responded for a minute.
-        """
-        asked_at = self.clock()
-        while True:
-            try:
-                return request()
-            except ClusterUnreachableError:
-                if self.clock() - asked_at > UNREACHABLE_SECONDS:
-                    raise
-            self.sleep(POLL_SECONDS)
+        return retry_while_unreachable(request, self.sleep, self.clock)
 
     def _wait_reasons(self) -> str:
         reasons = sorted({pod.waiting for pod in self.client.view(self.job).pods if pod.waiting})

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from everstep.errors import EverstepError
+from everstep.files import expand_user
 from everstep.staging.content import Source
 from everstep.staging.sources.folder import FolderSource
 from everstep.staging.sources.tar import SUFFIX, TarSource
@@ -30,7 +31,7 @@ def open_source(location: str, endpoint: str = "", connections: int = 16) -> Sou
             f"--endpoint is {endpoint!r}, but the source {location!r} is on this machine",
             "Omit --endpoint.",
         )
-    path = Path(location).expanduser()
+    path = expand_user(location)
     if path.is_dir():
         return FolderSource(path.absolute())
     if not path.exists():

@@ -35,6 +35,29 @@ def test_a_missing_kubeconfig_is_an_error(tmp_path: Path) -> None:
         read_kubeconfig(ExistingClusterConfig(), home)
 
 
+def test_several_kubeconfigs_are_refused_with_the_command_that_merges_them(file: Path) -> None:
+    environment = {"KUBECONFIG": f"{file}:{file.parent}/other"}
+
+    with pytest.raises(ConfigurationError, match=r"(?s)names several files.*kubectl config view"):
+        read_kubeconfig(ExistingClusterConfig(), environment)
+
+
+@pytest.mark.parametrize("paths", [":{}", "{}:", "::{}"])
+def test_empty_parts_of_the_environment_are_ignored_as_by_kubectl(file: Path, paths: str) -> None:
+    environment = {"KUBECONFIG": paths.format(file)}
+
+    assert read_kubeconfig(ExistingClusterConfig(), environment) == KUBECONFIG
+
+
+def test_the_home_folder_of_an_unknown_user_is_named() -> None:
+    config = ExistingClusterConfig.model_validate({"kubeconfig": "~no-such-user/config"})
+
+    with pytest.raises(
+        ConfigurationError, match=r"(?s)~no-such-user/config.*home folder does not exist"
+    ):
+        read_kubeconfig(config, {})
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"(?s)absent.*No such file"):
         read_kubeconfig(ExistingClusterConfig(), {"KUBECONFIG": str(tmp_path / "absent")})

@@ -2,15 +2,17 @@
 
 import json
 from functools import cache
+from types import ModuleType
 from typing import Any
 
-import pulumi_kubernetes as kubernetes
 import pytest
 
 from components.config import from_mapping
 from components.config.faults import ConfigurationError
 from components.job import shared_platform
-from components.job.job_stack import JobStack, JobStackArgs
+from components.job.job_stack import JobStack, JobStackArgs, provider_of
+from tests.components.aws import eks_stack
+from tests.components.azure import aks_stack
 from tests.components.existing.existing_stack import maintained_stack, pod_of
 from tests.components.recorder import Graph, record
 
@@ -30,7 +32,7 @@ def job_stack(platform: dict[str, Any] | None = None, priority: int = 0, **secti
     shared = shared_platform.read("eks-dev", platform or platform_output(), config.job.name)
 
     def program() -> dict[str, Any]:
-        provider = kubernetes.Provider("platform-kubernetes", kubeconfig="contexts: []")
+        provider = provider_of(shared, "contexts: []")
         args = JobStackArgs(config=config, priority=priority, platform=shared, provider=provider)
         return dict(JobStack("training", args).outputs)
 
@@ -86,6 +88,17 @@ def test_a_job_moves_between_the_zones_of_the_platform_at_their_known_prices(
 
     annotations = graph.one("ElasticJob").inputs["metadata"]["annotations"]
     assert json.loads(annotations["everstep.dev/placement"]) == {"zones": ["b", "a"], **expected}
+
+
+@pytest.mark.parametrize("stack", [eks_stack, aks_stack])
+def test_a_new_certificate_of_a_clouds_cluster_does_not_replace_the_job(stack: ModuleType) -> None:
+    """Without the identifier, pulumi-kubernetes takes another certificate for another cluster."""
+    identifier = stack.training_stack().outputs["platform"]["clusterIdentifier"]
+    graph = job_stack({**platform_output(), "clusterIdentifier": identifier})
+
+    assert identifier
+    assert graph.one("kubernetes").inputs["clusterIdentifier"] == identifier
+    assert "clusterIdentifier" not in default_job().one("kubernetes").inputs
 
 
 def test_the_outputs_locate_the_run_of_the_job_on_the_volume_of_the_platform() -> None:

@@ -122,6 +122,26 @@ def test_a_command_without_a_connection_reports_an_unreachable_cluster(
         client_of(refusing_port).shell("w0", "true")
 
 
+def test_a_command_on_a_server_that_does_not_respond_ends(
+    client_of: Callable[[int], KubernetesClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubernetes_client, "READ_SECONDS", 0.2)
+    outcome: list[BaseException] = []
+
+    def run_command(client: KubernetesClient) -> None:
+        try:
+            client.shell("w0", "true")
+        except EverstepError as error:
+            outcome.append(error)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        client = client_of(server.getsockname()[1])
+        command = threading.Thread(target=run_command, args=[client], daemon=True)
+        command.start()
+        command.join(timeout=10)
+        assert [type(error) for error in outcome] == [ClusterUnreachableError]
+
+
 def frame(opcode: int, content: bytes = b"") -> bytes:
     """Return a frame of a web socket."""
     return bytes([0x80 | opcode, len(content)]) + content

@@ -2,6 +2,8 @@
 
 import shutil
 import stat
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -100,3 +102,29 @@ def test_a_file_that_is_not_a_stack_configuration_is_refused(tmp_path: Path) -> 
     with pytest.raises(EverstepError, match="not a stack configuration"):
         stack_images.write_images(file, {"trainer": REFERENCE})
     assert file.read_text() == "- a list\n"
+
+
+def test_two_pushes_do_not_overwrite_each_others_digests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "Pulumi.eks-dev.yaml"
+    file.write_text("config: {}\n")
+    second_push = threading.Thread(
+        target=stack_images.write_images, args=(file, {"spot": REFERENCE})
+    )
+    set_value = stack_images.set_value
+
+    def interrupted_by_a_second_push(text: str, path: Sequence[str], value: str) -> str:
+        if second_push.ident is None:
+            second_push.start()
+            second_push.join(timeout=0.3)
+        return set_value(text, path, value)
+
+    monkeypatch.setattr(stack_images, "set_value", interrupted_by_a_second_push)
+
+    stack_images.write_images(file, {"trainer": REFERENCE})
+    second_push.join()
+
+    config = yaml.safe_load(file.read_text())["config"]
+    assert config["everstep:job"] == {"image": REFERENCE}
+    assert config["everstep:platform"] == {"spot": {"image": REFERENCE}}

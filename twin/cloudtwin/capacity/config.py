@@ -70,10 +70,6 @@ class MarketConfig:
         trace = Trace(**document.pop("trace", {}))
         return cls(**document, parameters=parameters, trace=trace)
 
-    def save(self, state: Path) -> None:
-        """Store the configuration of a twin."""
-        files.write_json(_path(state), asdict(self))
-
     def at_speed(self, factor: float, now: float) -> "MarketConfig":
         """Return the configuration with another speed of time, at the same moment of an open market."""
         opened_at = now - self._cloud_seconds(now) / factor if self.is_open else self.opened_at

@@ -46,7 +46,8 @@ class Effects:
     def apply(self, resource: Resource, previous: Resource | None, timeouts: Timeouts) -> None:
         """Install the drivers and create the machines of a resource, and wait for them.
 
-        Drivers that an update disables are removed.
+        An update removes the drivers that the resource does not enable, whatever it enabled before: an earlier update
+        may have been killed after its inputs were stored and before the removal.
 
         Args:
             resource: the resource as declared.
@@ -56,12 +57,11 @@ class Effects:
         Raises:
             TwinError, ProviderError: an effect failed or timed out.
         """
-        drivers = self._drivers(resource)
-        for driver in drivers:
-            self.machines.set_driver(driver, enabled=True)
-        for driver in self._drivers(previous) if previous else ():
-            if driver not in drivers:
-                self.machines.set_driver(driver, enabled=False)
+        for driver, enabled in self._drivers(resource).items():
+            if enabled:
+                self.machines.set_driver(driver, enabled=True)
+            elif previous:
+                self._remove_driver(driver, [resource])
         for pool in self._pools(resource):
             self.machines.put(self._with_current_size(pool, previous))
             self.machines.wait(pool.key, timeouts)
@@ -72,12 +72,13 @@ class Effects:
         Raises:
             TwinError, ProviderError: the removal timed out.
         """
-        for resource in resources:
+        removed = list(resources)
+        for resource in removed:
             for pool in self._pools(resource):
                 self.machines.delete(pool.key)
                 self.machines.wait(pool.key, timeouts)
             for driver in self._drivers(resource):
-                self.machines.set_driver(driver, enabled=False)
+                self._remove_driver(driver, removed)
 
     def shortage(self, resource: Resource) -> str:
         """Return the cloud's error if it has no capacity for the machines of a resource."""
@@ -97,9 +98,18 @@ class Effects:
         }
         return kind.current_inputs(resource.inputs, sizes)
 
-    def _drivers(self, resource: Resource) -> Sequence[str]:
+    def _drivers(self, resource: Resource) -> Mapping[str, bool]:
         kind = self.types.get(resource.token)
-        return kind.drivers(resource.inputs) if kind and kind.drivers else ()
+        return kind.drivers(resource.inputs) if kind and kind.drivers else {}
+
+    def _remove_driver(self, driver: str, resources: Sequence[Resource]) -> None:
+        """Remove a driver, unless a resource other than these enables it: the clusters of a twin share its machines."""
+        keys = {(resource.token, resource.id) for resource in resources}
+        others = (
+            other for other in self.account.read().all() if (other.token, other.id) not in keys
+        )
+        if not any(self._drivers(other).get(driver) for other in others):
+            self.machines.set_driver(driver, enabled=False)
 
     def _pools(self, resource: Resource) -> Iterable["Pool"]:
         kind = self.types.get(resource.token)

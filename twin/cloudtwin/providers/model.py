@@ -219,10 +219,11 @@ class ResourceType:
         companions: function that yields resources that the service creates with it, such as a cluster's security group.
         exclusive_key: function that returns the name of the object that accepts one write at a time; empty for none.
         exclusive_code: error code of a concurrent write.
-        drivers: function that returns the storage drivers that it installs in the cluster.
+        drivers: function that returns the storage drivers that it manages in the cluster; True: it installs the driver.
         cluster_outputs: function that returns the outputs with the endpoint; None if this is not a cluster.
         pools: function that returns the machine pools that it declares.
         current_inputs: function that returns the service's current inputs, given current pool sizes by name.
+        image_repository: function that returns the address of the registry's repository whose images it contains.
     """
 
     token: str
@@ -242,10 +243,11 @@ class ResourceType:
     companions: Callable[[Resource, Inventory], Iterable[Resource]] | None = None
     exclusive_key: Callable[[Inputs], str] | None = None
     exclusive_code: str = ""
-    drivers: Callable[[Inputs], Sequence[str]] | None = None
+    drivers: Callable[[Inputs], Mapping[str, bool]] | None = None
     cluster_outputs: Callable[[Resource, Endpoint], Outputs] | None = None
     pools: Callable[[Resource, Inventory], Sequence["Pool"]] | None = None
     current_inputs: Callable[[Inputs, Mapping[str, int]], Inputs] | None = None
+    image_repository: Callable[[Resource], str] | None = None
 
     @property
     def title(self) -> str:

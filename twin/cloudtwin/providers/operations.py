@@ -394,6 +394,8 @@ class Operations:
         with self.account.transaction() as transaction:
             for deleted in self._resources_to_delete(kind, resource, transaction.inventory):
                 transaction.remove(deleted)
+            if kind.image_repository:
+                registries.delete_images(self._state, kind.image_repository(resource))
             self._write_derived(transaction)
 
     def _resources_to_delete(
@@ -403,7 +405,18 @@ class Operations:
         resources = list(self.cloud.deleted_with(resource, account))
         keys = {(item.token, item.id) for item in resources}
         evaluation.require_deletable(kind, self.cloud.types, resource, account, keys)
+        self._require_empty(kind, resource)
         return resources
+
+    def _require_empty(self, kind: ResourceType, resource: Resource) -> None:
+        """Raise CloudError for a repository with images, as ECR does (ECR API, DeleteRepository)."""
+        if kind.image_repository is None or resource.inputs.get("forceDelete"):
+            return
+        if registries.has_images(self._state, kind.image_repository(resource)):
+            raise CloudError(
+                "RepositoryNotEmptyException",
+                f"the repository {resource.id} still has images: set forceDelete",
+            )
 
     # -- faults and time
 

@@ -5,6 +5,7 @@ returns `<twin>/cloud/registry-credentials.json`, which has only registries from
 """
 
 import secrets
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +65,22 @@ def write(
         files.write_json(path, {"registries": rules}, files.PRIVATE)
     # Even for old rules: a process may have been killed between the two writes.
     _write_credentials(state)
+
+
+def has_images(state: Path, address: str) -> bool:
+    """Return True if a repository of the twin's registry, host and path, contains images."""
+    return any(_folder(state, address).glob("_manifests/revisions/*/*/link"))
+
+
+def delete_images(state: Path, address: str) -> None:
+    """Delete the images of a repository of the twin's registry; repositories below it keep theirs."""
+    for part in ("_manifests", "_layers", "_uploads"):
+        shutil.rmtree(_folder(state, address) / part, ignore_errors=True)
+
+
+def _folder(state: Path, address: str) -> Path:
+    repositories = state / "registry" / "images" / "docker" / "registry" / "v2" / "repositories"
+    return repositories / address.replace(":", "_")
 
 
 def _write_credentials(state: Path) -> None:

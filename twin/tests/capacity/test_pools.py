@@ -284,9 +284,10 @@ def test_an_open_market_is_continued_after_the_speed_of_time_has_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 10_000.0
-    monkeypatch.setattr("time.time", lambda: now)
-    MarketConfig(time_factor=1, seed="s", opened_at=now - 3600).save(tmp_path)
+    monkeypatch.setattr("time.time", lambda: now - 3600)
+    open_market(tmp_path, "s")
 
+    monkeypatch.setattr("time.time", lambda: now)
     compress_time(tmp_path, 3600)
 
     config = MarketConfig.load(tmp_path)

@@ -1,6 +1,7 @@
 """Effects of resources on machines."""
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from cloudtwin.providers.azure.aks_pools import inline_pools
 from cloudtwin.providers.azure.aks_rules import POOL
 from cloudtwin.providers.azure.common import GROUP
 from cloudtwin.providers.azure.identity import CLUSTER
+from cloudtwin.providers.azure.network import SUBNET
 from cloudtwin.providers.effects import Effects
 from cloudtwin.providers.errors import CloudError
 from cloudtwin.providers.machines import Offline
@@ -88,6 +90,45 @@ def test_an_update_that_disables_a_driver_removes_it_from_the_cluster(tmp_path: 
     assert not machines.drivers, "volumes could be mounted that AKS would not mount"
 
 
+def test_an_update_that_is_repeated_after_a_kill_removes_the_driver(tmp_path: Path) -> None:
+    """The killed update stored its inputs, so the repeated one finds them as the previous inputs."""
+    machines = RecordingMachines()
+    machines.drivers.add(BLOB_DRIVER)
+    effects = Effects(Account(tmp_path, "azure-native"), machines, azure.CLOUD.types)
+    timeouts = Timeouts(report=lambda _text: None, cancelled=threading.Event())
+    cluster = azure_cases.cluster(storageProfile={"blobCSIDriver": {"enabled": False}})
+
+    effects.apply(cluster, cluster, timeouts)
+
+    assert not machines.drivers
+
+
+def test_a_driver_that_another_cluster_enables_is_kept(tmp_path: Path) -> None:
+    machines, account = RecordingMachines(), Account(tmp_path, "azure-native")
+    effects = Effects(account, machines, azure.CLOUD.types)
+    timeouts = Timeouts(report=lambda _text: None, cancelled=threading.Event())
+    first, second, without_driver = (
+        replace(
+            azure_cases.cluster(storageProfile={"blobCSIDriver": {"enabled": enabled}}), id=name
+        )
+        for name, enabled in (("first", True), ("second", True), ("third", False))
+    )
+    with account.transaction() as transaction:
+        transaction.put(first)
+        transaction.put(second)
+        transaction.put(without_driver)
+
+    effects.apply(first, None, timeouts)
+    effects.apply(without_driver, without_driver, timeouts)
+    effects.undo([second], timeouts)
+    assert machines.drivers == {BLOB_DRIVER}
+
+    with account.transaction() as transaction:
+        transaction.remove(second)
+    effects.undo([first], timeouts)
+    assert not machines.drivers
+
+
 def test_an_inline_pool_that_an_update_no_longer_declares_is_kept_until_its_cluster_is_deleted(
     tmp_path: Path,
 ) -> None:
@@ -123,3 +164,17 @@ def test_an_inline_pool_that_an_update_no_longer_declares_is_kept_until_its_clus
     with pytest.raises(CloudError, match="already has an inline pool 'extra'"):
         provider.make(POOL, "p", **names, agentPoolName="extra", vmSize="Standard_D4s_v5", count=1)
     assert pools_after_update(system, extra) == ["system", "extra"], "AKS accepts it again"
+
+
+def test_the_subnet_of_a_kept_inline_pool_is_not_deleted(tmp_path: Path) -> None:
+    provider = Provider(
+        azure.CLOUD, tmp_path, Offline(), ProviderConfig(cloud="azure-native", region="eastus")
+    )
+    subnet = replace(azure_cases.cluster(), token=SUBNET, id="/subnets/old", inputs={}, outputs={})
+    pools = [{"name": "extra", "vnetSubnetID": "/SUBNETS/old"}]
+    with provider.account.transaction() as transaction:
+        transaction.put(subnet)
+        transaction.put(replace(azure_cases.cluster(), outputs={"agentPoolProfiles": pools}))
+
+    with pytest.raises(CloudError, match=r"InUseSubnetCannotBeDeleted: .*the pool extra"):
+        provider.drop(SUBNET, subnet.id)

@@ -51,7 +51,9 @@ def _headline(page: ReportPage, loss_count: int, recovered_count: int) -> str:
 
 
 def _losses(count: int) -> str:
-    return "the loss of a worker" if count == 1 else f"all {count:,} losses of workers"
+    if count == 1:
+        return "the loss of a worker"
+    return f"{'both' if count == 2 else f'all {count:,}'} losses of workers"
 
 
 def _progress(page: ReportPage) -> Iterator[str]:

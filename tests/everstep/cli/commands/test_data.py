@@ -126,6 +126,8 @@ def test_a_bucket_of_another_server_is_staged(
         ("missing", "out", ["the source 'missing' does not exist", "a .tar archive"]),
         ("source", "source/out", ["overlap", "outside the source"]),
         ("source", "file", ["is not a folder"]),
+        ("~no-such-user/data", "out", ["the source '~no-such-user/data' does not exist"]),
+        ("source", "~no-such-user/out", ["there is no user ~no-such-user", "absolute path"]),
     ],
 )
 def test_a_wrong_source_or_destination_is_named_with_a_fix(

@@ -30,6 +30,8 @@ from tests.everstep.cli.interconnect.test_show import SETUP, measurement
             {"plot": Path("/dev/null/x.svg")},
             "--plot /dev/null/x.svg cannot be written: /dev/null is not",
         ),
+        ({"nodes": 2, "efa": 0}, "--nodes and --efa cannot be used with --local"),
+        ({"stack": "eks-dev", "wait": 7}, "--stack and --wait cannot be used with --local"),
         ({"log": Path("/proc")}, "--log /proc cannot be written: it is a folder"),
     ],
 )

@@ -47,7 +47,7 @@ def test_a_run_folder_gives_a_page_with_the_events_of_its_machines(
 
     assert result.exit_code == 0, result.output
     text = page.read_text()
-    assert "Training survived all 2 losses of workers" in text
+    assert "Training survived both losses of workers" in text
     assert "The machine disappeared without notice." in text
     assert page.stat().st_mode & 0o444 == 0o444
 
@@ -111,7 +111,9 @@ def test_a_client_that_is_not_installed_is_named(
 
 
 def test_waiting_for_a_folder_is_refused(folder: Path) -> None:
-    with pytest.raises(EverstepError, match="--wait follows a job, but --run names a folder"):
+    with pytest.raises(
+        EverstepError, match="--wait cannot be used with --run, which names a folder"
+    ):
         report("--run", str(folder), "--wait")
 
 

@@ -32,6 +32,24 @@ def test_an_impossible_study_is_refused_before_anything_starts(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dataset": "imagefolder"}, "--dataset cannot be used without --local"),
+        ({"data": Path("data"), "images": 7}, "--data and --images cannot be used without --local"),
+        ({"local": True, "stack": "eks-dev"}, "--stack cannot be used with --local"),
+        ({"local": True, "twin": True, "wait": 7}, "--twin and --wait cannot be used with --local"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(EverstepError, match=message):
+        scale(**options)
+
+
 @pytest.mark.parametrize("has_pillow", [True, False])
 def test_the_chart_is_written_as_svg_and_with_pillow_as_png(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_pillow: bool

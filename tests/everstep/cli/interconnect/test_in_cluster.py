@@ -1,5 +1,6 @@
 """A test in a cluster: its objects are removed in any case. The cluster is a strict stand-in."""
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -8,7 +9,7 @@ import pytest
 from everstep.catalog.names import EFA_RESOURCE, JOB_NAME_LABEL
 from everstep.cli.interconnect.in_cluster import COLLECTIONS, CORE, INDEX_LABEL, ClusterRun
 from everstep.cli.interconnect.manifests import NAME, ClusterTest
-from everstep.cli.kubernetes_client import KubernetesClient
+from everstep.cli.kubernetes_client import ClusterUnreachableError, KubernetesClient
 from everstep.errors import EverstepError
 from everstep.progress import Silent
 from tests.everstep.cli.interconnect.test_manifests import elastic_job
@@ -28,8 +29,16 @@ class FakeCluster:
         self.nodes: list[dict[str, Any]] = []
         self.conditions: list[dict[str, str]] = []
         self.logs = "the log"
+        self.timeouts = 0
+
+    def _respond(self) -> None:
+        """Raise an error for the remaining timeouts, which begin when the Job exists."""
+        if self.timeouts and JOB_PATH in self.objects:
+            self.timeouts -= 1
+            raise ClusterUnreachableError("the cluster does not respond: timed out", "Wait.")
 
     def get(self, path: str, missing: dict[str, Any] | None = None) -> dict[str, Any]:
+        self._respond()
         if path.endswith("/elasticjobs/fashion"):
             return self.elastic_job or missing or {}
         if path == "/api/v1/nodes":
@@ -60,9 +69,11 @@ class FakeCluster:
             }
 
     def delete(self, path: str) -> None:
+        self._respond()
         self.objects.pop(path, None)
 
     def text(self, path: str) -> str:
+        self._respond()
         return self.logs
 
 
@@ -80,6 +91,44 @@ def test_a_test_returns_the_logs_of_all_pods_and_leaves_nothing() -> None:
     assert run(cluster) == ["the log"] * 3
     assert cluster.created_kinds == ["ConfigMap", "Service", "Job"]
     assert not cluster.objects
+
+
+def test_an_api_server_that_does_not_respond_for_a_while_does_not_end_the_test() -> None:
+    cluster = FakeCluster()
+    cluster.timeouts = 3
+
+    assert run(cluster) == ["the log"] * 3
+    assert cluster.timeouts == 0
+    assert not cluster.objects
+
+
+def test_timeouts_of_deletions_leave_no_objects() -> None:
+    cluster, interruptions = FakeCluster(phase="Running", end_condition=""), [KeyboardInterrupt]
+
+    def lose_the_connection(seconds: float) -> None:
+        if interruptions:
+            cluster.timeouts = 3
+            raise interruptions.pop()
+
+    with pytest.raises(KeyboardInterrupt):
+        run(cluster, sleep=lose_the_connection)
+
+    assert not cluster.objects
+
+
+def test_an_api_server_that_does_not_respond_for_a_minute_ends_the_test() -> None:
+    cluster = FakeCluster()
+    cluster.timeouts = 1000
+    moments = itertools.count(step=10.0)
+    test = ClusterTest(nodes=3, efa=None, arguments=[], seconds=60)
+    client = cast("KubernetesClient", cluster)
+
+    with pytest.raises(ClusterUnreachableError):
+        ClusterRun(client, "fashion", lambda _: None, lambda: next(moments)).run(
+            test, wait_seconds=0, progress=Silent()
+        )
+
+    assert cluster.timeouts < 1000 - 7
 
 
 def test_ctrl_c_removes_all_objects() -> None:

@@ -67,12 +67,15 @@ def test_a_kept_run_has_its_moves(tmp_path: Path) -> None:
     (tmp_path / "run" / "journal").mkdir(parents=True)
     events = tmp_path / "events.jsonl"
     events.write_text(json.dumps({"at": 1.0, "kind": "drain", "node": "gpu-0"}) + "\n")
-    MoveLog(moves_file(events)).add(status())
+    moves = moves_file(tmp_path, "fashion")
+    MoveLog(moves).add(status())
 
-    copy_result(tmp_path / "run", tmp_path / "kept", events)
+    copy_result(tmp_path / "run", tmp_path / "kept", events, moves)
 
     copied_run = FolderReader(tmp_path / "kept", tmp_path / "kept" / KEPT_EVENTS).read()
-    assert copied_run.moves == FolderReader(tmp_path / "run", events).read().moves != ()
+    assert (
+        copied_run.moves == FolderReader(tmp_path / "run", events, moves=moves).read().moves != ()
+    )
 
 
 def test_a_move_costs_the_pauses_of_the_group_without_the_steps_that_end_them() -> None:

@@ -2,7 +2,7 @@
 
 # ruff: noqa: S106  (a token is the name of a type, not a password)
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cloudfacts.kubernetes import EKS_VERSIONS
@@ -115,8 +115,8 @@ def _cluster_outputs(_cluster: Resource, endpoint: Endpoint) -> dict[str, Any]:
     return {"endpoint": endpoint.address, "certificateAuthority": ca}
 
 
-def _drivers(inputs: Inputs) -> Sequence[str]:
-    return ["fsx.csi.aws.com"] if inputs.get("addonName") == "aws-fsx-csi-driver" else []
+def _drivers(inputs: Inputs) -> Mapping[str, bool]:
+    return {"fsx.csi.aws.com": True} if inputs.get("addonName") == "aws-fsx-csi-driver" else {}
 
 
 def _part(kind: str, *names: str, suffix: int = 0) -> Any:  # noqa: ANN401  a function of a request

@@ -204,6 +204,7 @@ TYPES = (
         rules=(InputRule("key of a repository", "ECR API, EncryptionConfiguration", _key_of_repository),),
         references=(to_key("encryptionConfigurations.*.kmsKey", "KmsException"),),
         unique_code="RepositoryAlreadyExistsException",
+        image_repository=lambda repository: str(repository.outputs["repositoryUrl"]),
     ),
     ResourceType(
         token="aws:ecr/lifecyclePolicy:LifecyclePolicy",

@@ -1,6 +1,6 @@
 """AKS clusters; the rules are in aks_rules. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from cloudfacts.kubernetes import AKS_DEFAULT_VERSION, AKS_PATCHES
@@ -103,9 +103,8 @@ def _cluster_outputs(_cluster: Resource, _endpoint: Endpoint) -> dict[str, Any]:
     return {}
 
 
-def _drivers(inputs: Inputs) -> Sequence[str]:
-    enabled = section(inputs, "storageProfile", "blobCSIDriver").get("enabled")
-    return [BLOB_DRIVER] if enabled else []
+def _drivers(inputs: Inputs) -> Mapping[str, bool]:
+    return {BLOB_DRIVER: bool(section(inputs, "storageProfile", "blobCSIDriver").get("enabled"))}
 
 
 def _length_error(value: object) -> str | None:

@@ -15,6 +15,7 @@ from cloudtwin.providers.azure.common import (
     name_rule,
     parent_of,
 )
+from cloudtwin.providers.azure.identity import CLUSTER
 from cloudtwin.providers.conditions import (
     block_error,
     block_of,
@@ -27,7 +28,9 @@ from cloudtwin.providers.conditions import (
     section,
     value_rule,
 )
+from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import (
+    DeletionGuard,
     InputRule,
     Inputs,
     Naming,
@@ -48,6 +51,14 @@ SUBNET_PATH = f"{VNET_PATH}/subnets/{{subnetName}}"
 MAX_SUBNET_PREFIX = 29
 VNET_DOCS, NAT_DOCS = "Virtual Network documentation", "NAT Gateway documentation"
 ROUTE_DOCS = "Virtual network traffic routing"
+
+
+def _pools_in_subnet(subnet: Resource, subscription: Inventory) -> Iterable[str]:
+    """Yield the inline pools of clusters in a subnet, which AKS keeps although the inputs no longer declare them."""
+    for cluster in subscription.all(CLUSTER):
+        for pool in cluster.outputs.get("agentPoolProfiles") or ():
+            if str(pool.get("vnetSubnetID")).lower() == subnet.id.lower():
+                yield f"{subnet.id} cannot be deleted: the pool {pool.get('name')} of {cluster.id} still uses it"
 
 
 def _block(value: object) -> str | None:
@@ -159,6 +170,10 @@ TYPES = (
         preconditions=(
             Precondition("subnet in its network", "Virtual Network FAQ",
                          "NetcfgSubnetRangeOutsideVnet", _in_network),
+        ),
+        deletion_guards=(
+            DeletionGuard("subnet of kept pools", "Azure Resource Manager, subnets in use",
+                          "InUseSubnetCannotBeDeleted", _pools_in_subnet),
         ),
     ),
     arm_type(

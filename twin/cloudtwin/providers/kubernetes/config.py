@@ -33,7 +33,7 @@ class KubernetesConfig:
         kubeconfig: content or path; None for kubectl's default.
         context: context of the kubeconfig; None for its current one.
         namespace: default namespace; None for the context's.
-        cluster_identifier: identity of the cluster; None to compare server addresses.
+        cluster_identifier: identity of the cluster; None to compare the clusters of kubeconfigs.
         force: True to take fields over from other field managers.
         upsert: True if a create may update an object that exists.
     """
@@ -114,26 +114,31 @@ def content(kubeconfig: str) -> dict[str, Any] | None:
 def replacing_arguments(old: KubernetesConfig, new: KubernetesConfig) -> list[str]:
     """Return the changed arguments that select another cluster, so that every object is replaced.
 
-    If a cluster identifier is set, only its change counts. Otherwise only a change of the server address
-    counts: credentials are rotated and paths change.
+    If both have a cluster identifier, only its change counts. Otherwise a change of the cluster's server or certificate
+    counts (pulumi-kubernetes, `DiffConfig`), and none of credentials.
     """
-    if old.cluster_identifier or new.cluster_identifier:
+    if old.cluster_identifier and new.cluster_identifier:
         return ["clusterIdentifier"] if old.cluster_identifier != new.cluster_identifier else []
-    old_server, new_server = _server(old), _server(new)
-    return ["kubeconfig"] if old_server and new_server and old_server != new_server else []
+    old_cluster, new_cluster = _cluster(old), _cluster(new)
+    return ["kubeconfig"] if old_cluster and new_cluster and old_cluster != new_cluster else []
 
 
-def _server(config: KubernetesConfig) -> str | None:
-    """Return the server address in a kubeconfig given by content; a path's target may have changed."""
+def _cluster(config: KubernetesConfig) -> Mapping[str, Any] | None:
+    """Return the current cluster of a kubeconfig given by content; a path's target may have changed."""
     kubeconfig = content(config.kubeconfig) if config.kubeconfig else None
     if kubeconfig is None:
         return None
     try:
         contexts = {entry["name"]: entry["context"] for entry in kubeconfig.get("contexts") or ()}
         context = contexts.get(config.context or kubeconfig.get("current-context"), {})
-        clusters = kubeconfig.get("clusters") or ()
-        servers = {entry["name"]: entry["cluster"].get("server") for entry in clusters}
-        server = servers.get(context.get("cluster"))
-    except (AttributeError, KeyError, TypeError):  # the first operation reports the damage
+        clusters = {
+            entry["name"]: dict(entry["cluster"]) for entry in kubeconfig.get("clusters") or ()
+        }
+        return clusters.get(context.get("cluster"))
+    except (
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+    ):  # the first operation reports the damage
         return None
-    return str(server) if server else None

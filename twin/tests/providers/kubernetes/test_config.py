@@ -60,6 +60,12 @@ def test_another_server_means_another_cluster_but_new_credentials_do_not() -> No
     ), "a path does not identify a cluster"
 
 
+def test_a_new_certificate_means_another_cluster_as_for_the_official_provider() -> None:
+    old, new = (KubernetesConfig(kubeconfig=kubeconfig("https://a", ca=ca)) for ca in ("1", "2"))
+
+    assert replacing_arguments(old, new) == ["kubeconfig"]
+
+
 def test_a_cluster_identifier_overrides_the_kubeconfig() -> None:
     old = KubernetesConfig(kubeconfig=kubeconfig("https://a"), cluster_identifier="mine")
     assert (
@@ -71,6 +77,14 @@ def test_a_cluster_identifier_overrides_the_kubeconfig() -> None:
     assert replacing_arguments(
         old, KubernetesConfig(kubeconfig=kubeconfig("https://a"), cluster_identifier="x")
     ) == ["clusterIdentifier"]
+
+
+def test_an_added_or_removed_cluster_identifier_replaces_nothing() -> None:
+    without = KubernetesConfig(kubeconfig=kubeconfig("https://a"))
+    identified = KubernetesConfig(kubeconfig=kubeconfig("https://a"), cluster_identifier="mine")
+
+    assert replacing_arguments(without, identified) == []
+    assert replacing_arguments(identified, without) == []
 
 
 def test_a_damaged_kubeconfig_names_no_server() -> None:

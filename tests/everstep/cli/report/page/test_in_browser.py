@@ -173,7 +173,7 @@ def test_the_accessibility_tree_has_headings_a_named_slider_and_the_cells_of_the
             if not node["ignored"]
         ]
 
-        assert ("heading", "Training survived all 2 losses of workers") in roles
+        assert ("heading", "Training survived both losses of workers") in roles
         assert ("slider", "Second") in roles
         assert sum(role == "row" for role, _ in roles) >= 5, "even where rows are stacked"
         assert [role for role, name in roles if role in ("link", "button") and not name] == []

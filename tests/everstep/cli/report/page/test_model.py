@@ -41,7 +41,7 @@ def test_a_finished_run_survived_its_losses(drill_run: RecordedRun) -> None:
     page = page_of(drill_run, billing=Billing(billed=False, reason="it ran here"))
 
     assert page.status is Status.FINISHED
-    assert verdict(page).headline == "Training survived all 2 losses of workers"
+    assert verdict(page).headline == "Training survived both losses of workers"
     text = " ".join(verdict(page).sentences)
     assert "300 of 300 steps" in text
     assert "at most 11.5 s after a loss, and 4 steps were repeated" in text

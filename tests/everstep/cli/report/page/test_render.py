@@ -97,7 +97,7 @@ def test_the_page_has_a_language_a_title_landmarks_and_ordered_headings(page: No
     assert html.attributes["lang"] == "en"
     (head,) = page.all("head")
     assert [node.text for node in head.all("title")] == [
-        "fashion: Training survived all 2 losses of workers"
+        "fashion: Training survived both losses of workers"
     ]
     assert [len(list(page.all(name))) for name in ("main", "h1", "footer")] == [1] * 3
     levels = [int(node.name[1]) for node in page.all("*") if re.fullmatch("h[1-6]", node.name)]
