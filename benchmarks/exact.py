@@ -127,7 +127,7 @@ def run_schedule(
     first_names = NAMES[: rng.randint(1, len(NAMES))]
     nodes = start_job(folder, etcd, arguments, f"{model}-{seed}", first_names)
     try:
-        events = disturb(nodes, rng, list(first_names))
+        events = disrupt(nodes, rng, list(first_names))
     except BaseException:
         nodes.close()
         raise
@@ -137,15 +137,15 @@ def run_schedule(
     return ExactOutcome(model, seed, events, sizes, repeated, sha256, sha256 == expected)
 
 
-def disturb(nodes: Nodes, rng: random.Random, running_nodes: list[str]) -> dict[str, int]:
+def disrupt(nodes: Nodes, rng: random.Random, running_nodes: list[str]) -> dict[str, int]:
     """Remove, return and add nodes until the run is complete; return the number of events by kind."""
     event_by_missing_node: dict[str, str] = {}
     events: dict[str, int] = {}
     deadline = time.monotonic() + RUN_SECONDS
-    disturbed_at = 0.0
-    while wait_for_step(nodes, disturbed_at) and time.monotonic() < deadline:
+    disrupted_at = 0.0
+    while wait_for_step(nodes, disrupted_at) and time.monotonic() < deadline:
         time.sleep(rng.uniform(0, 1.5))
-        disturbed_at = time.time()
+        disrupted_at = time.time()
         stopped_nodes = [name for name in NAMES if name not in running_nodes]
         if stopped_nodes and (len(running_nodes) == 1 or rng.random() < 0.5):
             name = rng.choice(stopped_nodes)

@@ -200,7 +200,7 @@ def _observe(
 
 
 def _pending(observed: ObservedPlacement, state: PlacementState) -> int:
-    """Return the number of workers that do not run yet but are expected to run.
+    """Return the number of workers that are not running yet but are expected to run.
 
     Pods without a node count while the job starts, and later while others train: a group that has lost all
     its machines does not wait. While other zones are searched, only pods with a node count, since each

@@ -331,7 +331,7 @@ def _reserve_usd(observed: ObservedSpending) -> float:
 
 
 def _reason(observed: ObservedSpending, state: SpendingState, purchase: Purchase) -> str:
-    """Return the reason of a purchase, with a note if the deadline has passed."""
+    """Return the reason for a purchase, with a note if the deadline has passed."""
     if state.used_up:
         return used_up_message(observed.settings)
     if observed.runs and state.deadline and state.deadline <= observed.now:
@@ -340,7 +340,7 @@ def _reason(observed: ObservedSpending, state: SpendingState, purchase: Purchase
 
 
 def used_up_message(settings: SpendingSettings) -> str:
-    """Return the reason of a suspension and its fix; without the amount, which grows until the workers have left."""
+    """Return the reason for a suspension and its fix; without the amount, which grows until the workers have left."""
     return (
         f"the budget of {settings.budget_usd:.2f} USD is used up; raise job.budgetUsd, and training resumes from its "
         "checkpoint"

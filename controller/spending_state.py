@@ -72,7 +72,7 @@ class SpendingState:
         workers: number of workers that train from then on.
         on_demand: desired number of on-demand workers.
         use_spot: whether the job should have spot workers as well.
-        reason: reason of the decision, and a possible fix.
+        reason: reason for the decision, and a possible fix.
         deadline: time by which the job has to be complete; None without a deadline.
         share: completed share of the training; None until a share is read.
         starved_since: time since which too few spot workers have trained; None while enough train.

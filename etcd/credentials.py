@@ -151,7 +151,7 @@ class ClusterSecrets:
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:
-    """Return the reason of a refusal: only the message of the response, which contains no secret."""
+    """Return the reason for a refusal: only the message of the response, which contains no secret."""
     try:
         message = str(json.load(error)["message"])
     except (ValueError, KeyError):

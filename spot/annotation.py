@@ -31,7 +31,7 @@ def node_patch(
     Args:
         notice: the most urgent notice; None if there is none.
         node: the node.
-        noticed_at: time since which the notice is handled, in seconds since 1970.
+        noticed_at: time since which the notice is handled, as Unix time.
     """
     stops = notice is not None and notice.effect is Effect.STOP
     annotations = {
@@ -85,7 +85,7 @@ def recorded_notice(node: WatchedNode) -> dict[str, Any]:
 
 
 def first_recorded_time(notice: Notice, node: WatchedNode) -> float | None:
-    """Return the time at which the notice was first recorded, in seconds since 1970; None if it was not.
+    """Return the time at which the notice was first recorded, as Unix time; None if it was not.
 
     The reason identifies the notice: its deadline may move.
     """
@@ -94,7 +94,7 @@ def first_recorded_time(notice: Notice, node: WatchedNode) -> float | None:
 
 
 def format_time(seconds: float) -> str:
-    """Return seconds since 1970 in the format of Kubernetes."""
+    """Return a Unix time in the format of Kubernetes."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -61,7 +61,7 @@ def _read_rebalance(response: HttpResponse) -> tuple[Notice, ...] | None:
 
 
 def _read_time(value: object) -> float | None:
-    """Parse 2017-09-18T08:22:00Z into seconds since 1970."""
+    """Parse 2017-09-18T08:22:00Z into Unix time."""
     try:
         time = datetime.fromisoformat(str(value))
     except ValueError:

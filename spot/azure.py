@@ -84,7 +84,7 @@ def start_request(identifier: str) -> bytes:
 
 
 def _read_time(value: object) -> float | None:
-    """Parse `Mon, 19 Sep 2016 18:29:47 GMT` into seconds since 1970; None once the event has started."""
+    """Parse `Mon, 19 Sep 2016 18:29:47 GMT` into Unix time; None once the event has started."""
     try:
         return parsedate_to_datetime(str(value)).timestamp()
     except ValueError:

@@ -28,7 +28,7 @@ class NodePod:
         is_worker: True for a worker of an ElasticJob.
         deadline: value of its deadline annotation; None if there is none.
         grace_seconds: its termination grace period, in seconds.
-        ends_at: time at which it will be killed, in seconds since 1970; None while it is not terminating.
+        ends_at: time at which it will be killed, as Unix time; None while it is not terminating.
     """
 
     namespace: str
@@ -93,7 +93,7 @@ def decide(
         notices: current notices for this machine.
         node: the node, read in this pass.
         pods: the pods on it, read in this pass.
-        now: seconds since 1970.
+        now: Unix time.
         first_passes: reason of a notice -> time of the first pass with it; used while the node does not record it.
         cloud_drains: False to drain immediately even if the cloud promises to drain.
     """
@@ -158,7 +158,7 @@ def _deadline_changes(notice: Notice | None, pods: Sequence[NodePod]) -> tuple[D
 def _noticed_at(
     notice: Notice | None, node: WatchedNode, first_passes: Mapping[str, float], now: float
 ) -> float:
-    """Return the time since which the notice is handled, in seconds since 1970.
+    """Return the time since which the notice is handled, as Unix time.
 
     It is recorded in the node's annotation, so that it survives a restart of the watcher. If the API server refuses the
     annotation, the time of the first pass counts, so that the drain is not delayed.
@@ -170,7 +170,7 @@ def _noticed_at(
 
 
 def _cloud_drain_end(notice: Notice, noticed_at: float, now: float) -> float:
-    """Return the time until which the watcher leaves the drain to the cloud, in seconds since 1970."""
+    """Return the time until which the watcher leaves the drain to the cloud, as Unix time."""
     if notice.deadline is None:
         return now
     share = (notice.deadline - noticed_at) * CLOUD_DRAIN_SHARE

@@ -26,7 +26,7 @@ class Notice:
         cloud: `aws` or `azure`.
         reason: the cloud's own term: `terminate`, `Preempt`.
         effect: effect on the machine.
-        deadline: time of the effect, seconds since 1970; None if the effect has begun or may begin at any moment.
+        deadline: time of the effect, Unix time; None if the effect has begun or may begin at any moment.
         identifier: ID of the event in the cloud; empty if it has none.
         cloud_drains: True if the cloud promises to drain the node.
         may_start: True if the cloud starts the event early on request.

@@ -24,7 +24,7 @@ class Watcher:
     Attributes:
         metadata: the cloud's metadata service.
         client: the API server.
-        clock: function that returns the seconds since 1970.
+        clock: function that returns the Unix time.
         cloud_drains: False to drain immediately even if the cloud promises to drain.
     """
 

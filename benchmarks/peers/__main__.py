@@ -41,7 +41,7 @@ START_SECONDS, EVENT_SECONDS, QUIET_SECONDS = 180.0, 120.0, 5.0
 
 
 @dataclass(frozen=True)
-class Disturbance:
+class Disruption:
     """Times and lost steps of one event.
 
     Attributes:
@@ -55,7 +55,7 @@ class Disturbance:
     join: float
 
 
-NEVER = Disturbance(math.inf, math.inf, math.inf)
+NEVER = Disruption(math.inf, math.inf, math.inf)
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Figures:
 
     Attributes:
         event: the event, one of EVENTS.
-        disturbance: times of the event.
+        disruption: times of the event.
         step_seconds: median duration of a committed step.
         samples: number of samples of the complete epochs.
         samples_twice: number of these samples that were trained more than once.
@@ -72,7 +72,7 @@ class Figures:
     """
 
     event: str
-    disturbance: Disturbance
+    disruption: Disruption
     step_seconds: float
     samples: int
     samples_twice: int
@@ -103,7 +103,7 @@ def main() -> None:
 
 
 def measure(system: System, event: str, number: int) -> Figures:
-    """Start three nodes and disturb one of them, in each round a different node."""
+    """Start three nodes and disrupt one of them, in each round a different node."""
     with (
         tempfile.TemporaryDirectory(prefix="peers-") as scratch,
         system.machines(folder := Path(scratch)) as machines,
@@ -113,15 +113,15 @@ def measure(system: System, event: str, number: int) -> Figures:
                 machine.start()
             wait_for_group(folder, time.time(), len(NAMES), START_SECONDS)
             time.sleep(QUIET_SECONDS)
-            disturbance = disturb(folder, event, machines[number % len(machines)])
+            disruption = disrupt(folder, event, machines[number % len(machines)])
             time.sleep(QUIET_SECONDS)
         finally:
             for machine in machines:
                 machine.close()
-        return figures(list(read(folder)), event, disturbance)
+        return figures(list(read(folder)), event, disruption)
 
 
-def disturb(folder: Path, event: str, victim: Machine) -> Disturbance:
+def disrupt(folder: Path, event: str, victim: Machine) -> Disruption:
     """Apply an event and bring the node back."""
     last_step = max(line.step for line in read_commits(folder))
     {
@@ -129,10 +129,10 @@ def disturb(folder: Path, event: str, victim: Machine) -> Disturbance:
         "freeze": lambda: victim.signal_all(signal.SIGSTOP),
         "drain": victim.drain,
     }[event]()
-    disturbed_at = time.time()  # only now have all processes of the node stopped
+    disrupted_at = time.time()  # only now have all processes of the node stopped
     survivors = {name for name in NAMES if name != victim.name}
     try:
-        first_line = wait_for_step(folder, disturbed_at, survivors)
+        first_line = wait_for_step(folder, disrupted_at, survivors)
         time.sleep(1)
         returned_at = time.time()
         if event == "freeze":
@@ -144,7 +144,7 @@ def disturb(folder: Path, event: str, victim: Machine) -> Disturbance:
         return NEVER
     last_alone = max(line.at for line in read_commits(folder) if line.at < join_line.at)
     lost_steps = max(0, last_step + 1 - first_line.step)
-    return Disturbance(first_line.at - disturbed_at, lost_steps, join_line.at - last_alone)
+    return Disruption(first_line.at - disrupted_at, lost_steps, join_line.at - last_alone)
 
 
 def wait_for_step(folder: Path, start: float, nodes: Iterable[str]) -> JournalLine:
@@ -174,7 +174,7 @@ def wait_for_group(folder: Path, start: float, size: int, seconds: float) -> Jou
     return wait_until(first_line, f"{size} nodes take a step", seconds)
 
 
-def figures(lines: Sequence[JournalLine], event: str, disturbance: Disturbance) -> Figures:
+def figures(lines: Sequence[JournalLine], event: str, disruption: Disruption) -> Figures:
     """Return the counts of samples and the median duration of a step.
 
     A step that was computed again counts once, with its last samples: the first result was discarded.
@@ -192,7 +192,7 @@ def figures(lines: Sequence[JournalLine], event: str, disturbance: Disturbance) 
     counts = Counter({sample: count for sample, count in counts.items() if sample < sample_count})
     return Figures(
         event=event,
-        disturbance=disturbance,
+        disruption=disruption,
         step_seconds=statistics.median(line.seconds for line in lines if line.seconds is not None),
         samples=sample_count,
         samples_twice=sum(1 for count in counts.values() if count > 1),
@@ -209,14 +209,12 @@ def table(results: Mapping[str, Sequence[Figures]]) -> str:
     rows = [["", *results], ["---"] * (len(results) + 1)]
     for event in EVENTS:
         rows.append(
-            _row(
-                f"{event}: next step, s", results, event, lambda disturbance: disturbance.next_step
-            )
+            _row(f"{event}: next step, s", results, event, lambda disruption: disruption.next_step)
         )
         rows.append(
-            _row(f"{event}: steps lost", results, event, lambda disturbance: disturbance.lost)
+            _row(f"{event}: steps lost", results, event, lambda disruption: disruption.lost)
         )
-    rows.append(_row("join: next step, s", results, "drain", lambda disturbance: disturbance.join))
+    rows.append(_row("join: next step, s", results, "drain", lambda disruption: disruption.join))
     for name in ("step_seconds", "samples_twice", "samples_missing"):
         columns = [[getattr(run, name) for run in figures] for figures in results.values()]
         rows.append([name.replace("_", " "), *map(spread, columns)])
@@ -227,10 +225,10 @@ def _row(
     title: str,
     results: Mapping[str, Sequence[Figures]],
     event: str,
-    value: Callable[[Disturbance], float],
+    value: Callable[[Disruption], float],
 ) -> list[str]:
     cells = [
-        spread([value(run.disturbance) for run in figures if run.event == event])
+        spread([value(run.disruption) for run in figures if run.event == event])
         for figures in results.values()
     ]
     return [title, *cells]

@@ -57,7 +57,7 @@ def everstep(folder: Path) -> Iterator[Sequence[Machine]]:
 
 @contextlib.contextmanager
 def torchft(folder: Path) -> Iterator[Sequence[Machine]]:
-    """Yield machines with one replica group each, and a lighthouse that no event disturbs."""
+    """Yield machines with one replica group each, and a lighthouse that no event disrupts."""
     os.environ.setdefault("RUST_LOG", "error")  # read when torchft is imported
     from torchft.coordination import LighthouseServer
 

@@ -63,7 +63,7 @@ class JournalLine:
     """One step of one node, before or after its commit.
 
     Attributes:
-        at: seconds since 1970.
+        at: Unix time.
         node: name of the node, such as n0.
         step: number of the step, from 1.
         world_size: number of nodes that take the step together.

@@ -5,7 +5,7 @@ files. The exports are asynchronous, and FSx does not guarantee when they comple
 no replica, can lose the files that it has not exported yet. A data repository association does this; the
 import and export paths of a file system are an older mechanism and cannot be changed later.
 
-Workers do not run as root, but the root folder of a Lustre file system belongs to root. The folders
+Workers are not run as root, but the root folder of a Lustre file system belongs to root. The folders
 that they write are therefore created in the bucket before the file system, with their owner in the
 metadata that FSx reads: no pod needs to run as root to change it.
 """

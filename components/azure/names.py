@@ -18,7 +18,7 @@ _DIGEST_LENGTH = 10  # hexadecimal digits, 40 bits
 
 
 def group_name(cluster: str, stack: str) -> str:
-    """Return the name of the resource group that a stack creates; Azure refuses a period at its end."""
+    """Return the name of the resource group that a stack creates; Azure refuses a trailing period."""
     name = f"{cluster}-{stack}"
     if name.endswith("."):
         name = f"{name.rstrip('.')}-{_digest(name)}"

@@ -61,9 +61,9 @@ def _tag_names_valid(tags: Mapping[str, str]) -> list[ConfigFault]:
 
 
 def _tag_names_differ(tags: Mapping[str, str]) -> list[ConfigFault]:
-    """Check that no two names differ in case only, which IAM and Azure ignore."""
+    """Check that no two names differ only in case, which IAM and Azure ignore."""
     return [
-        ConfigFault(f"tags.{name}", tags[name], f"differs from {other} in case only", "remove one")
+        ConfigFault(f"tags.{name}", tags[name], f"differs from {other} only in case", "remove one")
         for name in tags
         for other in list(tags)[: list(tags).index(name)]
         if name.lower() == other.lower()

@@ -106,7 +106,7 @@ def _alert(rule: Mapping[str, Any]) -> str:
 
 
 def _without_templates(template: str) -> str:
-    """Return a text with the names of labels in place of Go's templates."""
+    """Return text with the names of labels in place of Go's templates."""
     text = template.replace("{{ $labels.", "`").replace(
         "{{ $value | humanizeDuration }}", "`value`"
     )

@@ -1,1 +1,1 @@
-"""A cluster that exists already, with its own volume or a folder that all its nodes mount."""
+"""A cluster that already exists, with its own volume or a folder that all its nodes mount."""

@@ -1,4 +1,4 @@
-"""A cluster that exists already: the twin, kind, minikube, or another team's cluster.
+"""A cluster that already exists: the twin, kind, minikube, or another team's cluster.
 
 There is deliberately no fallback to ~/.kube/config: a program that creates and deletes
 resources needs an explicit target.

@@ -1,4 +1,4 @@
-"""The environment of a cluster that exists already, with its own volume or a folder of its nodes."""
+"""The environment of a cluster that already exists, with its own volume or a folder of its nodes."""
 
 from components.config import (
     ClaimConfig,

@@ -66,7 +66,7 @@ class DataPrepArgs:
 
 
 class DataPrep(Component):
-    """A Job that ends when the data set exists; immediately if it exists already.
+    """A Job that ends when the data set exists; immediately if it already exists.
 
     Attributes:
         folder: path of the data set in a worker.

@@ -317,7 +317,7 @@ CONTROLLER = Dashboard(
                 ),
                 Panel(
                     title="Missing workers",
-                    description="Workers of each job's spec that do not run.",
+                    description="Workers of each job's spec that are not running.",
                     queries=(
                         Query(
                             f"max by ({metrics.JOB}) ({metrics.REPLICAS.name})"

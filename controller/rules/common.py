@@ -14,7 +14,7 @@ from controller.status import ConditionType, Status
 INVALID_SPEC = "InvalidSpec"
 NO_CAPACITY = "NoCapacity"
 BUDGET_USED_UP = "BudgetUsedUp"
-DEADLINE_PASSED = "the job's deadline has passed"  # reason of deletions
+DEADLINE_PASSED = "the job's deadline has passed"  # reason for deletions
 REMOVED = "removed"  # cause in the record of a worker that the controller removed permanently
 
 

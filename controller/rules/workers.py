@@ -244,7 +244,7 @@ def _is_still_suspended(state: ObservedState) -> bool:
 
 
 def _waiting_reason(state: ObservedState) -> str:
-    """Return the reason why the first pending pod does not run."""
+    """Return the reason why the first pending pod is not running."""
     return next(
         (
             f"{pod.name}: {pod.waiting_reason}"

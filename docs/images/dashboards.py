@@ -308,7 +308,7 @@ def _mark(chart: LineChart, minute: float) -> str:
 
 
 def _minutes(length: float) -> list[tuple[float, str]]:
-    """Return a tick for each whole minute, and one without a text at the end."""
+    """Return a tick for each whole minute, and one without text at the end."""
     return [*((float(minute), str(minute)) for minute in range(int(length) + 1)), (length, "")]
 
 

@@ -74,7 +74,7 @@ class Purchase:
     Attributes:
         on_demand: number of on-demand machines to have from now on.
         use_spot: whether to keep spot machines as well.
-        reason: reason of the decision, for the job's status.
+        reason: reason for the decision, for the job's status.
     """
 
     on_demand: int

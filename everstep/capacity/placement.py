@@ -135,7 +135,7 @@ class PlacementDecision:
         state: phase of the placement.
         zone: position of the group's zone from now on.
         search: positions of the other zones in which to request machines until the next pass.
-        reason: reason of the decision, for the job's status.
+        reason: reason for the decision, for the job's status.
         memory: argument of the next pass.
     """
 

@@ -35,7 +35,7 @@ class DrillDecision:
     """The next action of the drill.
 
     Attributes:
-        reason: reason of the choice, for the user.
+        reason: reason for the choice, for the user.
         action: `drain`, `vanish` or `return`; empty while waiting.
         node: node to act on; empty while waiting.
         finished: True if no action follows.

@@ -65,7 +65,7 @@ def recipe_named(name: str) -> "Recipe":
 
 
 def check_registry(registry: str) -> str:
-    """Return a registry, host and path, without a slash at its end.
+    """Return a registry, host and path, without a trailing slash.
 
     Raises:
         EverstepError: images cannot have such a name.
@@ -192,7 +192,7 @@ def push_to_twin(
 
     Raises:
         EverstepError: the registry refuses.
-        TwinError: the twin does not run, or a build fails.
+        TwinError: the twin is not running, or a build fails.
     """
     from cloudtwin.facade import publish_image
     from cloudtwin.facade import registry as twin_registry

@@ -11,7 +11,7 @@ def read(texts: Sequence[str], machine_types: Sequence[str]) -> dict[str, float]
     """Return the speed of each machine type, 1 where it is not given.
 
     Raises:
-        EverstepError: a text is not a type and a factor, or the type is in no pool.
+        EverstepError: an entry is not a type and a factor, or the type is in no pool.
     """
     speeds = dict.fromkeys(machine_types, 1.0)
     for text in texts:

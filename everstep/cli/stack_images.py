@@ -81,7 +81,7 @@ def set_value(text: str, path: Sequence[str], value: str) -> str:
     Args:
         text: a YAML mapping.
         path: keys, outermost first; missing keys are added.
-        value: a text that YAML reads as itself without quotes.
+        value: a string that YAML reads as itself without quotes.
 
     Raises:
         ValueError: the text is not a YAML mapping.

@@ -39,7 +39,7 @@ class Task(NamedTuple):
         locator: locator of the Entry.
         md5: MD5 of the Entry; empty if it has none.
         action: value of the Action.
-        reason: reason of the action.
+        reason: reason for the action.
         sha256: SHA-256 of the earlier copy if the source has not changed since; otherwise empty.
     """
 

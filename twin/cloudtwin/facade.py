@@ -444,7 +444,7 @@ def go_version() -> str:
     """Return the version of the Go compiler on this host.
 
     Raises:
-        TwinError: Go is missing or does not run.
+        TwinError: Go is missing or cannot be run.
     """
     from cloudtwin.toolchain.gobuild import find_go
 

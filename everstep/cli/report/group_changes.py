@@ -23,7 +23,7 @@ class GroupChange:
         departed_workers: workers that left gracefully.
         joined_workers: workers that joined.
         none_stayed: whether no worker of the old group is in the new group with the same process.
-        reason: reason of the change that a worker recorded; empty if no worker did.
+        reason: reason for the change that a worker recorded; empty if no worker did.
         noticed_loss: whether a worker recorded the loss of its group.
     """
 

@@ -84,7 +84,7 @@ class S3Bucket:
 
     Args:
         name: name of the bucket.
-        prefix: prefix without a slash at its end.
+        prefix: prefix without a trailing slash.
 
     Attributes:
         url: address of the prefix.

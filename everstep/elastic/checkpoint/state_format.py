@@ -1,6 +1,6 @@
 """The format of a state: safetensors, written and read without a second copy in memory.
 
-Why not safetensors' own `save_file`: it copies every tensor once more and holds the GIL while it
+Why not safetensors' own `save_file`: it copies every tensor again and holds the GIL while it
 copies and writes, so that a training step would wait for the disk. And the file would have to be read back
 for its checksum.
 """

@@ -100,7 +100,7 @@ def _shortened(identity: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         if len(value) <= MAX_VALUE_CHARACTERS
-        else f"a text of {len(value)} characters with digest {_hash_number(value):014x}"
+        else f"a string of {len(value)} characters with digest {_hash_number(value):014x}"
         for name, value in identity.items()
     }
 

@@ -271,7 +271,7 @@ class RunState:
                 state.load_state_dict(decode(numbers[name], tensors))
 
     def _pack(self, text: bytes) -> torch.Tensor:
-        """Return a text in a tensor whose size is the same on all workers."""
+        """Return a string as a tensor whose size is the same on all workers."""
         if len(text) + 8 > self._text_bytes:
             raise EverstepError(
                 f"the numbers of the states grew to {len(text)} bytes, more than four times their size "

@@ -38,7 +38,7 @@ class BlobSource:
         Args:
             account: name of the storage account.
             container: name of the container.
-            prefix: prefix without a slash at its end, or the name of one blob; empty for the whole container.
+            prefix: prefix without a trailing slash, or the name of one blob; empty for the whole container.
             endpoint: address of a server, without the account; empty for Azure's.
 
         Raises:

@@ -59,7 +59,7 @@ class S3Objects:
 
     Args:
         bucket: name of the bucket.
-        prefix: prefix without slashes at its ends; empty for the whole bucket.
+        prefix: prefix without leading or trailing slashes; empty for the whole bucket.
     """
 
     def __init__(self, bucket: str, prefix: str) -> None:
@@ -128,7 +128,7 @@ class BlobObjects:
     Args:
         account: name of the storage account.
         container: name of the container.
-        prefix: prefix without slashes at its ends; empty for the whole container.
+        prefix: prefix without leading or trailing slashes; empty for the whole container.
     """
 
     def __init__(self, account: str, container: str, prefix: str) -> None:

@@ -48,7 +48,7 @@ class S3Source:
 
         Args:
             bucket: name of the bucket.
-            prefix: prefix without a slash at its end, or the key of one object; empty for the whole bucket.
+            prefix: prefix without a trailing slash, or the key of one object; empty for the whole bucket.
             endpoint: address of a server; empty for AWS's.
             connections: maximum number of connections.
 

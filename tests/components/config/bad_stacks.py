@@ -1561,7 +1561,7 @@ CASES = [
     wrong_key(AKS, "cluster.resourceGroup", "a/b", "not a name of a resource group"),
     wrong_key(AKS, "cluster.resourceGroup", "group.", "without a trailing dot"),
     wrong_key(AKS, "cluster.resourceGroup", "g" * 91, "91 characters; the maximum is 90"),
-    Case(EKS, {"tags.Owner": "me"}, "tags.owner", ("differs from Owner in case only",)),
+    Case(EKS, {"tags.Owner": "me"}, "tags.owner", ("differs from Owner only in case",)),
     wrong_key(EKS, "cluster.account", "123", "not an id of an AWS account", "twelve digits"),
     wrong_key(
         AKS, "cluster.subscription", "vision", "not an id of a subscription", "22222222-3333"

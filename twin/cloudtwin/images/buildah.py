@@ -44,7 +44,7 @@ class Buildah:
         """
         if not shutil.which("buildah") or os.geteuid() != 0:
             raise TwinError(
-                "Images cannot be built here: buildah is not installed, or this process does not run as root.",
+                "Images cannot be built here: buildah is not installed, or this process is not running as root.",
                 "Run as root after: apt-get install buildah",
             )
 

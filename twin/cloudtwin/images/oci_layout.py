@@ -150,7 +150,7 @@ def _read_index(source: Path) -> bytes:
             if entry.name.removeprefix("./") == "index.json":
                 content = archive.extractfile(entry)
                 return content.read() if content else b""
-    raise ValueError("it holds no index.json")
+    raise ValueError("it contains no index.json")
 
 
 def _blobs(source: Path) -> Iterator[tuple[str, int, IO[bytes]]]:

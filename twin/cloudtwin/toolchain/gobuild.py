@@ -42,7 +42,7 @@ def find_go() -> Go:
     """Find Go on PATH.
 
     Raises:
-        TwinError: Go is not on PATH or does not run.
+        TwinError: Go is not on PATH or cannot be run.
     """
     program = shutil.which("go")
     if program is None:

@@ -39,7 +39,7 @@ def test_only_a_joiner_with_other_settings_is_incompatible_and_names_what_differ
     assert (first_result, second_result) == (3, 3), "all three are on this machine"
     assert "the worker of rank 2 is incompatible with the others" in str(problem)
     assert "setting model is resnet50 here and resnet18 on rank 0" in str(problem)
-    assert "data is a text of 200 characters with digest" in str(problem)
+    assert "data is a string of 200 characters with digest" in str(problem)
     assert "program" not in str(problem), "it is equal"
     assert "xxx" not in str(problem), "a long value would hide the others"
 

@@ -135,7 +135,7 @@ def _waiting_for_pods(reason: str, related: Related) -> Waiting:
 
 
 def pod_problem(pod: Live) -> Waiting | None:
-    """Return the reason why a pod does not run; None if there is none."""
+    """Return the reason why a pod is not running; None if there is none."""
     name = pod["metadata"]["name"]
     status = pod.get("status", {})
     for container in [

@@ -113,7 +113,7 @@ func (g *gate) refuses(response http.ResponseWriter, request *http.Request, curr
 	return false
 }
 
-// isTaken reports whether a tag exists already. ECR refuses to push even the same image again.
+// isTaken reports whether a tag already exists. ECR refuses to push even the same image again.
 func (g *gate) isTaken(request *http.Request, repository, tag string) bool {
 	if strings.Contains(tag, ":") {
 		return false // a digest
