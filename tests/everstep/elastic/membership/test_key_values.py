@@ -121,7 +121,7 @@ def test_the_fix_of_other_keys_is_to_remove_them(name: str) -> None:
 
 
 @given(text())
-def test_no_text_raises_another_error(value: str) -> None:
+def test_arbitrary_text_raises_no_other_error(value: str) -> None:
     for read in (read_generation, read_commit, read_instruction, read_outcome):
         with pytest.raises(UnreadableKeyError):
             read(entry(value))

@@ -45,7 +45,7 @@ def test_the_options_are_passed_on(tmp_path: Path) -> None:
     ],
 )
 def test_an_invalid_number_of_seconds_is_a_named_error(name: str, value: str, kind: str) -> None:
-    """Any other exception would let the launcher try again endlessly."""
+    """The launcher would retry endlessly after any other exception."""
     with pytest.raises(
         EverstepError, match=f"{name} in --rdzv_conf is {value}, which is not {kind} of seconds"
     ):
@@ -65,7 +65,7 @@ def test_a_file_that_does_not_exist_is_a_named_error(name: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["cacert", "cert"])
 def test_a_file_that_is_not_pem_is_a_named_error(name: str, tmp_path: Path) -> None:
-    """The error of the TLS library let the launcher try again endlessly."""
+    """The launcher retried endlessly after the error of the TLS library."""
     path = tmp_path / "ca.pem"
     path.write_text("hello")
 

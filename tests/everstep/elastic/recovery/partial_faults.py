@@ -85,8 +85,8 @@ class PartialFaultWorld(LiveWorld):
         if id(worker) in self.hang_times:
             return
         super().work(worker)
-        copies = worker.core.phase is Phase.COPYING and not self.faultless
-        if copies and self.random.random() < COPY_FAULTS:
+        is_copying = worker.core.phase is Phase.COPYING and not self.faultless
+        if is_copying and self.random.random() < COPY_FAULTS:
             self.interrupt_copy(worker)
 
     def interrupt_copy(self, worker: Worker) -> None:

@@ -187,11 +187,11 @@ class LiveWorld(World):
         return split_share(missing, worker.core.rank, worker.core.world_size)
 
     def roll_back(self, worker: Worker) -> None:
-        """Roll the step in flight back; its results are kept, kept partially, or discarded."""
+        """Roll back the step in flight; keep all, some or none of its results."""
         draw = self.random.random()
         if draw < 0.2:
             worker.computed_units = ()
-        elif draw < 0.4:  # only what it had before this generation, and a unit more
+        elif draw < 0.4:  # only the spans from before this generation, and one unit more
             own_spans = self.share(worker)
             units = self.units(worker)
             earlier_spans = remaining_spans(
