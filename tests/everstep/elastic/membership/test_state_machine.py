@@ -446,7 +446,7 @@ def test_a_worker_whose_generation_was_replaced_stops() -> None:
     assert actions == [Stop("generation 6 has replaced 5")]
 
 
-def test_a_frozen_agent_does_not_take_a_new_generation_with_its_number_for_its_own() -> None:
+def test_a_frozen_agent_does_not_mistake_a_new_generation_with_its_number_for_its_own() -> None:
     core = training_agent("a", "b")
     other_members = (member("c", order=1), member("d", order=2))
 
@@ -793,7 +793,7 @@ def test_random_schedules_keep_the_invariants_and_eventually_make_progress(
 def test_training_continues_after_etcd_was_wiped_or_restored(
     coordinators: int, min_members: int
 ) -> None:
-    """Agents that are cut off meanwhile have a newer view than etcd itself."""
+    """Agents that were cut off have a newer view than etcd itself."""
     for seed in schedules(coordinators, 4):
         world = World(seed, nodes=4, min_members=min_members, coordinators=coordinators)
         backup = world.backup()

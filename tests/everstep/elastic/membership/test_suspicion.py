@@ -135,7 +135,7 @@ def test_the_majority_of_the_observers_that_report_decides(size: int, is_fenced:
     assert bool(members.fence_times) == is_fenced, f"two miss it, and {size - 3} hear it"
 
 
-def test_a_member_that_hears_no_other_fences_none_of_three() -> None:
+def test_in_a_group_of_three_a_member_that_hears_no_other_fences_no_peer() -> None:
     members = fleet(3)
     members.cut_links.update([("m1", "m0"), ("m2", "m0")])
 

@@ -27,7 +27,14 @@ KILL_SECONDS = 20.0  # time until an agent revokes its lease because of an unkil
 
 @dataclass(frozen=True)
 class CommitRequest:
-    """A commit on its way to etcd."""
+    """A commit on its way to etcd.
+
+    Attributes:
+        writer: worker that has written the state.
+        number: generation in which it commits.
+        progress: committed step.
+        state: committed state.
+    """
 
     writer: Worker
     number: int

@@ -365,7 +365,7 @@ def test_a_stop_interrupts_the_forward_pass_between_layers(
         compute_until_stopped()
 
 
-def test_a_generation_that_was_cancelled_before_it_formed_is_skipped(
+def test_a_generation_that_was_canceled_before_it_formed_is_skipped(
     agent: AgentStub, group: LiveGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build, built_generations = Link._build, list[int]()

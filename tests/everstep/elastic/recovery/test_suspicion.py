@@ -91,7 +91,7 @@ def test_without_faults_no_member_is_suspected() -> None:
     assert not world.fences
 
 
-def test_a_fence_of_an_earlier_generation_fences_none_of_a_later_one() -> None:
+def test_a_fence_from_an_earlier_generation_fences_no_member_of_a_later_one() -> None:
     world = training_world(0)
     fencer, victim = world.alive()[0], world.alive()[1]
     detector = world.detectors[fencer.name]

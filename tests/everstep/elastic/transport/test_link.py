@@ -314,7 +314,7 @@ def test_a_wait_that_is_as_long_as_usual_is_not_reported(
 
     def work(link: Link) -> bool:
         link._usual_wait.observe(10 * WAIT_SECONDS)
-        was_reported = link.rank == 1 and stall_reported.wait(0.2)  # the other one waits meanwhile
+        was_reported = link.rank == 1 and stall_reported.wait(0.2)  # while rank 0 waits
         link.sum(torch.ones(1))
         return was_reported
 
