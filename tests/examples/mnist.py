@@ -12,7 +12,7 @@ from tests.journals import JournalReader
 
 
 def write_mnist(folder: Path, samples: int) -> Path:
-    """Write a data set in the format of MNIST, of noisy copies of ten images, and return its folder."""
+    """Write a data set of noisy copies of ten images in the format of MNIST; return its folder."""
     raw = folder / "MNIST" / "raw"
     raw.mkdir(parents=True)
     rng = np.random.default_rng(0)

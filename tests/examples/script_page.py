@@ -1,4 +1,4 @@
-"""The difference between the two MNIST scripts, as docs/elastic-script.md shows it.
+"""The diff of the two MNIST scripts, as docs/elastic-script.md shows it.
 
 `make docs` writes it with `python -m tests.examples.script_page`.
 """
@@ -14,8 +14,8 @@ SCRIPTS = REPOSITORY / "examples" / "mnist"
 BEGIN_MARK, END_MARK = "<!-- begin: difference -->\n", "<!-- end: difference -->\n"
 
 
-def difference() -> str:
-    """Return the difference in the unified format, without line numbers."""
+def script_diff() -> str:
+    """Return the unified diff of the scripts, without line numbers."""
     plain, elastic = ((SCRIPTS / f"{name}.py").read_text() for name in ("plain", "elastic"))
     lines = difflib.unified_diff(
         plain.splitlines(), elastic.splitlines(), "plain.py", "elastic.py", lineterm="", n=1
@@ -24,9 +24,9 @@ def difference() -> str:
 
 
 def page() -> str:
-    """Return the page with the current difference."""
+    """Return the page with the current diff."""
     text = PAGE.read_text(encoding="utf-8")
-    return replace_section(text, BEGIN_MARK, END_MARK, f"\n```diff\n{difference()}\n```\n\n")
+    return replace_section(text, BEGIN_MARK, END_MARK, f"\n```diff\n{script_diff()}\n```\n\n")
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.timeout(4 * WAIT_SECONDS)
 
 @pytest.fixture
 def mnist(tmp_path: Path) -> Path:
-    """Return a data set in the format of MNIST, of noisy copies of ten images."""
+    """Return a data set of noisy copies of ten images in the format of MNIST."""
     return write_mnist(tmp_path / "data", SAMPLES)
 
 
@@ -131,10 +131,10 @@ def test_the_plain_script_trains(tmp_path: Path, mnist: Path) -> None:
     assert (tmp_path / "run" / "model.pt").exists()
 
 
-def test_the_page_shows_the_difference_of_the_scripts() -> None:
+def test_the_page_shows_the_diff_of_the_scripts() -> None:
     content = script_page.PAGE.read_text(encoding="utf-8")
 
-    assert content == script_page.page(), "run `make docs` and review the difference"
+    assert content == script_page.page(), "run `make docs` and review the diff"
 
 
 def test_the_stack_of_the_page_is_valid() -> None:

@@ -54,7 +54,7 @@ def merged_state(folder: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("script", ["train.py", "fsdp.py"])
-def test_a_model_in_shards_survives_the_loss_of_a_node(
+def test_a_sharded_model_survives_the_loss_of_a_node(
     script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "etcd").mkdir()

@@ -13,7 +13,7 @@ from facts import age
 @pytest.mark.parametrize("entry", age.table(), ids=lambda entry: entry["name"])
 def test_a_listed_fact_is_in_the_file_that_the_table_names(entry: dict[str, Any]) -> None:
     assert entry["contains"] in (age.ROOT / entry["file"]).read_text(encoding="utf-8"), (
-        "after a change, compare it with its source and write the date"
+        "after a change, compare it with its source and update the date"
     )
     assert entry["source"]
 
@@ -27,7 +27,9 @@ def test_every_data_file_is_dated_or_of_a_dated_version_of_botocore(path: Path) 
 
 def test_no_fact_is_dated_in_the_future() -> None:
     today = datetime.datetime.now(tz=datetime.UTC).date()
-    tomorrow = today + datetime.timedelta(days=1)  # the local date of an author east of Greenwich
+    tomorrow = today + datetime.timedelta(
+        days=1
+    )  # the local date of an author whose time zone is ahead of UTC
 
     assert [fact.name for fact in age.facts() if fact.date > tomorrow] == []
 

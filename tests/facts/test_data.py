@@ -61,7 +61,7 @@ def test_retired_vm_sizes_are_not_listed() -> None:
     ("vm_size", "has_gpus"),
     [
         ("Standard_NC4as_T4_v3", True),
-        ("Standard_NG32ads_V620_v1", True),  # not in the table, as all of its series
+        ("Standard_NG32ads_V620_v1", True),  # not in the table, like all of its series
         ("standard_nd128isr_gb300_v6", True),
         ("Standard_NP10s", False),  # FPGAs
         ("Standard_D4s_v5", False),

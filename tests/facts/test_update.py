@@ -6,7 +6,7 @@ from facts import update
 
 
 def description(architecture: str, **gpu: Any) -> dict[str, Any]:
-    """Return the description of a type with 4 vCPUs and 16 GiB; with values, it has one kind of GPU."""
+    """Return the description of a type with 4 vCPUs, 16 GiB and, if fields are given, one kind of GPU."""
     gpus = {"GpuInfo": {"Gpus": [{**gpu, "MemoryInfo": {"SizeInMiB": 24_576}}]}} if gpu else {}
     return {
         "VCpuInfo": {"DefaultVCpus": 4},

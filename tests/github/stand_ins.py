@@ -1,7 +1,7 @@
 """Stand-ins for the actions and programs that the workflows use.
 
 Each records its inputs. Some do more: `actions/checkout` copies the repository, and `pulumi/actions` reads the
-stack, so that a stack that is refused fails; variables set the responses of the cloud.
+stack, so that an invalid stack fails; variables set the responses of the cloud.
 """
 
 from typing import Any

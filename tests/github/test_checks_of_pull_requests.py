@@ -20,7 +20,7 @@ MAKEFILE = """
 
 
 def run_with(repository: Repository, workflow: str, result: str) -> WorkflowRun:
-    """Run a workflow whose target ends with a result of the shell."""
+    """Run a workflow whose target ends with this shell command."""
     makefile = MAKEFILE.format(target=TARGETS[workflow], result=result)
     (repository.folder / "Makefile").write_text(makefile)
     matrix = {"cloud": "eks"} if workflow == "lab" else None

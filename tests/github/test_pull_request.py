@@ -64,7 +64,7 @@ def test_the_preview_of_a_stack_that_is_refused_is_red(
     )
 
     assert list(run.jobs.values()) == ["failure"], run.log
-    assert message in run.log, "the log must name the fault"
+    assert message in run.log, "the log must name the error"
 
 
 def test_a_failure_of_any_check_is_red_and_nothing_reaches_the_cloud(

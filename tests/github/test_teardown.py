@@ -1,4 +1,4 @@
-"""What the workflow `teardown` does before and after the destroy, run by `act`."""
+"""The steps of the workflow `teardown` before and after the destroy, run by `act`."""
 
 import pytest
 
@@ -47,7 +47,7 @@ def test_a_destroy_leaves_protected_resources(repository: Repository) -> None:
     assert destroy["exclude-protected"] == "true", "the bucket is protected, and would stop it"
 
 
-def test_a_stack_of_azure_has_nothing_to_export_and_no_log_group(repository: Repository) -> None:
+def test_an_azure_stack_has_nothing_to_export_and_no_log_group(repository: Repository) -> None:
     run = teardown(repository, "aks-dev")
 
     assert run.is_green, run.log
@@ -73,7 +73,7 @@ def test_nothing_is_destroyed_if_data_would_be_lost(
     assert destroys(run) == []
 
 
-def test_a_stack_of_which_only_the_data_are_left_has_no_job_to_end(repository: Repository) -> None:
+def test_a_stack_with_only_its_data_left_has_no_job_to_end(repository: Repository) -> None:
     run = teardown(repository, STAND_IN_DOWN="yes")
 
     assert run.is_green, "a day without a deployment is not a failure"

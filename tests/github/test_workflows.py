@@ -40,7 +40,7 @@ def test_no_workflow_runs_code_of_a_fork_with_the_permissions_of_the_repository(
     assert "pull_request_target" not in workflow[True], "`on` is read as the YAML boolean true"
 
 
-def test_a_pull_request_runs_all_that_continuous_integration_runs() -> None:
+def test_a_pull_request_runs_everything_that_continuous_integration_runs() -> None:
     text = (ROOT / ".github" / "workflows" / "pull-request.yaml").read_text()
 
     assert any(".ci/run" in step.get("run", "") for step in steps(yaml.safe_load(text)))
@@ -63,7 +63,7 @@ def test_the_distributions_and_the_default_images_have_one_version() -> None:
     assert versions | requirements == {RELEASED_IMAGE.rpartition(":")[2]}
 
 
-def test_a_workflow_runs_every_target_of_tests_except_the_longest_and_those_on_gpus() -> None:
+def test_a_workflow_runs_every_test_target_except_the_longest_and_those_on_gpus() -> None:
     targets = set(re.findall(r"^test-([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     commands = "".join(path.read_text() for path in [ROOT / ".ci" / "run", *WORKFLOWS])
 
@@ -129,7 +129,7 @@ def test_a_session_lasts_as_long_as_the_job() -> None:
 
 def test_tokens_for_aks_are_renewed_during_the_job() -> None:
     (job,) = yaml.safe_load(stack_workflow())["jobs"].values()
-    environment = job["env"]  # of kubectl before a destroy, too
+    environment = job["env"]  # kubectl before a destroy needs it, too
 
     assert environment["AAD_LOGIN_METHOD"] == "workloadidentity", (
         "GitHub's assertion is valid for five minutes, less than a new cluster takes"
@@ -177,4 +177,6 @@ def test_dependabot_updates_the_base_images_of_every_dockerfile() -> None:
     )
     folders = {f"/{Path(path).parent}" for path in listing.stdout.split()}
 
-    assert set(docker["directories"]) == folders, "a base that nothing updates keeps its faults"
+    assert set(docker["directories"]) == folders, (
+        "a base image that nothing updates keeps its vulnerabilities"
+    )

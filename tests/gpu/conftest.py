@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.gpu.machine import NO_GPU, gpu_count, what_is_missing
+from tests.gpu.machine import NO_GPU, gpu_count, skip_reason
 
 
 @pytest.fixture(autouse=True)
@@ -15,5 +15,5 @@ def required_gpus(request: pytest.FixtureRequest) -> None:
     if not count:
         pytest.fail(NO_GPU, pytrace=False)
     needed, purpose = marker.kwargs.get("count", 1), marker.kwargs.get("purpose", "")
-    if reason := what_is_missing(needed, count, purpose):
+    if reason := skip_reason(needed, count, purpose):
         pytest.skip(reason)

@@ -13,7 +13,7 @@ def gpu_count() -> int:
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
-def what_is_missing(needed: int, count: int, purpose: str) -> str | None:
+def skip_reason(needed: int, count: int, purpose: str) -> str | None:
     """Return why something cannot be tested on a machine with `count` GPUs; None if it can be.
 
     Args:

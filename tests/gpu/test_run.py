@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.gpu import run
-from tests.gpu.machine import NO_GPU, what_is_missing
+from tests.gpu.machine import NO_GPU, skip_reason
 from tests.gpu.run import FOLDER, Record, main
 
 pytest_plugins = ["pytester"]
@@ -63,7 +63,7 @@ def test_with_one_gpu_the_reason_names_what_needs_two(
 
 
 def test_enough_gpus_are_no_reason_to_skip() -> None:
-    assert what_is_missing(2, 2, "NCCL between two GPUs") is None
+    assert skip_reason(2, 2, "NCCL between two GPUs") is None
 
 
 @pytest.mark.parametrize(

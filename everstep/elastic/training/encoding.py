@@ -42,7 +42,7 @@ def encode(value: object, path: str, tensors: Tensors) -> Any:  # noqa: ANN401 -
     if isinstance(value, np.generic):
         return encode(value.item(), path, tensors)
     raise EverstepError(
-        f"{path} is a {type(value).__name__}, which cannot be part of a checkpoint",
+        f"{path} is of type {type(value).__name__}, which cannot be part of a checkpoint",
         "A state_dict may contain numbers, strings, tensors, and lists, tuples and dicts of these.",
     )
 

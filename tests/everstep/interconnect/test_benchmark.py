@@ -25,7 +25,7 @@ TOKEN_BUCKET = f"tbf rate {MEGABITS_PER_SECOND}mbit burst 32kb limit 200kb"
 """A link with a queue of tens of milliseconds; behind a longer one, acknowledgments wait for data."""
 
 MEASUREMENTS = 3
-"""The median counts: a machine that is too busy for 6 MB/s for a moment measures less than the link has."""
+"""The median counts: a machine that is briefly too busy for 6 MB/s measures less than the rate of the link."""
 
 MTU = "9000"
 """Size of packets, as in a VPC: headers take less than 1 % of the rate."""
@@ -111,7 +111,7 @@ def test_no_collective_is_faster_than_the_link(machines: list[str]) -> None:
         assert 0.3 * RATE < summary.maximum < 1.1 * RATE, collective
 
 
-WITHOUT_END = """
+HANGING_DESTRUCTOR = """
 import sys, time
 import torch.distributed
 from everstep.interconnect import benchmark
@@ -131,7 +131,7 @@ def test_a_process_over_gloo_ends_without_the_destructor_of_its_group() -> None:
     options = ["--collectives", ALL_REDUCE, "--max-bytes", "8", "--iterations", "1"]
 
     result = subprocess.run(
-        [sys.executable, "-c", WITHOUT_END, *options],
+        [sys.executable, "-c", HANGING_DESTRUCTOR, *options],
         env=variables, capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
 

@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
         kills: processes that were killed before they ended.
         wrong: files that differed from their source after a kill or at the end.
         missing: files that were missing at the end.
-        most_complete: most files that a run found complete.
+        most_complete: largest number of files that a run found complete.
     """
 
     kills: int

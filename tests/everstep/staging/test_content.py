@@ -1,4 +1,4 @@
-"""Checksums of contents, as the stores compute them."""
+"""Checksums of content, as the stores compute them."""
 
 import hashlib
 
@@ -27,7 +27,7 @@ def test_the_etag_of_parts_does_not_depend_on_the_chunks(
 
 
 @pytest.mark.parametrize("part_bytes", [0, 2])
-def test_a_content_without_the_checksum_of_its_store_is_refused(part_bytes: int) -> None:
+def test_content_that_differs_from_the_checksum_of_its_store_is_refused(part_bytes: int) -> None:
     checksum = etag_of_parts(b"abc", 2) if part_bytes else hashlib.md5(b"abc").hexdigest()
     for content, expected in ((b"abc", True), (b"abd", False)):
         digest = Digest(Checksum(checksum, part_bytes))

@@ -19,7 +19,7 @@ ENTRY = Entry("folder/file", len(CONTENT), "v1")
 
 
 class FaultySource:
-    """A source whose connection ends after a number of bytes, once for each number.
+    """A source whose first connections break, one at each of the given offsets.
 
     Attributes:
         offsets: offset of each request.
@@ -124,7 +124,7 @@ def test_bytes_received_before_a_connection_broke_are_kept_for_the_next_run(
     assert source.offsets == [300]
 
 
-def test_a_wrong_checksum_starts_the_file_from_its_beginning(
+def test_after_a_wrong_checksum_the_file_is_copied_from_its_beginning(
     tmp_path: Path, partials: Path
 ) -> None:
     source = FaultySource(content=CONTENT[:-1] + b"x")
@@ -132,10 +132,10 @@ def test_a_wrong_checksum_starts_the_file_from_its_beginning(
     with pytest.raises(FileError, match=r"has the checksum .*, 3 times"):
         copy(source, ENTRY, tmp_path / "x", partials, lambda _: None, attempts=3)
 
-    assert source.offsets == [0, 0, 0], "which of the bytes are wrong is unknown"
+    assert source.offsets == [0, 0, 0], "it is unclear which bytes are wrong"
 
 
-def test_a_folder_at_the_place_of_a_file_is_an_error_of_that_file(
+def test_a_folder_at_the_path_of_a_file_is_an_error_for_that_file(
     tmp_path: Path, partials: Path
 ) -> None:
     (tmp_path / ENTRY.name).mkdir(parents=True)
@@ -144,7 +144,7 @@ def test_a_folder_at_the_place_of_a_file_is_an_error_of_that_file(
         copy(FaultySource(), ENTRY, tmp_path / ENTRY.name, partials, lambda _: None)
 
 
-def test_a_file_at_the_place_of_a_folder_is_an_error_of_the_files_below_it(
+def test_a_file_at_the_path_of_a_folder_is_an_error_for_the_files_below_it(
     tmp_path: Path, partials: Path
 ) -> None:
     (tmp_path / "a").touch()

@@ -1,4 +1,4 @@
-"""The decision which files to copy, and the space that they need."""
+"""The decision about which files to copy, and the space that they need."""
 
 import pytest
 from hypothesis import given
@@ -30,7 +30,7 @@ record_lists = st.lists(records, unique_by=key_of)
     present_sizes=st.dictionaries(st.integers(0, 9), sizes),
     verify=st.booleans(),
 )
-def test_each_file_is_decided_by_its_own_record(
+def test_the_decision_for_a_file_depends_only_on_its_own_record(
     listed_entries: list[Entry],
     recorded_files: list[Record],
     present_sizes: dict[int, int],
@@ -107,7 +107,7 @@ def test_a_file_is_kept_only_if_its_version_was_copied_and_is_there(
         (["a", "a/b"], "the file 'a' and the file 'a/b' below it"),
     ],
 )
-def test_names_that_exclude_each_other_are_refused(names: list[str], words: str) -> None:
+def test_conflicting_names_are_refused(names: list[str], words: str) -> None:
     with pytest.raises(EverstepError, match=words):
         list(plan.checked_entries([Entry(name, 0, "") for name in names], "s3://bucket"))
 

@@ -50,7 +50,7 @@ def test_files_of_a_folder_are_next_to_each_other(tmp_path: Path) -> None:
 
 
 @given(items=st.lists(records))
-def test_of_records_with_the_same_name_the_last_is_kept(items: list[Record]) -> None:
+def test_the_last_of_several_records_with_the_same_name_is_kept(items: list[Record]) -> None:
     kept_records = list(spool.last_of_each(sorted(items, key=spool.key_of)))
 
     assert {record.name: record for record in kept_records} == {

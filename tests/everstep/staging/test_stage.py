@@ -1,4 +1,4 @@
-"""A whole copy: its manifest, a second run, verification, interruption."""
+"""A complete copy: its manifest, a second run, verification, interruption."""
 
 import errno
 import os
@@ -180,7 +180,7 @@ def test_a_file_that_is_removed_after_it_was_listed_is_named(
         stage(RecordingSource(source, remove), destination, Options(workers=1), Observer())
 
 
-def test_a_run_with_many_files_that_cannot_be_copied_stops_and_states_it(
+def test_a_run_with_many_files_that_cannot_be_copied_stops_and_says_so(
     tmp_path: Path, destination: Path
 ) -> None:
     def fail(entry: Entry) -> None:
@@ -235,7 +235,7 @@ def test_an_empty_source_is_refused(tmp_path: Path, destination: Path) -> None:
         run(FolderSource(tmp_path / "empty"), destination)
 
 
-def test_the_manifest_of_a_source_that_was_staged_itself_is_not_copied(
+def test_the_manifest_of_a_source_that_was_itself_staged_is_not_copied(
     source: Path, destination: Path, tmp_path: Path
 ) -> None:
     run(FolderSource(source), destination)
@@ -245,7 +245,7 @@ def test_the_manifest_of_a_source_that_was_staged_itself_is_not_copied(
     assert staging_plan.listed.files == 60
 
 
-def test_the_state_in_a_source_that_was_staged_itself_is_not_copied(
+def test_the_state_in_a_source_that_was_itself_staged_is_not_copied(
     source: Path, destination: Path
 ) -> None:
     (source / STATE_FOLDER).mkdir()

@@ -97,7 +97,7 @@ def test_a_joiner_that_never_reaches_its_peers_ends_with_a_reason() -> None:
     assert now > 60, "the time between attempts grows"
 
 
-def test_a_joiner_that_misses_few_members_registers_and_publishes_them() -> None:
+def test_a_joiner_that_cannot_reach_a_few_members_registers_and_publishes_them() -> None:
     core = joiner("b", "c", "d")
     core.handle(Ready(), 0)
 
@@ -218,7 +218,7 @@ def test_if_no_group_can_work_all_nodes_end_with_a_reason(coordinators: int, see
 
 @pytest.mark.parametrize("coordinators", [0, 2])
 @pytest.mark.parametrize("seed", range(10))
-def test_a_pair_that_loses_each_other_continues_training_in_compatible_groups(
+def test_two_nodes_that_lose_each_other_continue_training_in_compatible_groups(
     coordinators: int, seed: int
 ) -> None:
     world = World(seed, nodes=4, min_members=1, coordinators=coordinators)

@@ -1,4 +1,4 @@
-"""A large run: few coordinators watch all members, and instruct the others."""
+"""A large run: a few coordinators watch all members and instruct the others."""
 
 from dataclasses import replace
 
@@ -196,7 +196,7 @@ def test_a_follower_does_not_claim_the_role_after_another_one_did() -> None:
     assert core.handle(Tick(), 9) == []
 
 
-def test_of_too_many_coordinators_the_last_ones_resign() -> None:
+def test_if_there_are_too_many_coordinators_the_last_ones_resign() -> None:
     core = follower("a", "b")
 
     assert core.handle(CoordinatorPut(member("d", order=9)), 3) == [Resign()]
@@ -221,7 +221,7 @@ def test_without_coordinators_a_joiner_registers_without_a_probe() -> None:
     assert core.handle(Ready(), 0) == [Register(5)], "all members of the generation may be lost"
 
 
-def test_lowered_bounds_end_no_group_before_the_members_were_read() -> None:
+def test_lowered_bounds_end_no_group_before_the_members_are_read() -> None:
     core = follower("a", "b")
     core.limits = replace(LIMITS, full_view_members=200)
 

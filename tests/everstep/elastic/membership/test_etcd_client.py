@@ -19,7 +19,9 @@ def test_a_reset_before_tls_is_reported_and_leaves_no_socket_open(reset_before_t
     endpoint = f"127.0.0.1:{reset_before_tls}"
     client = Etcd(EtcdOptions(endpoints=(endpoint,), tls=True, retry_seconds=0))
 
-    with pytest.raises(EtcdUnreachableError, match="reset"):  # an unclosed socket fails it, too
+    with pytest.raises(
+        EtcdUnreachableError, match="reset"
+    ):  # an unclosed socket would fail the test, too
         client.get("/")
 
 
@@ -81,7 +83,7 @@ def user_options(endpoint: str, folder: Path) -> EtcdOptions:
 def test_an_etcd_without_a_leader_does_not_reject_a_password(
     tmp_path: Path, was_accepted: bool
 ) -> None:
-    """An election takes a second. Agents that took it for a wrong password ended, or took their leases for lapsed."""
+    """Agents mistook an election of a second for a wrong password and ended, or treated their leases as lapsed."""
     accepted = [(200, b'{"token": "t"}'), (200, NOTHING)] if was_accepted else []
     election = [(503, NO_LEADER), (503, NO_LEADER)]
     with gateway(*accepted, *election, (200, b'{"token": "u"}'), (200, NOTHING)) as endpoint:
@@ -129,7 +131,7 @@ def test_a_token_that_another_thread_has_discarded_already_is_replaced(
         assert client.get("/") == ([], 5)
 
 
-def created(cluster: str, revision: int) -> tuple[int, bytes]:
+def watch_created(cluster: str, revision: int) -> tuple[int, bytes]:
     """Return the first message of a watch, which then ends."""
     header = {"cluster_id": cluster, "revision": str(revision)}
     return 200, json.dumps({"result": {"header": header, "created": True}}).encode() + b"\n"
@@ -144,10 +146,10 @@ def created(cluster: str, revision: int) -> tuple[int, bytes]:
         ("1", 9, "etcd has gone back from revision 10 to 9"),
     ],
 )
-def test_a_watch_in_another_store_than_its_revision_ends_immediately(
+def test_a_watch_whose_revision_is_from_another_store_ends_immediately(
     cluster: str, revision: int, end: str
 ) -> None:
-    with gateway(created(cluster, revision)) as endpoint:
+    with gateway(watch_created(cluster, revision)) as endpoint:
         client = Etcd(EtcdOptions(endpoints=(endpoint,)))
 
         with pytest.raises(ConnectionError, match=end):

@@ -20,8 +20,8 @@ class ClosedConnection(Connection):
         self._open_socket = open_socket
 
 
-def test_a_connection_that_is_closed_meanwhile_can_be_interrupted() -> None:
-    """The error ended the agent, whose deciding thread interrupts a watch that its own thread closes."""
+def test_a_connection_that_another_thread_closes_can_be_interrupted() -> None:
+    """An error ended the agent: the deciding thread interrupted a watch while the thread of the watch closed it."""
     connection = ClosedConnection(EtcdAddress("a", "127.0.0.1", 1), None, 1.0)
     own_end, peer_end = socket.socketpair()
     with own_end, peer_end:

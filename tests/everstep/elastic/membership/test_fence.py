@@ -42,14 +42,14 @@ class TransactionalEtcd(Etcd):
 
     def call(self, path: str, body: Mapping[str, Any], **_: Any) -> dict[str, Any]:
         assert path == "kv/txn"
-        if not all(self._holds(condition) for condition in body["compare"]):
+        if not all(self._is_met(condition) for condition in body["compare"]):
             return {"succeeded": False}
         return {
             "succeeded": True,
             "responses": [self._execute(operation) for operation in body["success"]],
         }
 
-    def _holds(self, condition: Mapping[str, str]) -> bool:
+    def _is_met(self, condition: Mapping[str, str]) -> bool:
         entry = self.entries.get(decode(condition["key"]))
         if condition["target"] == "CREATE":
             return (entry.create_revision if entry else 0) == int(condition["create_revision"])
@@ -123,19 +123,21 @@ def test_a_fence_removes_the_key_revokes_the_lease_and_is_recorded_in_the_genera
 
 def test_a_fence_fails_when_another_generation_is_current() -> None:
     run = Run()
-    suspected_at = run.revision
+    observed_revision = run.revision
     run.etcd.put(GENERATION, generation_value(Generation(2, ("a", "b"), "127.0.0.1:1")))
 
-    assert not run.fence("a", "b", revision=suspected_at), "b may have thawed, and trains in it"
+    assert not run.fence("a", "b", revision=observed_revision), (
+        "b may have thawed, and trains in it"
+    )
     assert run.registered_names() == {"a", "b", "c"}
 
 
-def test_of_two_members_that_suspect_each_other_one_fences() -> None:
+def test_if_two_members_suspect_each_other_only_one_fences() -> None:
     run = Run()
-    suspected_at = run.revision
+    observed_revision = run.revision
 
     assert run.fence("a", "b")
-    assert not run.fence("b", "a", revision=suspected_at)
+    assert not run.fence("b", "a", revision=observed_revision)
     assert not run.fence("b", "a"), "it has no key"
     assert run.registered_names() == {"a", "c"}
 

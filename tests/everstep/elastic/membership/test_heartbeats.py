@@ -187,7 +187,7 @@ def test_an_agent_whose_port_another_program_uses_still_sends() -> None:
         is_response=st.booleans(),
     )
 )
-def test_a_message_survives_its_packet(message: HeartbeatMessage) -> None:
+def test_a_decoded_packet_equals_the_encoded_message(message: HeartbeatMessage) -> None:
     assert decode(encode(message)) == message
 
 

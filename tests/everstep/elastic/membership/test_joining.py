@@ -9,7 +9,7 @@ from tests.everstep.elastic.membership.simulation import TTL, Agent, World
 
 MEMBERS, ARRIVALS = 60, 10
 TICK_SECONDS = 0.1
-FORMED_SECONDS = 60.0
+FORMATION_TIMEOUT_SECONDS = 60.0
 
 
 class LargeGroup:
@@ -46,7 +46,7 @@ class LargeGroup:
 
     def advance_until_all_train(self) -> None:
         """Advance the clock until all nodes train in one group."""
-        for _ in range(round(FORMED_SECONDS / TICK_SECONDS)):
+        for _ in range(round(FORMATION_TIMEOUT_SECONDS / TICK_SECONDS)):
             self._tick()
             if all(agent.running_generation == self.number for agent in self.world.alive()):
                 return
@@ -70,7 +70,7 @@ class LargeGroup:
 
 
 def arrive(group: LargeGroup) -> None:
-    """Start nodes within a settling time."""
+    """Start `ARRIVALS` nodes, spread over one settling time."""
     current = group.world.etcd.generation
     assert current is not None
     for _ in range(ARRIVALS):
@@ -114,11 +114,11 @@ def test_the_settling_time_grows_with_the_group_up_to_two_seconds() -> None:
     assert [settling_seconds(group) for group in groups] == [0.0, 0.0, 1.0, 2.0]
 
 
-def test_a_machine_that_is_lost_later_is_not_waited_for() -> None:
+def test_a_group_does_not_wait_for_a_machine_that_is_lost_later() -> None:
     group = Generation(1, tuple(map(str, range(MEMBERS))))
 
     assert return_seconds(group, 3600.0) == 0.0
 
 
-def test_a_small_group_waits_for_no_lost_member() -> None:
+def test_a_small_group_does_not_wait_for_a_lost_member() -> None:
     assert return_seconds(Generation(1, ("a", "b", "c")), 0.1) == 0.0

@@ -1,4 +1,4 @@
-"""The values of a run's keys: what is written can be read, and anything else is a named error."""
+"""The values of a run's keys: what is written can be read; anything else raises `UnreadableKeyError`."""
 
 import json
 from collections.abc import Callable
@@ -67,7 +67,7 @@ def test_fields_of_a_later_version_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("value", UNREADABLE_ANYWHERE, ids=lambda value: repr(value)[:12])
-def test_a_value_of_another_kind_is_a_named_error(value: str) -> None:
+def test_a_value_of_another_kind_raises_unreadable_key_error(value: str) -> None:
     for read in (read_generation, read_commit, read_instruction, read_outcome):
         with pytest.raises(UnreadableKeyError):
             read(entry(value))
@@ -121,7 +121,7 @@ def test_the_fix_of_other_keys_is_to_remove_them(name: str) -> None:
 
 
 @given(text())
-def test_no_text_raises_another_error(value: str) -> None:
+def test_arbitrary_text_raises_no_other_error(value: str) -> None:
     for read in (read_generation, read_commit, read_instruction, read_outcome):
         with pytest.raises(UnreadableKeyError):
             read(entry(value))
@@ -142,7 +142,7 @@ json_values = recursive(
 
 
 @given(sampled_from(WRITTEN_VALUES), data(), json_values)
-def test_a_field_of_another_type_is_a_named_error(
+def test_a_field_of_another_type_raises_unreadable_key_error(
     written: tuple[Callable[[KeyValue], object], str], data: DataObject, content: object
 ) -> None:
     read, value = written

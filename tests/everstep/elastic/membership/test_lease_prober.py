@@ -1,4 +1,4 @@
-"""The rate at which an agent probes leases, and the end of a lapsed one."""
+"""The rate at which an agent probes leases, and the revocation of a lapsed one."""
 
 import itertools
 import time
@@ -15,25 +15,25 @@ from everstep.elastic.membership.run_keys import RunKeys
 
 def prober(members: int) -> LeaseProber:
     etcd = Etcd(EtcdOptions(endpoints=("127.0.0.1:1",)))
-    probes = LeaseProber(etcd, RunKeys(etcd, "run"))
-    probes.suspect(stalled=["next"], always=[], members=members)
-    return probes
+    lease_prober = LeaseProber(etcd, RunKeys(etcd, "run"))
+    lease_prober.suspect(stalled=["next"], always=[], members=members)
+    return lease_prober
 
 
 def test_a_new_stall_is_probed_often() -> None:
-    probes = prober(1000)
-    probes.report_stall()
+    lease_prober = prober(1000)
+    lease_prober.report_stall()
 
-    assert probes._interval_seconds() == pytest.approx(0.1)
+    assert lease_prober._interval_seconds() == pytest.approx(0.1)
 
 
 def test_a_straggler_costs_etcd_at_most_20_requests_a_second() -> None:
-    probes = prober(1000)
-    probes.report_stall()
-    probes._stall_began = time.monotonic() - BURST_SECONDS - 1
-    probes.report_stall()
+    lease_prober = prober(1000)
+    lease_prober.report_stall()
+    lease_prober._stall_began = time.monotonic() - BURST_SECONDS - 1
+    lease_prober.report_stall()
 
-    assert 1000 / probes._interval_seconds() <= 20
+    assert 1000 / lease_prober._interval_seconds() <= 20
 
 
 class ExpiringEtcd(Etcd):
@@ -58,13 +58,13 @@ def test_a_lease_with_less_than_a_second_left_is_revoked_after_a_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     etcd, probe = ExpiringEtcd(), LeaseProbe()
-    probes = LeaseProber(etcd, RunKeys(etcd, "run"))
+    lease_prober = LeaseProber(etcd, RunKeys(etcd, "run"))
     clock = itertools.count(0.0, 0.125)
     monkeypatch.setattr("time.monotonic", lambda: next(clock))
 
     for _ in range(5):  # the response to the first probe comes at 0.125 s, the fifth probe at 1 s
-        probes._probe("lost", probe)
+        lease_prober._probe("lost", probe)
     assert etcd.revoked_leases == []
-    probes._probe("lost", probe)
+    lease_prober._probe("lost", probe)
 
     assert etcd.revoked_leases == [7]

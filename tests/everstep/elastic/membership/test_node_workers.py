@@ -20,7 +20,7 @@ from everstep.elastic.transport import channel
 
 @pytest.fixture
 def workers(tmp_path: Path) -> Iterator[NodeWorkers]:
-    """Yield the workers of a node without processes; no thread of them or of their agent runs."""
+    """Yield a node's workers without processes; neither they nor their agent run a thread."""
     workers = NodeWorkers(tmp_path / "agent.sock", "n0")
     agent = Agent(
         Etcd(EtcdOptions(endpoints=("127.0.0.1:1",))),
@@ -66,7 +66,7 @@ def test_a_node_whose_worker_waits_for_hung_storage_leaves_the_group(
 def test_an_outcome_that_etcd_does_not_accept_is_logged_and_ends_no_thread(
     workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The exception ended the thread of the worker's messages with a traceback."""
+    """The exception ended the thread that handles the worker's messages."""
 
     def fail(outcome: RunEnded, number: int) -> bool:
         raise EtcdUnreachableError(f"etcd has not responded for 600 s ({outcome}, {number})")

@@ -11,7 +11,7 @@ from everstep.elastic.membership import peer_addresses
 from everstep.elastic.membership.peer_addresses import PeerAddresses
 from tests.waiting import wait_until
 
-SECONDS = 60.0  # limit on a loaded machine
+TIMEOUT_SECONDS = 60.0  # limit on a loaded machine
 
 
 @pytest.fixture
@@ -41,7 +41,9 @@ def test_a_name_that_did_not_resolve_is_resolved_again(
     addresses = PeerAddresses(socket.AF_INET)
 
     wait_until(
-        lambda: addresses.find("peer:29") == ("127.0.0.9", 29), "the name has an address", SECONDS
+        lambda: addresses.find("peer:29") == ("127.0.0.9", 29),
+        "the name has an address",
+        TIMEOUT_SECONDS,
     )
 
     assert addresses.find("peer:29") == ("127.0.0.9", 29)
@@ -54,9 +56,11 @@ def test_a_failed_lookup_is_not_repeated_before_the_interval_is_over(
     addresses = PeerAddresses(socket.AF_INET)
 
     assert addresses.find("peer:29") is None
-    lookups.get(timeout=SECONDS)
+    lookups.get(timeout=TIMEOUT_SECONDS)
     wait_until(
-        lambda: addresses._resolve_at["peer:29"] < float("inf"), "the lookup has ended", SECONDS
+        lambda: addresses._resolve_at["peer:29"] < float("inf"),
+        "the lookup has ended",
+        TIMEOUT_SECONDS,
     )
 
     assert [addresses.find("peer:29") for _ in range(100)] == [None] * 100

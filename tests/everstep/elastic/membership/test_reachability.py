@@ -15,8 +15,8 @@ from tests.ipv6 import needs_ipv6
 
 
 @pytest.fixture(autouse=True)
-def no_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a busy machine take long for a connection."""
+def long_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Allow a busy machine plenty of time for a connection."""
     monkeypatch.setattr(reachability, "PROBE_SECONDS", 60.0)
 
 

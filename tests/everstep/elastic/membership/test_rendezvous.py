@@ -44,8 +44,10 @@ def test_the_options_are_passed_on(tmp_path: Path) -> None:
         ("lease_seconds", "2.5", "a whole number"),
     ],
 )
-def test_an_invalid_number_of_seconds_is_a_named_error(name: str, value: str, kind: str) -> None:
-    """Any other exception would let the launcher try again endlessly."""
+def test_an_invalid_number_of_seconds_is_an_error_with_its_option(
+    name: str, value: str, kind: str
+) -> None:
+    """The launcher would retry endlessly after any other exception."""
     with pytest.raises(
         EverstepError, match=f"{name} in --rdzv_conf is {value}, which is not {kind} of seconds"
     ):
@@ -53,7 +55,7 @@ def test_an_invalid_number_of_seconds_is_a_named_error(name: str, value: str, ki
 
 
 @pytest.mark.parametrize("name", ["cacert", "cert", "key", "password_file"])
-def test_a_file_that_does_not_exist_is_a_named_error(name: str, tmp_path: Path) -> None:
+def test_a_file_that_does_not_exist_is_an_error_with_its_option(name: str, tmp_path: Path) -> None:
     """The error of the TLS library has no path, and a missing password looked like an etcd that does not respond."""
     path = tmp_path / "nowhere"
 
@@ -64,8 +66,8 @@ def test_a_file_that_does_not_exist_is_a_named_error(name: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ["cacert", "cert"])
-def test_a_file_that_is_not_pem_is_a_named_error(name: str, tmp_path: Path) -> None:
-    """The error of the TLS library let the launcher try again endlessly."""
+def test_a_file_that_is_not_pem_is_an_error_with_its_path(name: str, tmp_path: Path) -> None:
+    """The launcher retried endlessly after the error of the TLS library."""
     path = tmp_path / "ca.pem"
     path.write_text("hello")
 
@@ -73,7 +75,7 @@ def test_a_file_that_is_not_pem_is_a_named_error(name: str, tmp_path: Path) -> N
         EtcdV3Handler(parameters(**{name: str(path)}))
 
 
-def test_a_password_that_is_not_text_is_a_named_error(tmp_path: Path) -> None:
+def test_a_password_that_is_not_text_is_an_error_with_its_path(tmp_path: Path) -> None:
     """It looked like an etcd that does not respond."""
     path = tmp_path / "password"
     path.write_bytes(b"secret\xff")

@@ -111,13 +111,16 @@ class MemoryEtcd(Etcd):
         if self.before_put:
             action, self.before_put = self.before_put, None
             action()
-        own_revision = self._modified(key)
-        if self._modified(witness) != mod_revision or own_mod_revision not in (None, own_revision):
+        own_revision = self._mod_revision(key)
+        if self._mod_revision(witness) != mod_revision or own_mod_revision not in (
+            None,
+            own_revision,
+        ):
             return False
         self.write(key.removeprefix("/everstep/run/"), value, lease)
         return True
 
-    def _modified(self, key: str) -> int:
+    def _mod_revision(self, key: str) -> int:
         return self.entries[key].mod_revision if key in self.entries else 0
 
     def committed_step(self) -> int:
@@ -171,7 +174,7 @@ def test_a_commit_of_an_earlier_generation_with_the_same_number_is_refused() -> 
     assert COMMITTED_KEY not in etcd.entries
 
 
-def test_a_generation_whose_member_was_fenced_out_since_still_commits() -> None:
+def test_a_generation_still_commits_after_one_of_its_members_was_fenced() -> None:
     etcd = MemoryEtcd()
     keys = RunKeys(etcd, "run")
     assert keys.propose(replace(GENERATION, fenced=("b",)), 0)
@@ -444,7 +447,7 @@ def test_a_store_with_another_cluster_or_an_earlier_revision_replaces_the_former
 
 
 @pytest.mark.parametrize("cluster", ["1", "2"])
-def test_the_end_of_a_run_is_received_although_etcd_was_wiped_since(cluster: str) -> None:
+def test_the_end_of_a_run_is_received_even_if_etcd_was_wiped_before(cluster: str) -> None:
     etcd, keys = run_of_generation_1()
     etcd.cluster, etcd.revision = "1", 100
     snapshot(keys)
@@ -497,7 +500,7 @@ def test_a_watch_ends_as_soon_as_any_request_is_answered_by_another_cluster() ->
 def test_a_watch_of_all_members_is_stale_until_all_members_were_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A new coordinator whose first reading failed would never get a full view."""
+    """A new coordinator whose first read failed would never get a full view."""
     etcd, keys = run_of_generation_1()
     keys.watch_all(watches_all=False)
     snapshot(keys)

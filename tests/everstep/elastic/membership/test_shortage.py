@@ -50,7 +50,7 @@ def test_a_node_that_came_back_under_a_new_identity_is_not_lost() -> None:
     assert find_shortage(view_after_return, LIMITS) == Shortage(1, 2, ("a", "c"))
 
 
-def test_enough_ready_members_are_no_shortage() -> None:
+def test_with_enough_ready_members_there_is_no_shortage() -> None:
     assert find_shortage(view(["a", "b"]), LIMITS) is None
 
 
@@ -66,7 +66,7 @@ def test_a_regroup_shorter_than_a_second_is_not_logged() -> None:
     assert log.due(Shortage(1, 2), 10.0 + QUIET_SECONDS) is None, "a new shortage has begun"
 
 
-def test_a_new_shortage_is_logged_although_the_last_one_read_the_same() -> None:
+def test_a_new_shortage_is_logged_although_the_last_message_was_the_same() -> None:
     log = ShortageLog()
     times = [0.0, QUIET_SECONDS]
     assert [bool(log.due(Shortage(1, 2), now)) for now in times] == [False, True]
@@ -76,8 +76,8 @@ def test_a_new_shortage_is_logged_although_the_last_one_read_the_same() -> None:
 
 
 @given(ready=st.lists(st.integers(0, 8), min_size=1, max_size=300))
-@example(ready=[1] * 150)  # a random shortage hardly stays the same for a minute
-def test_log_lines_keep_their_distance_and_the_log_is_silent_for_at_most_a_minute(
+@example(ready=[1] * 150)  # a random shortage rarely stays the same for a minute
+def test_log_lines_have_a_minimum_interval_and_the_log_is_silent_for_at_most_a_minute(
     ready: list[int],
 ) -> None:
     log, lines = ShortageLog(), list[tuple[int, int]]()

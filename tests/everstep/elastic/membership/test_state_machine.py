@@ -46,9 +46,9 @@ MOVES = 200
 COORDINATORS = [0, 1, 2]  # 0: each agent watches all members
 
 
-def schedules(coordinators: int, part: int) -> range:
-    """Return the seeds of a test: a part of all, and a third of that for runs with coordinators."""
-    return range(SCHEDULES // part // (3 if coordinators else 1))
+def schedules(coordinators: int, divisor: int) -> range:
+    """Return `SCHEDULES / divisor` seeds, or a third of that for runs with coordinators."""
+    return range(SCHEDULES // divisor // (3 if coordinators else 1))
 
 
 def member(name: str, after: int = 0, order: int = 0, *, leaving: bool = False) -> Member:
@@ -238,7 +238,7 @@ def test_nodes_that_arrive_one_after_the_other_are_admitted_together() -> None:
     assert [type(action) for action in regroups] == [Regroup], "one for all of them"
 
 
-def test_a_first_joiner_of_a_small_group_hardly_waits() -> None:
+def test_the_first_joiner_of_a_small_group_hardly_waits() -> None:
     core = training_agent("a", "b")
 
     assert core.handle(MemberPut(member("d")), 0.1) == [Regroup("d joins")]
@@ -327,7 +327,9 @@ def test_an_unresponsive_member_stops_the_others_for_at_most_a_minute(
 
     world.run(60)
 
-    assert world.step > step, f"seed {seed}: a live lease that does not act blocks all"
+    assert world.step > step, (
+        f"seed {seed}: an unresponsive member with a live lease would block all"
+    )
 
 
 def test_the_next_generation_waits_until_a_leaver_has_ended() -> None:
@@ -444,7 +446,7 @@ def test_a_worker_whose_generation_was_replaced_stops() -> None:
     assert actions == [Stop("generation 6 has replaced 5")]
 
 
-def test_a_frozen_agent_does_not_take_a_new_generation_with_its_number_for_its_own() -> None:
+def test_a_frozen_agent_does_not_mistake_a_new_generation_with_its_number_for_its_own() -> None:
     core = training_agent("a", "b")
     other_members = (member("c", order=1), member("d", order=2))
 
@@ -766,7 +768,7 @@ def test_the_end_of_the_run_is_reported_once() -> None:
 
 @pytest.mark.parametrize("coordinators", COORDINATORS)
 @pytest.mark.parametrize("min_members", [1, 2])
-def test_random_schedules_keep_the_invariants_and_finally_make_progress(
+def test_random_schedules_keep_the_invariants_and_eventually_make_progress(
     coordinators: int, min_members: int
 ) -> None:
     for seed in schedules(coordinators, 2):
@@ -791,7 +793,7 @@ def test_random_schedules_keep_the_invariants_and_finally_make_progress(
 def test_training_continues_after_etcd_was_wiped_or_restored(
     coordinators: int, min_members: int
 ) -> None:
-    """Agents that are cut off meanwhile have a newer view than etcd itself."""
+    """Agents that were cut off have a newer view than etcd itself."""
     for seed in schedules(coordinators, 4):
         world = World(seed, nodes=4, min_members=min_members, coordinators=coordinators)
         backup = world.backup()
@@ -839,7 +841,7 @@ def test_no_group_forms_while_a_key_cannot_be_read_and_training_continues_after_
 
 @pytest.mark.parametrize("coordinators", [0, 2])
 @pytest.mark.parametrize("name", ["generation", "committed"])
-def test_a_key_that_cannot_be_read_alone_changes_no_group(name: str, coordinators: int) -> None:
+def test_an_unreadable_key_does_not_change_the_group(name: str, coordinators: int) -> None:
     for seed in range(10):
         world = World(seed, nodes=4, min_members=1, coordinators=coordinators)
         world.calm()
@@ -878,7 +880,7 @@ def test_each_joiner_restarts_the_wait_for_latecomers() -> None:
 
 @pytest.mark.parametrize("coordinators", [0, 2])
 @pytest.mark.parametrize("seed", range(30))
-def test_an_outage_of_etcd_alone_changes_no_group(coordinators: int, seed: int) -> None:
+def test_an_outage_of_etcd_does_not_change_the_group(coordinators: int, seed: int) -> None:
     world = World(seed, nodes=4, min_members=1, coordinators=coordinators)
     world.calm()
     generation_count, step = len(world.etcd.agreed_generations), world.step

@@ -31,18 +31,18 @@ print("done", os.getpid(), flush=True)
 
 
 @pytest.fixture
-def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def crashed_pids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Run an agent that allows two restarts; yield the process IDs of the crashed workers."""
-    crashed_pids: list[int] = []
+    pids: list[int] = []
 
     def receive(pid: int, message: channel.Message) -> channel.Message | None:
-        crashed_pids.append(message["crashed"])
-        return {"again": len(crashed_pids) < 3}
+        pids.append(message["crashed"])
+        return {"again": len(pids) < 3}
 
     server = channel.AgentServer(tmp_path / "agent.sock", receive)
     server.start()
     monkeypatch.setenv(AGENT_VARIABLE, str(tmp_path / "agent.sock"))
-    yield crashed_pids
+    yield pids
     server.close()
 
 
@@ -63,19 +63,19 @@ def started_pids(folder: Path) -> list[int]:
     return []
 
 
-def test_the_work_runs_once_in_a_separate_process(tmp_path: Path, agent: list[int]) -> None:
+def test_the_work_runs_once_in_a_separate_process(tmp_path: Path, crashed_pids: list[int]) -> None:
     process = run(tmp_path, "pass")
     output, errors = process.communicate(timeout=WAIT_SECONDS)
 
     assert (process.returncode, output) == (0, f"done {process.pid}\n"), errors
     assert len(started_pids(tmp_path)) == 1
     assert started_pids(tmp_path) != [process.pid]
-    assert agent == [], "the agent is not contacted"
+    assert crashed_pids == [], "the agent is not contacted"
 
 
 @pytest.mark.parametrize("end", ["sys.exit()", "sys.exit(0)"])
 def test_work_that_exits_without_an_error_is_done(
-    tmp_path: Path, agent: list[int], end: str
+    tmp_path: Path, crashed_pids: list[int], end: str
 ) -> None:
     """Programs end with `sys.exit(main())`, whose exit code is None if `main` returns nothing."""
     process = run(tmp_path, end)
@@ -83,7 +83,7 @@ def test_work_that_exits_without_an_error_is_done(
 
     assert (process.returncode, output) == (0, f"done {process.pid}\n"), errors
     assert len(started_pids(tmp_path)) == 1
-    assert agent == []
+    assert crashed_pids == []
 
 
 def test_work_that_exits_with_a_message_has_failed_and_the_message_is_printed(
@@ -100,18 +100,18 @@ def test_work_that_exits_with_a_message_has_failed_and_the_message_is_printed(
 
 @pytest.mark.parametrize("crash", ["os.kill(os.getpid(), 9)", "raise ValueError", "os._exit(3)"])
 def test_a_crashed_worker_is_restarted_if_its_agent_allows_it(
-    tmp_path: Path, agent: list[int], crash: str
+    tmp_path: Path, crashed_pids: list[int], crash: str
 ) -> None:
     process = run(tmp_path, f"if attempt < 3: {crash}")
     _, errors = process.communicate(timeout=WAIT_SECONDS)
 
     assert process.returncode == 0, errors
-    assert agent == started_pids(tmp_path)[:2]
+    assert crashed_pids == started_pids(tmp_path)[:2]
     assert len(started_pids(tmp_path)) == 3
 
 
 def test_the_supervisor_exits_like_a_worker_that_may_not_restart(
-    tmp_path: Path, agent: list[int]
+    tmp_path: Path, crashed_pids: list[int]
 ) -> None:
     process = run(tmp_path, "os.kill(os.getpid(), 9)")
     process.communicate(timeout=WAIT_SECONDS)
@@ -122,13 +122,13 @@ def test_the_supervisor_exits_like_a_worker_that_may_not_restart(
 
 @pytest.mark.parametrize("code", [RESTART, FAILED])
 def test_exits_that_torchrun_must_handle_end_the_supervisor(
-    tmp_path: Path, agent: list[int], code: int
+    tmp_path: Path, crashed_pids: list[int], code: int
 ) -> None:
     process = run(tmp_path, f"sys.exit({code})")
     process.communicate(timeout=WAIT_SECONDS)
 
     assert process.returncode == code
-    assert agent == []
+    assert crashed_pids == []
 
 
 def test_without_an_agent_a_crash_ends_the_supervisor(
@@ -141,7 +141,7 @@ def test_without_an_agent_a_crash_ends_the_supervisor(
     assert process.returncode == 3
 
 
-def test_a_worker_ends_with_its_supervisor(tmp_path: Path, agent: list[int]) -> None:
+def test_a_worker_ends_with_its_supervisor(tmp_path: Path, crashed_pids: list[int]) -> None:
     process = run(tmp_path, "print(os.getpid(), flush=True); time.sleep(600)")
     assert process.stdout
     worker = int(process.stdout.readline())

@@ -135,7 +135,7 @@ def test_the_majority_of_the_observers_that_report_decides(size: int, is_fenced:
     assert bool(members.fence_times) == is_fenced, f"two miss it, and {size - 3} hear it"
 
 
-def test_a_member_that_hears_no_other_fences_none_of_three() -> None:
+def test_in_a_group_of_three_a_member_that_hears_no_other_fences_no_peer() -> None:
     members = fleet(3)
     members.cut_links.update([("m1", "m0"), ("m2", "m0")])
 
@@ -153,14 +153,14 @@ def test_a_member_that_no_other_hears_is_fenced() -> None:
     assert list(members.fence_times) == ["m0"]
 
 
-def test_of_two_halves_that_lose_each_other_one_continues() -> None:
+def test_if_two_halves_lose_each_other_one_continues() -> None:
     members = fleet(4)
     halves = (["m0", "m1"], ["m2", "m3"])
     members.cut_links.update((a, b) for x, y in (halves, halves[::-1]) for a in x for b in y)
 
     members.run(5.0)
 
-    assert sorted(members.fence_times) in halves, "else no member would be left, or two groups"
+    assert sorted(members.fence_times) in halves, "otherwise no member or two groups would be left"
 
 
 def test_where_heartbeats_never_pass_only_leases_decide() -> None:
@@ -217,7 +217,7 @@ def test_suspicion_grows_with_silence_and_is_slower_for_a_less_punctual_member(
         assert level < 1, "not within the margin after the latest gap"
 
 
-def test_a_mistake_doubles_the_silence_for_the_node_for_some_minutes() -> None:
+def test_a_false_suspicion_doubles_the_silence_before_the_next_for_some_minutes() -> None:
     suspicions = FalseSuspicions()
     suspicions.record_suspicion(10.0)
     suspicions.record_return(10.5)
@@ -246,7 +246,7 @@ def test_a_node_is_suspected_at_most_three_times_a_minute(moments: list[float]) 
         nearby_times = [
             time for time in suspicion_times if start <= time < start + SUSPICIONS_SECONDS
         ]
-        assert len(nearby_times) <= MAX_SUSPICIONS, "it would leave and join without end"
+        assert len(nearby_times) <= MAX_SUSPICIONS, "it would leave and join endlessly"
 
 
 def test_a_suspect_that_registers_again_immediately_was_suspected_by_mistake() -> None:

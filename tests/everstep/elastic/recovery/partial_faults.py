@@ -27,7 +27,14 @@ KILL_SECONDS = 20.0  # time until an agent revokes its lease because of an unkil
 
 @dataclass(frozen=True)
 class CommitRequest:
-    """A commit on its way to etcd."""
+    """A commit on its way to etcd.
+
+    Attributes:
+        writer: worker that has written the state.
+        number: generation in which it commits.
+        progress: committed step.
+        state: committed state.
+    """
 
     writer: Worker
     number: int
@@ -85,8 +92,8 @@ class PartialFaultWorld(LiveWorld):
         if id(worker) in self.hang_times:
             return
         super().work(worker)
-        copies = worker.core.phase is Phase.COPYING and not self.faultless
-        if copies and self.random.random() < COPY_FAULTS:
+        is_copying = worker.core.phase is Phase.COPYING and not self.faultless
+        if is_copying and self.random.random() < COPY_FAULTS:
             self.interrupt_copy(worker)
 
     def interrupt_copy(self, worker: Worker) -> None:

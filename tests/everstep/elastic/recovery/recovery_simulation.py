@@ -57,7 +57,13 @@ History = tuple[tuple[int, AppliedStep], ...]  # (step, generation that applied 
 
 @dataclass
 class Operation:
-    """One collective of one generation."""
+    """One collective of one generation.
+
+    Attributes:
+        kind: meet, compare, copy or sum.
+        contributions: payload of each worker that takes part, by rank.
+        began: time of the first contribution in seconds.
+    """
 
     kind: str
     contributions: dict[int, Any] = field(default_factory=dict)
@@ -104,7 +110,13 @@ class LiveAgent(Agent):
 
 
 class LiveWorld(World):
-    """The state of a schedule whose workers survive changes of the group."""
+    """The state of a schedule whose workers survive changes of the group.
+
+    Attributes:
+        operations: collectives by generation and by their index in it.
+        violations: invariants that were violated.
+        favored_agent: agent that most moves advance, so that it is ahead of its peers.
+    """
 
     def __init__(self, seed: int, nodes: int, min_members: int, coordinators: int = 0) -> None:
         self.operations: dict[tuple[int, int], Operation] = {}
@@ -187,11 +199,11 @@ class LiveWorld(World):
         return split_share(missing, worker.core.rank, worker.core.world_size)
 
     def roll_back(self, worker: Worker) -> None:
-        """Roll the step in flight back; its results are kept, kept partially, or discarded."""
+        """Roll back the step in flight; keep all, some or none of its results."""
         draw = self.random.random()
         if draw < 0.2:
             worker.computed_units = ()
-        elif draw < 0.4:  # only what it had before this generation, and a unit more
+        elif draw < 0.4:  # only the spans from before this generation, and one unit more
             own_spans = self.share(worker)
             units = self.units(worker)
             earlier_spans = remaining_spans(

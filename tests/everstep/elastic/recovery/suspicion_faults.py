@@ -1,8 +1,8 @@
-"""Schedules in which members are suspected, truly and falsely.
+"""Schedules in which members are suspected, rightly or wrongly.
 
-In addition to the faults of `partial_faults`, every agent has a real `Suspicion`. Heartbeats are lost, late or pass
+In addition to the faults of `partial_faults`, every agent has a real `Suspicion`. Heartbeats are lost or late, or pass
 one way only; a process freezes and thaws just before or after its peers fence it; a fence reaches etcd
-late, perhaps after the process that requested it was frozen itself.
+late, perhaps after the requesting process itself was frozen.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ class FailureDetector:
 
     Attributes:
         core: state machine of its suspicions.
-        packets: packets that have reached its machine, with the earliest time of their reading.
+        packets: packets that have reached its machine, each with the time from which it can be read.
         request: the fence that it carries out.
     """
 
@@ -51,14 +51,14 @@ class SuspicionWorld(PartialFaultWorld):
     """A schedule with heartbeats.
 
     Attributes:
-        fences: identities that were fenced, with whether their agents lived.
+        fences: identities that were fenced, each with whether its agent was alive.
     """
 
     def __init__(self, seed: int, nodes: int, min_members: int, coordinators: int = 0) -> None:
         self.detectors: dict[str, FailureDetector] = {}
         # Pairs of nodes; no heartbeat goes from the first to the second.
         self.muted_links: set[tuple[str, str]] = set()
-        self.lossy_nodes: set[str] = set()  # nodes of which most heartbeats are lost or late
+        self.lossy_nodes: set[str] = set()  # nodes most of whose heartbeats are lost or late
         self.fences: list[tuple[str, bool]] = []
         super().__init__(seed, nodes, min_members, coordinators)
 

@@ -31,7 +31,7 @@ from tests.waiting import wait_until
 
 CPU = torch.device("cpu")
 WAIT_SECONDS = 100.0  # limit on a busy machine; all waits end much earlier
-STEP_WITHOUT_RESPONSE = 98  # step whose commit gets a response only from a test
+STEP_WITHOUT_RESPONSE = 98  # step whose commit only a test answers
 
 
 class TrainingState:
@@ -89,11 +89,11 @@ class AgentStub:
         self.messages: list[dict[str, Any]] = []
         self.changed = threading.Condition()
         self.late_response: dict[str, Any] = {}  # sent before the next response to a commit
-        self.exchange = channel.AgentServer(path, self._receive)
-        self.exchange.start()
-        wait = timedelta(seconds=WAIT_SECONDS)
+        self.server = channel.AgentServer(path, self._receive)
+        self.server.start()
+        timeout = timedelta(seconds=WAIT_SECONDS)
         self.store = TCPStore(
-            "127.0.0.1", 0, is_master=True, wait_for_workers=False, use_libuv=False, timeout=wait
+            "127.0.0.1", 0, is_master=True, wait_for_workers=False, use_libuv=False, timeout=timeout
         )
 
     def _receive(self, pid: int, message: channel.Message) -> channel.Message | None:
@@ -103,7 +103,7 @@ class AgentStub:
             self.changed.notify_all()
         if "commit" not in message or message["step"] == STEP_WITHOUT_RESPONSE:
             return None
-        self.exchange.broadcast(self.late_response)
+        self.server.broadcast(self.late_response)
         return {"answer": message["step"] < 100, "request": message["request"]}
 
     def wait_for(self, *messages: dict[str, Any]) -> None:
@@ -114,7 +114,7 @@ class AgentStub:
         assert has_arrived, f"received only {self.messages}"
 
     def form(self, number: int, *, nodes: int = 1) -> None:
-        self.exchange.broadcast(
+        self.server.broadcast(
             {
                 "form": number,
                 "node": 0,
@@ -133,7 +133,7 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentStub
     # The listener would end this process when the test's agent closes.
     monkeypatch.setattr("everstep.elastic.recovery.live_worker.end_process", lambda *_: None)
     yield agent
-    agent.exchange.close()
+    agent.server.close()
     for thread in threading.enumerate():
         if thread.name == "everstep-group":
             thread.join(WAIT_SECONDS)
@@ -283,7 +283,7 @@ def test_a_worker_whose_checkpoint_cannot_be_read_gives_up_so_that_another_node_
     assert not join_thread.is_alive()
 
 
-def test_a_slow_disk_that_responds_is_not_given_up(
+def test_a_worker_does_not_give_up_on_a_slow_disk_that_responds(
     agent: AgentStub, group: LiveGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("everstep.elastic.recovery.restore_watch.POLL_SECONDS", 0.01)
@@ -297,7 +297,7 @@ def test_a_slow_disk_that_responds_is_not_given_up(
     state.responded_at, state.timeout_seconds = responded_at, 0.05
 
     def read(committed: StepProgress) -> int:
-        wait_until(lambda: len(polls) > 10, "more polls than the timeout has", WAIT_SECONDS)
+        wait_until(lambda: len(polls) > 10, "more than ten polls", WAIT_SECONDS)
         return committed.step
 
     monkeypatch.setattr(state, "restore", read)
@@ -322,7 +322,7 @@ def test_a_leaving_worker_whose_state_no_group_receives_saves_it(
             "a node that stays keeps the state in memory"
         )
 
-    agent.exchange.broadcast({"node_leaves": True})
+    agent.server.broadcast({"node_leaves": True})
 
     with state.changed:
         assert state.changed.wait_for(lambda: "save" in state.calls, WAIT_SECONDS), (
@@ -340,7 +340,7 @@ def test_a_group_that_has_ended_is_reported_after_its_minimum_age(
     agent: AgentStub, group: LiveGroup
 ) -> None:
     join_generation(agent, group, TrainingState())
-    agent.exchange.broadcast({"stop": "lost b", "generation": 5})
+    agent.server.broadcast({"stop": "lost b", "generation": 5})
 
     with pytest.raises(PeerLostError, match="lost b"):
         keep_checking(group)
@@ -354,7 +354,7 @@ def test_a_stop_interrupts_the_forward_pass_between_layers(
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     make_interruptible(model, group.check)
     model(torch.ones(1, 2)).sum().backward()
-    agent.exchange.broadcast({"stop": "lost b", "generation": 5})
+    agent.server.broadcast({"stop": "lost b", "generation": 5})
 
     def compute_until_stopped() -> None:
         deadline = time.monotonic() + WAIT_SECONDS
@@ -365,7 +365,7 @@ def test_a_stop_interrupts_the_forward_pass_between_layers(
         compute_until_stopped()
 
 
-def test_a_generation_that_was_cancelled_before_it_formed_is_skipped(
+def test_a_generation_that_was_canceled_before_it_formed_is_skipped(
     agent: AgentStub, group: LiveGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build, built_generations = Link._build, list[int]()
@@ -376,9 +376,9 @@ def test_a_generation_that_was_cancelled_before_it_formed_is_skipped(
 
     monkeypatch.setattr(Link, "_build", build_and_record)
     agent.form(7, nodes=2)
-    agent.exchange.broadcast({"stop": "lost b", "generation": 7})
+    agent.server.broadcast({"stop": "lost b", "generation": 7})
     agent.form(8)
-    agent.exchange.broadcast({"ping": 1})
+    agent.server.broadcast({"ping": 1})
     agent.wait_for({"pong": 1})  # the worker has received the messages before it
 
     group.join(TrainingState())
@@ -393,8 +393,8 @@ def test_a_late_stop_of_an_earlier_generation_does_not_end_the_current_one(
 ) -> None:
     join_generation(agent, group, TrainingState())
 
-    agent.exchange.broadcast({"stop": "lost b", "generation": 4})
-    agent.exchange.broadcast({"ping": 1})
+    agent.server.broadcast({"stop": "lost b", "generation": 4})
+    agent.server.broadcast({"ping": 1})
     agent.wait_for({"pong": 1})  # the worker has received the stop before it
 
     group.check()
@@ -420,10 +420,10 @@ def test_a_worker_that_receives_the_state_of_another_one_discards_its_own_gradie
 def test_a_regroup_request_applies_to_one_generation(agent: AgentStub, group: LiveGroup) -> None:
     state = TrainingState()
     join_generation(agent, group, state)
-    agent.exchange.broadcast({"regroup": "d joins", "generation": 5, "leaving": False})
+    agent.server.broadcast({"regroup": "d joins", "generation": 5, "leaving": False})
     assert group.commit(5, 1)  # its response follows the request, since the connection is ordered
-    was_wanted = group.is_regroup_requested
-    assert was_wanted
+    was_requested = group.is_regroup_requested
+    assert was_requested
 
     group.after_all_reduce(1, lambda: None)
     join_generation(agent, group, state, 6)

@@ -15,13 +15,13 @@ from tests.everstep.elastic.transport.links import WAIT_SECONDS, run
 WORKERS = 2
 
 
-def on_all(port: int, work: Callable[[NodeProcessGroup, Link], Any]) -> list[Any]:
+def run_on_all(port: int, work: Callable[[NodeProcessGroup, Link], Any]) -> list[Any]:
     """Return the result of each worker of a node."""
 
-    def work_of(link: Link) -> Any:
+    def run_worker(link: Link) -> Any:
         return work(NodeProcessGroup(link.rank, WORKERS, lambda: link), link)
 
-    return run(port, WORKERS, work_of)
+    return run(port, WORKERS, run_worker)
 
 
 def gather(group: NodeProcessGroup, value: float) -> list[float]:
@@ -31,7 +31,7 @@ def gather(group: NodeProcessGroup, value: float) -> list[float]:
 
 
 def test_the_parts_of_a_node_are_gathered(port: int) -> None:
-    results = on_all(port, lambda group, link: gather(group, link.rank + 1.0))
+    results = run_on_all(port, lambda group, link: gather(group, link.rank + 1.0))
 
     assert results == [[1.0, 2.0]] * WORKERS
 
@@ -42,7 +42,7 @@ def test_gradients_are_summed_and_each_worker_receives_its_part(port: int) -> No
         group.reduce_scatter_single(output, values).wait()
         return output.tolist()
 
-    assert on_all(port, scatter) == [[3.0], [30.0]]
+    assert run_on_all(port, scatter) == [[3.0], [30.0]]
 
 
 def test_a_lost_group_yields_zeros_so_that_a_pass_can_end_and_the_loss_is_raised_later(
@@ -59,7 +59,7 @@ def test_a_lost_group_yields_zeros_so_that_a_pass_can_end_and_the_loss_is_raised
             group.raise_loss()
         return output
 
-    assert on_all(port, lose) == [[0.0] * WORKERS] * WORKERS
+    assert run_on_all(port, lose) == [[0.0] * WORKERS] * WORKERS
 
 
 def test_the_loss_of_a_generation_is_forgotten_in_the_next_one(port: int) -> None:
@@ -70,7 +70,7 @@ def test_the_loss_of_a_generation_is_forgotten_in_the_next_one(port: int) -> Non
         group.raise_loss()
         return gather(group, link.rank + 1.0)
 
-    assert on_all(port, lose_and_continue) == [[1.0, 2.0]] * WORKERS
+    assert run_on_all(port, lose_and_continue) == [[1.0, 2.0]] * WORKERS
 
 
 def test_a_pass_outside_a_group_fails_and_computes_nothing_with_zeros() -> None:

@@ -27,7 +27,7 @@ def test_a_node_whose_shards_are_of_different_steps_has_no_state() -> None:
         assert plan.missing_tensors == {0: (0,) if shard == 0 else ()}
 
 
-def test_shards_of_different_steps_on_all_nodes_are_no_state() -> None:
+def test_if_the_shards_of_each_node_are_of_different_steps_there_is_no_state() -> None:
     reports = (report(6, 0), report(5, 1))
 
     assert all(plan_copy(reports_of_shard(reports, 2, shard)) is None for shard in range(2))

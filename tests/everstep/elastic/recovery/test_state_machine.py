@@ -136,8 +136,8 @@ def test_the_state_of_the_majority_is_used_if_states_of_the_same_step_are_unequa
     plan = plan_copy([report(2, 10, 9), report(2, 10, 1), report(2, 9, 5), report(2, 10, 1)])
 
     assert plan is not None
-    assert plan.sources == (1, 3), "rank 0 alone is more probably at fault than two others"
-    assert plan.unequal_ranks == (0,), "a worker that is only behind is none of them"
+    assert plan.sources == (1, 3), "one worker is more likely at fault than two"
+    assert plan.unequal_ranks == (0,), "a worker that is only behind is not one of them"
     assert plan.missing_tensors == {0: (0,), 2: (0,)}
 
 
@@ -261,11 +261,11 @@ def test_a_restore_changes_the_progress_last_since_the_fence_reads_it_first(
     core.handle(Compared((report(0, 0), report(0, 0))))
     changed_fields: list[str] = []
 
-    def note(core: Recovery, name: str, value: object) -> None:
+    def record_change(core: Recovery, name: str, value: object) -> None:
         changed_fields.append(name)
         object.__setattr__(core, name, value)
 
-    monkeypatch.setattr(Recovery, "__setattr__", note)
+    monkeypatch.setattr(Recovery, "__setattr__", record_change)
     core.handle(Restored(40))
 
     assert changed_fields.index("unbroken_since") < changed_fields.index("progress")
@@ -292,7 +292,7 @@ def test_late_messages_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("min_members", [1, 2])
-def test_under_any_schedule_no_step_is_lost_doubled_or_committed_twice(min_members: int) -> None:
+def test_under_any_schedule_no_step_is_lost_duplicated_or_committed_twice(min_members: int) -> None:
     for seed in range(SCHEDULES // 2):
         world = LiveWorld(seed, nodes=4, min_members=min_members)
         for _ in range(MOVES):
@@ -316,7 +316,9 @@ def test_the_schedules_interrupt_copies() -> None:
         for _ in range(2 * MOVES):
             world.move()
 
-    assert sum(world.interrupted_copies for world in worlds) > 0, "else rule 4 is not tested"
+    assert sum(world.interrupted_copies for world in worlds) > 0, (
+        "otherwise rule 4 of docs/elasticity.md is not tested"
+    )
 
 
 @pytest.mark.parametrize("coordinators", [0, 2])
@@ -334,7 +336,7 @@ def play(
     kind: type[PartialFaultWorld] = PartialFaultWorld,
     coordinators: int = 0,
 ) -> PartialFaultWorld:
-    """Run and check one schedule of partial faults; return its end, which benchmarks count."""
+    """Run and check one schedule of partial faults; return its final state, which benchmarks evaluate."""
     world = kind(seed, nodes=4, min_members=min_members, coordinators=coordinators)
     for _ in range(MOVES):
         world.move()

@@ -17,7 +17,7 @@ def test_false_suspicions_break_no_invariant(min_members: int, coordinators: int
 
 
 def training_world(seed: int, nodes: int = 3) -> SuspicionWorld:
-    """Return a group that trains, with heartbeats known to all."""
+    """Return a group that trains and whose members exchange heartbeats."""
     world = SuspicionWorld(seed, nodes=nodes, min_members=1)
     world.calm()
     assert progress(world) > 0
@@ -45,7 +45,7 @@ def test_the_others_train_again_within_a_second_of_a_silent_loss(seed: int, faul
     world = training_world(seed)
     lost_agent = next(a for a in world.alive() if a.worker.core.rank == seed % 3)
     survivors = [agent for agent in world.alive() if agent is not lost_agent]
-    number, initial_progress = len(world.etcd.agreed_generations), progress(world)
+    generation_count, initial_progress = len(world.etcd.agreed_generations), progress(world)
     if fault == "vanished":
         world.kill(lost_agent)
     else:
@@ -53,7 +53,7 @@ def test_the_others_train_again_within_a_second_of_a_silent_loss(seed: int, faul
 
     run(world, 1.0)
 
-    assert len(world.etcd.agreed_generations) > number, (
+    assert len(world.etcd.agreed_generations) > generation_count, (
         f"seed {seed}: its lease is valid for two seconds"
     )
     assert set(world.etcd.agreed_generations[-1].members) == identities(world, *survivors)
@@ -91,7 +91,7 @@ def test_without_faults_no_member_is_suspected() -> None:
     assert not world.fences
 
 
-def test_a_fence_of_an_earlier_generation_fences_none_of_a_later_one() -> None:
+def test_a_fence_from_an_earlier_generation_fences_no_member_of_a_later_one() -> None:
     world = training_world(0)
     fencer, victim = world.alive()[0], world.alive()[1]
     detector = world.detectors[fencer.name]
@@ -115,6 +115,6 @@ def test_the_schedules_fence_living_and_dead_members() -> None:
         for _ in range(200):
             world.move()
 
-    liveness = [lived for world in worlds for _, lived in world.fences]
-    assert liveness.count(True) > 3, "else false suspicions are not tested"
-    assert liveness.count(False) > 3, "else true suspicions are not tested"
+    liveness = [was_alive for world in worlds for _, was_alive in world.fences]
+    assert liveness.count(True) > 3, "otherwise false suspicions are not tested"
+    assert liveness.count(False) > 3, "otherwise true suspicions are not tested"

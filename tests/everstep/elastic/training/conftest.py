@@ -1,4 +1,4 @@
-"""Fixtures of the tests of training."""
+"""Fixtures for the tests of training."""
 
 import pytest
 

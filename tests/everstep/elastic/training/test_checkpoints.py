@@ -17,7 +17,7 @@ from tests.everstep.elastic.descriptors import no_descriptors_left
 from tests.everstep.elastic.training.test_run_in_groups import compute, start_run
 
 FREE_DESCRIPTORS = 64
-COMMITS = 2 * FREE_DESCRIPTORS  # one descriptor that each commit leaks would be too many
+COMMITS = 2 * FREE_DESCRIPTORS  # a leak of one descriptor per commit would exhaust them
 
 
 def test_commits_do_not_use_up_the_file_descriptors(tmp_path: Path) -> None:

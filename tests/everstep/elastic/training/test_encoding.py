@@ -76,10 +76,10 @@ def test_two_tensors_with_one_path_are_an_error(value: object) -> None:
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        (object(), "^scheduler is a object,"),
-        (lambda: None, "^scheduler is a function,"),
+        (object(), "^scheduler is of type object,"),
+        (lambda: None, "^scheduler is of type function,"),
         ({(1, 2): 3}, "^scheduler has a key of type tuple,"),
-        ({"a": [{1, 2}]}, r"^scheduler\.a\.0 is a set,"),
+        ({"a": [{1, 2}]}, r"^scheduler\.a\.0 is of type set,"),
     ],
 )
 def test_a_value_that_cannot_be_saved_is_an_error_with_its_path(

@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(
+def resume(
     folder: Path, data: str = CURRENT_DATA, accept_data: str = "", model: str = "resnet18"
 ) -> StoredCheckpoint | None:
     return choose_checkpoint(
@@ -35,7 +35,7 @@ def test_changed_data_are_refused_with_the_difference_and_the_option_that_accept
     folder: Path,
 ) -> None:
     with pytest.raises(EverstepError) as error:
-        run(folder)
+        resume(folder)
 
     assert f"{SAVED_DATA} then; {CURRENT_DATA} now" in error.value.problem
     assert "--accept-data=bbbb" in error.value.fix
@@ -43,7 +43,7 @@ def test_changed_data_are_refused_with_the_difference_and_the_option_that_accept
 
 
 def test_changed_data_are_accepted_by_their_digest(folder: Path) -> None:
-    checkpoint = run(folder, accept_data="bbbb")
+    checkpoint = resume(folder, accept_data="bbbb")
 
     assert checkpoint is not None
     assert checkpoint.manifest.step == 4
@@ -51,30 +51,30 @@ def test_changed_data_are_accepted_by_their_digest(folder: Path) -> None:
 
 def test_the_digest_of_accepted_data_accepts_no_other_data(folder: Path) -> None:
     with pytest.raises(EverstepError, match="the data have changed"):
-        run(folder, data="9 images in 2 classes, contents cccc", accept_data="bbbb")
+        resume(folder, data="9 images in 2 classes, contents cccc", accept_data="bbbb")
 
 
 def test_data_that_are_identified_by_their_number_of_samples_are_accepted_by_it(
     folder: Path,
 ) -> None:
-    assert run(folder, data="9 samples", accept_data="9") is not None
+    assert resume(folder, data="9 samples", accept_data="9") is not None
     for accept_data in ("samples", "8"):
         with pytest.raises(EverstepError, match="the data have changed") as error:
-            run(folder, data="9 samples", accept_data=accept_data)
+            resume(folder, data="9 samples", accept_data=accept_data)
         assert "Run(accept_data='9')" in error.value.fix
 
 
 def test_accepting_data_accepts_no_other_settings(folder: Path) -> None:
     with pytest.raises(OtherRunError, match="model is 'resnet18' there"):
-        run(folder, accept_data="bbbb", model="resnet50")
+        resume(folder, accept_data="bbbb", model="resnet50")
 
 
 def test_unchanged_data_need_no_acceptance(folder: Path) -> None:
-    assert run(folder, data=SAVED_DATA) is not None
+    assert resume(folder, data=SAVED_DATA) is not None
 
 
 def test_another_number_of_classes_cannot_be_accepted(folder: Path) -> None:
-    checkpoint = run(folder, accept_data="bbbb")
+    checkpoint = resume(folder, accept_data="bbbb")
     assert checkpoint is not None
 
     with pytest.raises(

@@ -99,7 +99,7 @@ def test_a_run_trains_like_a_plain_loop(name: str, bound: int | None) -> None:
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("mode", ["live", "exact"])
-def test_a_run_that_was_stopped_continues_to_the_same_bits(
+def test_a_resumed_run_ends_with_the_same_bits_as_an_uninterrupted_one(
     name: str, mode: str, tmp_path: Path
 ) -> None:
     options = {"mode": mode, "shard_size": 4, "checkpoint_steps": 1}
@@ -402,7 +402,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("error", ARGUMENTS)
-def test_arguments_that_are_not_valid_are_refused_with_a_reason(error: str) -> None:
+def test_invalid_arguments_are_refused_with_a_reason(error: str) -> None:
     model = network()
 
     with pytest.raises(EverstepError) as exception:
@@ -430,7 +430,7 @@ def test_gradients_that_are_not_finite_end_the_run_if_no_loss_is_reported() -> N
         loop_over(run, model, diverge)
 
 
-def test_sums_over_workers_are_for_callbacks_only() -> None:
+def test_sums_over_workers_are_allowed_only_in_callbacks() -> None:
     model = network()
     run = start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
 

@@ -25,7 +25,7 @@ class ScriptedGroup(SingleProcessGroup):
     """A group of two whose sums fail on demand; after each failure this worker is alone.
 
     Args:
-        fails: called with the number of a sum, from 0; True if the group breaks in it.
+        fails: called with the index of a sum; returns True if the group breaks in it.
     """
 
     def __init__(self, fails: Callable[[int], bool]) -> None:
@@ -146,7 +146,7 @@ def test_a_shard_that_does_not_fit_ends_the_run_with_a_fix() -> None:
     with pytest.raises(EverstepError, match="a shard of 6 samples does not fit") as error:
         train()
     assert "shard_size" in error.value.fix
-    assert group.failures, "the other workers learn it, too"
+    assert group.failures, "the failure is reported to the other workers"
 
 
 class SuccessiveGroups(SingleProcessGroup):
@@ -232,7 +232,7 @@ def test_an_evaluation_is_repeated_when_the_group_changes(change: str) -> None:
     assert scores == [{"index": 4.5}], "the exact mean over the whole set, once"
 
 
-def test_an_update_is_neither_lost_nor_doubled_when_its_sum_fails() -> None:
+def test_an_update_is_neither_lost_nor_repeated_when_its_sum_fails() -> None:
     group = ScriptedGroup(lambda number: number == 0)
     run, model, _ = start_run(group)
     updates = list[int]()

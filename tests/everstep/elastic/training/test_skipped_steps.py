@@ -28,7 +28,7 @@ class Training:
     Attributes:
         loss_factor: factor of the next losses.
         gradient_factor: factor of the next gradients.
-        callbacks: number of calls of a function that is called after each applied step.
+        callbacks: number of calls of the `after_step` callback.
     """
 
     def __init__(

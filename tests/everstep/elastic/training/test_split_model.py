@@ -18,7 +18,7 @@ from everstep.errors import EverstepError
 
 
 class GroupOfSize(ShardedGroup):
-    """A group whose mesh has a number of workers, without an agent.
+    """A group with a mesh of a given size, without an agent.
 
     Args:
         size: number of workers.

@@ -88,7 +88,7 @@ def test_a_joiner_continues_like_the_worker_whose_state_it_received(name: str, s
 def test_tensors_that_cannot_be_sent_directly_are_sent_as_copies() -> None:
     run, model, _ = start_run("SGD")
     storage = torch.zeros(9)
-    model.register_buffer("odd", storage[1:4])  # not aligned to 8 bytes, as checksums need it
+    model.register_buffer("odd", storage[1:4])  # without the 8-byte alignment that checksums need
     model.register_buffer("transposed", torch.zeros(4, 6)[:, ::2])
     state = state_of(run)
     receiver, receiver_model, _ = start_run("SGD")
@@ -154,7 +154,7 @@ def test_a_restored_state_has_no_units() -> None:
     assert state.in_flight == InFlight()
 
 
-def test_a_pass_that_was_interrupted_inside_invalidates_the_units_before_it() -> None:
+def test_a_pass_that_is_interrupted_midway_invalidates_the_units_before_it() -> None:
     run, model, _ = start_run("SGD", max_microbatch=2)
     state = state_of(run)
     parts = next(iter(run)).microbatches()

@@ -21,9 +21,9 @@ WAIT_SECONDS = 100.0  # limit on a busy machine; all waits end much earlier
 @contextlib.contextmanager
 def group_store() -> Iterator[int]:
     """Run the store of a group; yield its port."""
-    wait = timedelta(seconds=WAIT_SECONDS)
+    timeout = timedelta(seconds=WAIT_SECONDS)
     store = TCPStore(
-        "127.0.0.1", 0, is_master=True, wait_for_workers=False, use_libuv=False, timeout=wait
+        "127.0.0.1", 0, is_master=True, wait_for_workers=False, use_libuv=False, timeout=timeout
     )
     yield store.port
     del store

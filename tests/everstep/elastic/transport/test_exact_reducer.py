@@ -48,7 +48,7 @@ class Worker:
 
     net: nn.Sequential
     optimizer: torch.optim.Optimizer
-    exchange: ExactReducer
+    reducer: ExactReducer
     repeated_steps: int = 0
 
     def step(
@@ -57,18 +57,18 @@ class Worker:
         shards = split_into_shards(np.arange(BATCH), SHARD)
         counts = None
         while counts is None:
-            self.exchange.clear()
+            self.reducer.clear()
             for ids in shards[share(len(shards), rank, size)]:
                 (self.net(images[ids]).square().sum() * (scale / BATCH)).backward()
-                assert self.exchange.add_shard(len(ids))
-            counts = self.exchange.sum(BATCH, [1], all_reduce)
+                assert self.reducer.add_shard(len(ids))
+            counts = self.reducer.sum(BATCH, [1], all_reduce)
             self.repeated_steps += counts is None
         assert counts == [size]
-        self.exchange.adapt_ranges()
+        self.reducer.adapt_ranges()
         self.optimizer.step()
 
     def digest(self) -> str:
-        tensors = [*self.net.state_dict().values(), self.exchange.ranges]
+        tensors = [*self.net.state_dict().values(), self.reducer.ranges]
         tensors += [parameter.grad for parameter in self.net.parameters()]
         sha256 = hashlib.sha256()
         for tensor in tensors:
@@ -122,7 +122,7 @@ def test_a_step_sums_as_many_bytes_as_the_reducer_states() -> None:
     lone_worker.step(torch.randn(BATCH, 3, 5, 5), 0, 1, lambda tensor: sizes.append(tensor.nbytes))
 
     assert lone_worker.repeated_steps == 0
-    assert sum(sizes) == lone_worker.exchange.summed_bytes
+    assert sum(sizes) == lone_worker.reducer.summed_bytes
 
 
 @settings(max_examples=15)  # each trains six workers or more
@@ -155,24 +155,24 @@ def test_shards_computed_before_the_group_failed_are_kept_bitwise(
 
     def add_shards(batches: list[np.ndarray]) -> None:
         for ids in batches:
-            only_worker.exchange.begin_shard()
+            only_worker.reducer.begin_shard()
             (only_worker.net(images[ids]).square().sum() / BATCH).backward()
-            assert only_worker.exchange.add_shard(len(ids))
+            assert only_worker.reducer.add_shard(len(ids))
 
     def raise_peer_lost(tensor: torch.Tensor) -> None:
         tensor.fill_(9)
         raise PeerLostError("gone")
 
-    only_worker.exchange.clear()
+    only_worker.reducer.clear()
     add_shards(shards[:computed_shards])
-    only_worker.exchange.begin_shard()
+    only_worker.reducer.begin_shard()
     only_worker.net(images[:SHARD]).sum().backward()  # and an incomplete shard
     with pytest.raises(PeerLostError):
-        only_worker.exchange.sum(BATCH, [1], raise_peer_lost)
-    assert only_worker.exchange.roll_back()
+        only_worker.reducer.sum(BATCH, [1], raise_peer_lost)
+    assert only_worker.reducer.roll_back()
     add_shards(shards[computed_shards:])
-    only_worker.exchange.sum(BATCH, [1], lambda tensor: None)
-    only_worker.exchange.adapt_ranges()
+    only_worker.reducer.sum(BATCH, [1], lambda tensor: None)
+    only_worker.reducer.adapt_ranges()
     only_worker.optimizer.step()
 
     assert only_worker.digest() == train_worker([1]).digest()
@@ -180,37 +180,37 @@ def test_shards_computed_before_the_group_failed_are_kept_bitwise(
 
 def test_units_become_finer_as_gradients_become_smaller() -> None:
     only_worker = worker()
-    initial_ranges = only_worker.exchange.ranges.clone()
+    initial_ranges = only_worker.reducer.ranges.clone()
     for factor in (1e-2, 1e-4):
         only_worker.step(torch.randn(BATCH, 3, 5, 5), 0, 1, lambda tensor: None, factor)
 
-    assert (only_worker.exchange.ranges < initial_ranges).any()
-    assert (only_worker.exchange.ranges >= MIN_RANGE).all()
+    assert (only_worker.reducer.ranges < initial_ranges).any()
+    assert (only_worker.reducer.ranges >= MIN_RANGE).all()
 
 
 @pytest.mark.parametrize("gradient", [math.nan, math.inf, 2.0**MAX_RANGE])
 def test_a_gradient_out_of_range_is_reported(gradient: float) -> None:
     only_worker = worker()
-    only_worker.exchange.clear()
+    only_worker.reducer.clear()
     only_worker.net(torch.randn(4, 3, 5, 5)).sum().backward()
     weight = only_worker.net[0].weight
     assert isinstance(weight, nn.Parameter)
     assert weight.grad is not None
     weight.grad[0, 0, 0, 0] = gradient
 
-    assert not only_worker.exchange.add_shard(4)
+    assert not only_worker.reducer.add_shard(4)
 
 
 def test_the_gradient_equals_the_ordinary_sum_over_shards() -> None:
     plain_model, exact_model = model(), model()
     images = torch.randn(BATCH, 3, 5, 5)
-    exchange = ExactReducer(exact_model, scalars=1, shards=6)
-    exchange.clear()
+    reducer = ExactReducer(exact_model, scalars=1, shards=6)
+    reducer.clear()
     for ids in split_into_shards(np.arange(BATCH), SHARD):
         (plain_model(images[ids]).square().sum() / BATCH).backward()
         (exact_model(images[ids]).square().sum() / BATCH).backward()
-        exchange.add_shard(len(ids))
-    exchange.sum(BATCH, [0], lambda flat: None)
+        reducer.add_shard(len(ids))
+    reducer.sum(BATCH, [0], lambda flat: None)
 
     for parameter, expected in zip(exact_model.parameters(), plain_model.parameters(), strict=True):
         assert parameter.grad is not None
@@ -221,12 +221,12 @@ def test_the_gradient_equals_the_ordinary_sum_over_shards() -> None:
 
 def test_a_step_without_an_all_reduce_does_not_change_the_statistics() -> None:
     net = model()
-    exchange = ExactReducer(net, scalars=1, shards=1)
+    reducer = ExactReducer(net, scalars=1, shards=1)
     initial_buffers = [buffer.clone() for buffer in net.buffers()]
-    exchange.clear()
+    reducer.clear()
     net(torch.randn(4, 3, 5, 5)).sum().backward()
 
-    exchange.roll_back()
+    reducer.roll_back()
 
     for buffer, expected in zip(net.buffers(), initial_buffers, strict=True):
         assert torch.equal(buffer, expected)
@@ -264,14 +264,14 @@ def test_the_gradients_take_no_memory_besides_the_sums() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_gradients_of_other_types_keep_their_type(dtype: torch.dtype) -> None:
     net = nn.Linear(4, 2).to(dtype)
-    exchange = ExactReducer(net, scalars=1, shards=1)
-    exchange.clear()
+    reducer = ExactReducer(net, scalars=1, shards=1)
+    reducer.clear()
     net(torch.ones(3, 4, dtype=dtype)).sum().backward()
     expected = [p.grad.clone() for p in net.parameters() if p.grad is not None]
 
-    assert exchange.add_shard(3)
-    exchange.sum(3, [0], lambda flat: None)
-    exchange.adapt_ranges()
+    assert reducer.add_shard(3)
+    reducer.sum(3, [0], lambda flat: None)
+    reducer.adapt_ranges()
 
     for parameter, gradient in zip(net.parameters(), expected, strict=True):
         assert parameter.grad is not None
@@ -281,12 +281,12 @@ def test_gradients_of_other_types_keep_their_type(dtype: torch.dtype) -> None:
 
 def test_sparse_gradients_are_summed_like_dense_ones() -> None:
     net = nn.Embedding(4, 2, sparse=True)
-    exchange = ExactReducer(net, scalars=1, shards=1)
-    exchange.clear()
+    reducer = ExactReducer(net, scalars=1, shards=1)
+    reducer.clear()
     (net(torch.tensor([1, 1, 3])).sum() / 4).backward()
 
-    assert exchange.add_shard(3)
-    exchange.sum(3, [0], lambda _: None)
+    assert reducer.add_shard(3)
+    reducer.sum(3, [0], lambda _: None)
 
     assert net.weight.grad is not None
     assert net.weight.grad[:, 0].tolist() == [0, 0.5, 0, 0.25]

@@ -95,7 +95,7 @@ def test_a_nan_among_the_numbers_is_their_largest_magnitude(index: int, dtype: t
     numbers = torch.tensor([1.0, 2.0, 3.0], dtype=dtype)
     numbers[index] = math.nan
 
-    with np.errstate(invalid="ignore"):  # NaN becomes no integer
+    with np.errstate(invalid="ignore"):  # NaN has no integer value
         magnitude = FixedPoint(CPU).add(
             [numbers], [torch.zeros(3, dtype=torch.int32)], [SCALE], is_first=True
         )

@@ -60,4 +60,6 @@ def test_a_kernel_without_ipv6_lists_no_address(
 
 def test_an_ipv4_address_is_found_on_its_interface() -> None:
     assert group._interface_with("127.0.0.1") == "lo"
-    assert group._interface_with("192.0.2.1") is None, "no machine has an address of documentation"
+    assert group._interface_with("192.0.2.1") is None, (
+        "no machine has an address that is reserved for documentation"
+    )

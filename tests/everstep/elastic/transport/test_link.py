@@ -31,7 +31,7 @@ def test_a_sum_is_over_all_workers(port: int) -> None:
 
 
 def sum_until_aborted(link: Link) -> None:
-    """Start an all-reduce that is aborted from another thread meanwhile."""
+    """Start an all-reduce that another thread aborts."""
     threading.Timer(0.2, link.abort).start()
     with pytest.raises(PeerLostError):
         link.sum(torch.ones(1000))
@@ -111,7 +111,7 @@ def connection(host: str) -> tuple[socket.socket, socket.socket]:
 
 @pytest.fixture
 def no_connect_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let an attempt to build a group end only by an abort during the test."""
+    """Keep an attempt to build a group from timing out during the test."""
     monkeypatch.setattr(link_module, "CONNECT_TIMEOUT_SECONDS", 10 * WAIT_SECONDS)
 
 
@@ -123,7 +123,7 @@ def check_that_no_builder_is_left() -> None:
 
 @pytest.mark.usefixtures("no_connect_timeout")
 def test_an_abort_before_the_group_is_built_shuts_the_connection_to_its_store(port: int) -> None:
-    link = Link(GroupAddress(1, "127.0.0.1", port, 0, 2), CPU)  # the other one never comes
+    link = Link(GroupAddress(1, "127.0.0.1", port, 0, 2), CPU)  # the other worker never connects
     threading.Timer(0.3, link.abort).start()
 
     with pytest.raises(PeerLostError, match="aborted while it was built"):
@@ -136,7 +136,7 @@ def test_an_abort_before_the_group_is_built_shuts_the_connection_to_its_store(po
 def test_an_abort_before_the_store_is_connected_ends_the_attempt(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    link = Link(GroupAddress(1, "127.0.0.1", port, 0, 2), CPU)  # the other one never comes
+    link = Link(GroupAddress(1, "127.0.0.1", port, 0, 2), CPU)  # the other worker never connects
 
     def connect_after_the_abort(*args: Any, **options: Any) -> TCPStore:
         link.abort()
@@ -186,7 +186,7 @@ def test_the_age_of_an_abort_counts_from_the_first_one(monkeypatch: pytest.Monke
 
 
 class NcclStub:
-    """A stand-in for NCCL's backend: its calls in their order, with the name of the calling thread."""
+    """A stand-in for NCCL's backend that records its calls, each with the name of the calling thread."""
 
     def __init__(self, calls: list[tuple[str, str]]) -> None:
         self._calls = calls
@@ -217,7 +217,7 @@ def test_the_communicator_of_a_gpu_is_built_with_the_group(
     link.build()
 
     assert nccl_calls == [("eager_connect_single_device", "everstep-build")], (
-        "the training loop's thread could not be aborted in it"
+        "an abort could not interrupt it in the training loop's thread"
     )
     link.close()
 
@@ -257,7 +257,7 @@ class StuckOperation:
     """An operation that never ends, as sometimes with gloo when peers leave while this process is frozen."""
 
     ended = threading.Event()
-    waited_for = threading.Event()  # for as long as a test waits
+    waited_for = threading.Event()  # set if a wait lasted for `WAIT_SECONDS`
 
     def __init__(self, *_: object) -> None: ...
 
@@ -295,7 +295,7 @@ def test_an_unusually_long_wait_is_reported_until_it_ends(port: int) -> None:
     reports = threading.Semaphore(0)
 
     def work(link: Link) -> float:
-        if link.rank == 1:  # comes after three reports
+        if link.rank == 1:  # arrives after three reports
             assert all(reports.acquire(timeout=WAIT_SECONDS) for _ in range(3))
         link.sum(torch.ones(1))
         return link._usual_wait.limit_seconds
@@ -314,7 +314,7 @@ def test_a_wait_that_is_as_long_as_usual_is_not_reported(
 
     def work(link: Link) -> bool:
         link._usual_wait.observe(10 * WAIT_SECONDS)
-        was_reported = link.rank == 1 and stall_reported.wait(0.2)  # the other one waits meanwhile
+        was_reported = link.rank == 1 and stall_reported.wait(0.2)  # while rank 0 waits
         link.sum(torch.ones(1))
         return was_reported
 

@@ -29,7 +29,7 @@ def sum_over_one(tensor: torch.Tensor) -> None:
     """Sum over one worker, which changes nothing."""
 
 
-def double(tensor: torch.Tensor) -> None:
+def sum_over_two(tensor: torch.Tensor) -> None:
     """Sum over two workers with the same tensor, in place."""
     tensor.mul_(2)
 
@@ -57,15 +57,15 @@ def batches_tracked(net: nn.Sequential) -> int:
 
 def test_gradients_have_the_same_values_and_layout_as_without_the_reducer() -> None:
     plain_model, reduced_model = model(), model()
-    exchange = GradientReducer(reduced_model, scalars=1)
+    reducer = GradientReducer(reduced_model, scalars=1)
     batch = torch.randn(6, 3, 5, 5)
     plain_model(batch).square().mean().backward()
 
-    exchange.clear()
-    exchange.begin_microbatch()
+    reducer.clear()
+    reducer.begin_microbatch()
     reduced_model(batch).square().mean().backward()
-    exchange.add_microbatch(1.0)
-    exchange.sum([0.0], sum_over_one)
+    reducer.add_microbatch(1.0)
+    reducer.sum([0.0], sum_over_one)
 
     for parameter, expected in zip(
         reduced_model.parameters(), plain_model.parameters(), strict=True
@@ -79,19 +79,19 @@ def test_gradients_have_the_same_values_and_layout_as_without_the_reducer() -> N
 
 
 @pytest.mark.parametrize("single", [False, True])
-def test_gradients_of_several_microbatches_add_up(single: bool) -> None:
+def test_gradients_of_several_micro_batches_add_up(single: bool) -> None:
     plain_model, reduced_model = nn.Linear(3, 2), nn.Linear(3, 2)
     reduced_model.load_state_dict(plain_model.state_dict())
-    exchange = GradientReducer(reduced_model, scalars=1)
+    reducer = GradientReducer(reduced_model, scalars=1)
     batch = torch.randn(6, 3)
     plain_model(batch).square().sum().backward()
 
-    exchange.clear()
+    reducer.clear()
     for part in torch.split(batch, 2):
-        exchange.begin_microbatch(single=single)
+        reducer.begin_microbatch(single=single)
         reduced_model(part).square().sum().backward()
-        exchange.add_microbatch(1 / 3)
-    exchange.sum([0.0], sum_over_one)
+        reducer.add_microbatch(1 / 3)
+    reducer.sum([0.0], sum_over_one)
 
     for parameter, expected in zip(
         reduced_model.parameters(), plain_model.parameters(), strict=True
@@ -103,14 +103,14 @@ def test_gradients_of_several_microbatches_add_up(single: bool) -> None:
 
 def test_clearing_starts_a_new_sum() -> None:
     net = model()
-    exchange = GradientReducer(net, scalars=1)
-    exchange.clear()
-    exchange.begin_microbatch()
+    reducer = GradientReducer(net, scalars=1)
+    reducer.clear()
+    reducer.begin_microbatch()
     net(torch.randn(4, 3, 5, 5)).sum().backward()
-    exchange.clear()
-    exchange.begin_microbatch()
+    reducer.clear()
+    reducer.begin_microbatch()
 
-    exchange.sum([0.0], sum_over_one)
+    reducer.sum([0.0], sum_over_one)
     for parameter in net.parameters():
         assert parameter.grad is not None
         assert not parameter.grad.any()
@@ -160,17 +160,17 @@ def test_compressed_gradients_have_the_precision_of_bfloat16_and_counters_are_ex
     plain_model, compressed_model = model(), model()
     batch = torch.randn(6, 3, 5, 5)
     plain_model(batch).square().mean().backward()
-    exchange = GradientReducer(compressed_model, scalars=2, compress=True)
-    compressed_bytes, sizes = exchange.summed_bytes, []
+    reducer = GradientReducer(compressed_model, scalars=2, compress=True)
+    compressed_bytes, sizes = reducer.summed_bytes, []
 
     def all_reduce(tensor: torch.Tensor) -> None:
         sizes.append(tensor.numel() * tensor.element_size())
 
-    exchange.clear()
-    exchange.begin_microbatch()
+    reducer.clear()
+    reducer.begin_microbatch()
     compressed_model(batch).square().mean().backward()
-    exchange.add_microbatch(1.0)
-    counts = exchange.sum([2.0**23 + 1, 0.0], all_reduce)
+    reducer.add_microbatch(1.0)
+    counts = reducer.sum([2.0**23 + 1, 0.0], all_reduce)
 
     assert counts == [2.0**23 + 1, 0.0]
     assert sum(sizes) == compressed_bytes
@@ -187,15 +187,15 @@ def test_compressed_gradients_have_the_precision_of_bfloat16_and_counters_are_ex
 
 def test_a_step_sums_as_many_bytes_as_the_reducer_states() -> None:
     net = model()
-    exchange, sizes = GradientReducer(net, scalars=3), []
-    exchange.clear()
-    exchange.begin_microbatch()
+    reducer, sizes = GradientReducer(net, scalars=3), []
+    reducer.clear()
+    reducer.begin_microbatch()
     net(torch.randn(6, 3, 5, 5)).square().mean().backward()
-    exchange.add_microbatch(1.0)
+    reducer.add_microbatch(1.0)
 
-    exchange.sum([0.0] * 3, lambda tensor: sizes.append(tensor.nbytes))
+    reducer.sum([0.0] * 3, lambda tensor: sizes.append(tensor.nbytes))
 
-    assert sum(sizes) == exchange.summed_bytes
+    assert sum(sizes) == reducer.summed_bytes
 
 
 class Peer:
@@ -231,7 +231,7 @@ def test_overlapped_sums_equal_those_started_at_the_end(compress: bool) -> None:
     unbucketed_reducer.begin_microbatch()
     model_without_overlap(batch).square().mean().backward()
     unbucketed_reducer.add_microbatch(0.5)
-    expected = unbucketed_reducer.sum([3.0], double)
+    expected = unbucketed_reducer.sum([3.0], sum_over_two)
     bucketed_reducer.clear()
     bucketed_reducer.begin_microbatch(peer)
     model_with_overlap(batch).square().mean().backward()
@@ -255,7 +255,7 @@ def test_gradients_of_the_last_layers_are_reduced_before_gradients_of_the_first_
     None
 ):
     net, peer = model(), Peer()
-    exchange = GradientReducer(net, scalars=1, bucket_bytes=SMALL_BUCKET_BYTES)
+    reducer = GradientReducer(net, scalars=1, bucket_bytes=SMALL_BUCKET_BYTES)
     started_counts: list[int] = []
 
     def count_started_buckets(_gradient: torch.Tensor) -> None:
@@ -265,8 +265,8 @@ def test_gradients_of_the_last_layers_are_reduced_before_gradients_of_the_first_
     assert isinstance(weight, nn.Parameter)
     weight.register_hook(count_started_buckets)  # type: ignore[no-untyped-call]  # torch does not annotate it
 
-    exchange.clear()
-    exchange.begin_microbatch(peer)
+    reducer.clear()
+    reducer.begin_microbatch(peer)
     net(torch.randn(4, 3, 5, 5)).sum().backward()
 
     assert started_counts[0] > 0
@@ -276,13 +276,13 @@ def test_a_worker_without_samples_starts_the_same_sums_in_the_same_order() -> No
     sizes = []
     for samples in (4, 0):
         net, peer = model(), Peer()
-        exchange = GradientReducer(net, scalars=1, bucket_bytes=SMALL_BUCKET_BYTES)
-        exchange.clear()
-        exchange.begin_microbatch(peer)
+        reducer = GradientReducer(net, scalars=1, bucket_bytes=SMALL_BUCKET_BYTES)
+        reducer.clear()
+        reducer.begin_microbatch(peer)
         if samples:
             net(torch.randn(samples, 3, 5, 5)).sum().backward()
-        exchange.add_microbatch(samples / 4)
-        exchange.sum([0.0], sum_over_one)
+        reducer.add_microbatch(samples / 4)
+        reducer.sum([0.0], sum_over_one)
         sizes.append([tensor.numel() for tensor in peer.started_buckets])
 
     assert sizes[0] == sizes[1]
@@ -293,27 +293,27 @@ def test_an_abandoned_sum_cannot_write_to_the_next_step(early: bool) -> None:
     plain_model, net, peer = model(), model(), Peer()
     batch = torch.randn(4, 3, 5, 5)
     plain_model(batch).square().sum().backward()
-    exchange = GradientReducer(net, scalars=1, bucket_bytes=SMALL_BUCKET_BYTES)
+    reducer = GradientReducer(net, scalars=1, bucket_bytes=SMALL_BUCKET_BYTES)
 
     def start_and_raise(tensor: torch.Tensor) -> None:
         peer(tensor)
         raise PeerLostError("gone")
 
-    exchange.clear()
-    exchange.begin_microbatch(peer if early else None)
+    reducer.clear()
+    reducer.begin_microbatch(peer if early else None)
     net(batch).square().sum().backward()
-    exchange.add_microbatch(1.0)
+    reducer.add_microbatch(1.0)
     if not early:
         with pytest.raises(PeerLostError):
-            exchange.sum([0.0], start_and_raise)
-    exchange.roll_back()
-    exchange.clear()
-    exchange.begin_microbatch()
+            reducer.sum([0.0], start_and_raise)
+    reducer.roll_back()
+    reducer.clear()
+    reducer.begin_microbatch()
     net(batch).square().sum().backward()
-    exchange.add_microbatch(1.0)
+    reducer.add_microbatch(1.0)
     for tensor in peer.started_buckets:  # a late operation of the abandoned group completes
         tensor.fill_(7)
-    exchange.sum([0.0], sum_over_one)
+    reducer.sum([0.0], sum_over_one)
 
     assert peer.started_buckets
     for parameter, expected in zip(net.parameters(), plain_model.parameters(), strict=True):
@@ -378,21 +378,21 @@ def test_gradients_accumulated_before_the_group_failed_are_kept(
     assert batches_tracked(broken_model) == initial_batches + 1, "a step is one batch"
 
 
-def test_an_incomplete_part_invalidates_earlier_parts() -> None:
+def test_an_incomplete_micro_batch_invalidates_earlier_ones() -> None:
     net = model()
-    exchange = GradientReducer(net, scalars=1)
-    exchange.clear()
-    exchange.begin_microbatch()
+    reducer = GradientReducer(net, scalars=1)
+    reducer.clear()
+    reducer.begin_microbatch()
     net(torch.randn(4, 3, 5, 5)).sum().backward()
-    exchange.add_microbatch(0.5)
-    exchange.begin_microbatch()
+    reducer.add_microbatch(0.5)
+    reducer.begin_microbatch()
     net(torch.randn(4, 3, 5, 5))
 
-    assert not exchange.roll_back()
+    assert not reducer.roll_back()
 
 
 @given(sizes=lists(integers(1, 100), min_size=1, max_size=30), min_bytes=integers(1, 200))
-def test_every_parameter_is_in_one_bucket_and_none_is_too_small_but_the_last(
+def test_every_parameter_is_in_one_bucket_and_only_the_last_bucket_may_be_too_small(
     sizes: list[int], min_bytes: int
 ) -> None:
     buckets = _buckets(sizes, min_bytes)
@@ -402,61 +402,61 @@ def test_every_parameter_is_in_one_bucket_and_none_is_too_small_but_the_last(
 
 
 def test_small_counters_are_summed_with_the_gradients() -> None:
-    exchange, sizes = GradientReducer(model(), scalars=3), list[int]()
+    reducer, sizes = GradientReducer(model(), scalars=3), list[int]()
 
     def all_reduce(tensor: torch.Tensor) -> None:
         sizes.append(tensor.numel())
-        double(tensor)
+        sum_over_two(tensor)
 
-    exchange.clear()
-    exchange.begin_microbatch()
+    reducer.clear()
+    reducer.begin_microbatch()
 
-    assert exchange.sum([1.5, 0.0, 2.0], all_reduce) == [3.0, 0.0, 4.0]
+    assert reducer.sum([1.5, 0.0, 2.0], all_reduce) == [3.0, 0.0, 4.0]
     assert len(sizes) == 1, "one more all-reduce would cost one more round trip"
 
 
 def test_batch_statistics_of_one_worker_do_not_change() -> None:
     net = model()
-    exchange = GradientReducer(net, scalars=1)
-    exchange.clear()
-    exchange.begin_microbatch()
+    reducer = GradientReducer(net, scalars=1)
+    reducer.clear()
+    reducer.begin_microbatch()
     net(torch.randn(4, 3, 5, 5)).sum().backward()
     initial_mean = running_mean(net).clone()
 
-    exchange.add_microbatch(1.0)
-    exchange.sum([0.0], sum_over_one)
+    reducer.add_microbatch(1.0)
+    reducer.sum([0.0], sum_over_one)
 
     assert torch.equal(running_mean(net), initial_mean)
 
 
 def test_statistics_are_averaged_over_micro_batches_by_their_weights_in_each_step() -> None:
     net = model()
-    exchange = GradientReducer(net, scalars=1)
+    reducer = GradientReducer(net, scalars=1)
     for _ in range(2):  # the second step begins without the averages of the first
         before, parts, own_means = copy.deepcopy(net), [(1, 0.25), (3, 0.75)], []
         count = batches_tracked(net)
-        exchange.clear()
+        reducer.clear()
         for samples, weight in parts:
             batch = torch.randn(samples, 3, 5, 5)
             reference_model = copy.deepcopy(before)
             reference_model(batch)
             own_means.append(running_mean(reference_model) * weight)
-            exchange.begin_microbatch(single=True)
+            reducer.begin_microbatch(single=True)
             net(batch).square().mean().backward()
-            exchange.add_microbatch(weight)
-        exchange.sum([0.0], sum_over_one)
+            reducer.add_microbatch(weight)
+        reducer.sum([0.0], sum_over_one)
 
         assert torch.allclose(running_mean(net), own_means[0] + own_means[1])
         assert batches_tracked(net) == count + 1, "one per step, regardless of its division"
 
 
 def test_counts_are_summed_exactly() -> None:
-    sums = sum_scalars([2.0**51 + 1, 3.0], torch.device("cpu"), double)
+    sums = sum_scalars([2.0**51 + 1, 3.0], torch.device("cpu"), sum_over_two)
 
     assert sums == [2.0**52 + 2, 6.0]
 
 
-def test_two_backward_passes_of_one_microbatch_are_accumulated() -> None:
+def test_two_backward_passes_of_one_micro_batch_are_accumulated() -> None:
     net = nn.Linear(2, 1, bias=False)
     reducer = GradientReducer(net, scalars=1)
     reducer.clear()
@@ -483,7 +483,7 @@ def test_a_second_backward_pass_after_its_sum_has_started_is_refused() -> None:
 
 
 class Masked(nn.Module):
-    """A model whose buffers are no statistics, besides one counter of batches."""
+    """A model whose buffers are not statistics, except one counter of batches."""
 
     batches: torch.Tensor
 
@@ -518,44 +518,44 @@ def assert_unchanged(net: Masked, *, batches: int) -> None:
 
 
 @pytest.mark.parametrize("weights", [[1.0], [0.25, 0.75], [0.5, 0.5, 0.0]])
-def test_buffers_that_are_no_statistics_keep_their_values(weights: list[float]) -> None:
+def test_buffers_that_are_not_statistics_keep_their_values(weights: list[float]) -> None:
     net = Masked()
-    exchange = GradientReducer(net, scalars=1)
-    exchange.clear()
+    reducer = GradientReducer(net, scalars=1)
+    reducer.clear()
     for weight in weights:
-        exchange.begin_microbatch()
+        reducer.begin_microbatch()
         if weight:  # a worker without samples computes nothing
             net(torch.ones(4, 2)).sum().backward()
-        exchange.add_microbatch(weight)
-    exchange.sum([0.0], sum_over_one)
+        reducer.add_microbatch(weight)
+    reducer.sum([0.0], sum_over_one)
 
     assert_unchanged(net, batches=5 + 1)
 
 
-def test_buffers_that_are_no_statistics_keep_their_values_in_exact_mode() -> None:
+def test_buffers_that_are_not_statistics_keep_their_values_in_exact_mode() -> None:
     net = Masked()
-    exchange = ExactReducer(net, scalars=1, shards=2)
-    exchange.clear()
+    reducer = ExactReducer(net, scalars=1, shards=2)
+    reducer.clear()
     for _ in range(2):
-        exchange.begin_shard()
+        reducer.begin_shard()
         net(torch.ones(4, 2)).sum().backward()
-        exchange.add_shard(4)
-    exchange.sum(8, [0], sum_over_one)
+        reducer.add_shard(4)
+    reducer.sum(8, [0], sum_over_one)
 
     assert_unchanged(net, batches=5 + 2)
 
 
 @pytest.mark.parametrize("gradient", [1.0, torch.inf])
 @pytest.mark.parametrize("single", [True, False])
-def test_an_infinite_number_of_a_mask_makes_no_gradient_infinite(
+def test_an_infinite_value_in_a_mask_makes_no_gradient_infinite(
     gradient: float, single: bool
 ) -> None:
     net = Masked()
-    exchange = GradientReducer(net, scalars=1)
-    exchange.clear()
-    exchange.begin_microbatch(single=single)
+    reducer = GradientReducer(net, scalars=1)
+    reducer.clear()
+    reducer.begin_microbatch(single=single)
     (net(torch.ones(4, 2)).sum() * gradient).backward()
-    exchange.add_microbatch(1.0)
-    exchange.sum([0.0], double)
+    reducer.add_microbatch(1.0)
+    reducer.sum([0.0], sum_over_two)
 
-    assert exchange.is_finite() == (gradient == 1.0)
+    assert reducer.is_finite() == (gradient == 1.0)

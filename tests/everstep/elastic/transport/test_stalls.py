@@ -94,7 +94,7 @@ def test_one_waiting_worker_reports_the_late_one_and_the_end_of_the_stall(
     assert reports.empty(), "a stall is reported once, by one worker"
 
 
-def test_a_group_gives_up_a_worker_that_never_arrives(
+def test_a_group_gives_up_on_a_worker_that_never_arrives(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stalls, "REPORT_AFTER_SECONDS", 0.3)

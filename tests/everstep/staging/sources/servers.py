@@ -1,4 +1,4 @@
-"""Real servers for tests: MinIO for S3, Azurite for Blob Storage, moto's stand-in of S3.
+"""Real servers for tests: MinIO for S3, Azurite for Blob Storage, moto's stand-in for S3.
 
 `make test-staging` installs MinIO and Azurite into build/servers; where they are absent, their tests are skipped.
 """

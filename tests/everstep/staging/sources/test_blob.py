@@ -28,7 +28,7 @@ SPECIAL_NAME = "a b+c%20d/é ü/#1&.bin"
 
 
 class Store:
-    """An Azurite, and one of its containers.
+    """An Azurite server and one of its containers.
 
     Attributes:
         address: address of the server, without the account.
@@ -105,7 +105,7 @@ def test_one_blob_is_staged_by_its_name(store: Store, tmp_path: Path, name: str)
 
 
 @pytest.mark.parametrize("md5", [True, False])
-def test_a_blob_continues_at_an_offset(store: Store, tmp_path: Path, md5: bool) -> None:
+def test_the_copy_of_a_blob_continues_at_an_offset(store: Store, tmp_path: Path, md5: bool) -> None:
     store.put("large", LARGE_CONTENT, md5=md5)
 
     check_copy_continues(store, tmp_path, LARGE_CONTENT)

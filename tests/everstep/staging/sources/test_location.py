@@ -27,7 +27,7 @@ def test_a_store_is_named_without_a_slash_at_its_end(
 
 
 @pytest.mark.parametrize("location", ["s3://", "az://account", "az://", "ftp://host/x", "gs://b"])
-def test_another_location_is_refused_with_all_forms(location: str) -> None:
+def test_an_unsupported_location_is_refused_with_all_forms(location: str) -> None:
     with pytest.raises(EverstepError, match="is not supported") as error:
         open_source(location)
 

@@ -118,7 +118,7 @@ def test_wrong_credentials_are_an_error_with_a_fix(
     assert error.value.fix
 
 
-def test_a_store_that_does_not_respond_gets_repeated_requests_and_is_then_named() -> None:
+def test_requests_to_a_store_that_does_not_respond_are_retried_before_they_fail() -> None:
     waits: list[float] = []
 
     def raise_broken() -> bytes:
@@ -130,7 +130,7 @@ def test_a_store_that_does_not_respond_gets_repeated_requests_and_is_then_named(
     assert waits == [0.5, 1, 2, 4, 8]
 
 
-def test_requests_are_repeated_until_azure_has_applied_a_role(
+def test_requests_are_retried_until_azure_has_applied_a_role(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waits: list[float] = []
@@ -145,7 +145,7 @@ def test_requests_are_repeated_until_azure_has_applied_a_role(
     assert waits == [0.5]
 
 
-def test_another_refusal_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_is_not_retried_after_another_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     with one_refusal("AuthorizationFailure") as address:
         settings = f"BlobEndpoint={address}/account;SharedAccessSignature=sig=none"
         monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", settings)

@@ -35,11 +35,11 @@ SPECIAL_NAME = "a b+c%20d/é ü/#1?&.bin"
 
 
 class Store:
-    """An S3-compatible server, and one of its buckets.
+    """An S3-compatible server and one of its buckets.
 
     Attributes:
         address: address of the server.
-        client: client of boto3.
+        client: its boto3 client.
         bucket: name of the bucket.
     """
 
@@ -59,7 +59,7 @@ class Store:
     def put(self, key: str, content: bytes) -> None:
         self.client.put_object(Bucket=self.bucket, Key=key, Body=content)
 
-    def put_in_parts(self, key: str, content: bytes) -> None:
+    def put_multipart(self, key: str, content: bytes) -> None:
         from boto3.s3.transfer import TransferConfig
 
         settings = TransferConfig(multipart_threshold=1, multipart_chunksize=PART_BYTES)
@@ -101,7 +101,7 @@ def data(store: Store, tmp_path: Path) -> Path:
     (folder / SPECIAL_NAME).write_bytes(b"special")
     for name, path in files_of(folder).items():
         store.put(f"sets/imagenet/{name}", path.read_bytes())
-    store.put_in_parts("sets/imagenet/large", LARGE_CONTENT)
+    store.put_multipart("sets/imagenet/large", LARGE_CONTENT)
     (folder / "large").write_bytes(LARGE_CONTENT)
     store.put("sets/imagenet/folder-marker/", b"")
     store.put("sets/imagenet-2/other", b"another data set")
@@ -133,7 +133,9 @@ def test_existing_files_are_compared_with_their_etags_instead_of_copied(
 
     stage(source, target, Options(), Observer())
 
-    assert sorted(requested_names) == sorted([name, "large"]), "an ETag of parts is not an MD5"
+    assert sorted(requested_names) == sorted([name, "large"]), (
+        "the ETag of a multipart object is not an MD5"
+    )
     assert wrong_files(data, target) == []
 
 
@@ -145,10 +147,10 @@ def test_one_object_is_staged_by_its_key(store: Store, data: Path, tmp_path: Pat
     }
 
 
-def test_the_checksum_of_an_object_in_parts_is_its_etag_with_the_size_of_a_part(
+def test_the_checksum_of_a_multipart_object_is_its_etag_with_the_part_size(
     store: Store,
 ) -> None:
-    store.put_in_parts("large", LARGE_CONTENT)
+    store.put_multipart("large", LARGE_CONTENT)
     (entry,) = store.source().entries()
 
     with store.source().open(entry, 0) as content:
@@ -156,8 +158,8 @@ def test_the_checksum_of_an_object_in_parts_is_its_etag_with_the_size_of_a_part(
         assert entry.version.endswith('-3"')
 
 
-def test_an_object_continues_at_an_offset(store: Store, tmp_path: Path) -> None:
-    store.put_in_parts("large", LARGE_CONTENT)
+def test_the_copy_of_an_object_continues_at_an_offset(store: Store, tmp_path: Path) -> None:
+    store.put_multipart("large", LARGE_CONTENT)
 
     check_copy_continues(store, tmp_path, LARGE_CONTENT)
 
@@ -325,7 +327,7 @@ def test_the_etag_of_an_encrypted_object_is_not_taken_for_a_checksum(
             Bucket="data", Key="file", Body=b"x", ServerSideEncryption="aws:kms"
         )
     except store.client.exceptions.ClientError:
-        pytest.skip("the server has no keys")
+        pytest.skip("the server has no KMS keys")
     (entry,) = store.source().entries()
 
     with store.source().open(entry, 0) as content:

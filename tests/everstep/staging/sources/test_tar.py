@@ -126,7 +126,7 @@ def test_members_of_an_inner_archive_are_refused_too(tmp_path: Path) -> None:
         list(TarSource(outer_archive).entries())
 
 
-def test_an_archive_that_was_cut_anywhere_is_refused(imagenet: Path, tmp_path: Path) -> None:
+def test_an_archive_that_is_truncated_anywhere_is_refused(imagenet: Path, tmp_path: Path) -> None:
     content = imagenet.read_bytes()
     cut_archive = tmp_path / "cut.tar"
     end = len(content.rstrip(b"\0"))
