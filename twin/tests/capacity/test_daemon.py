@@ -181,7 +181,7 @@ def test_a_machine_that_vanishes_is_replaced_by_another(twin: Twin) -> None:
     assert len(names(twin, "spot")) == 2
 
 
-def test_another_release_replaces_the_machines_one_after_the_other_each_after_its_successor(
+def test_a_new_release_replaces_one_machine_at_a_time_and_adds_each_successor_first(
     twin: Twin, store: PoolStore
 ) -> None:
     before, started_at = names(twin, "spot"), time.time()
@@ -207,7 +207,9 @@ def test_a_new_daemon_continues_where_a_killed_one_stopped(twin: Twin, store: Po
     store.resize(key("spot"), 3)
 
     assert capacity.wait(twin.state, key("spot"), WAIT_SECONDS, Lines())
-    wait_until(lambda: to_delete not in names(twin, "spot"), WAIT_SECONDS, "the notice is kept")
+    wait_until(
+        lambda: to_delete not in names(twin, "spot"), WAIT_SECONDS, "the machine is reclaimed"
+    )
     wait_until(
         lambda: len(ready_machines(twin, "spot") or ()) == 3, WAIT_SECONDS, "there are three again"
     )

@@ -126,13 +126,17 @@ def refusals_of(
 
 
 @pytest.mark.parametrize(("version", "refusals"), [("1.36", 0), ("1.37", 1), ("1.34", 1)])
-def test_an_eks_cluster_goes_up_one_version_at_a_time(version: str, refusals: int) -> None:
+def test_an_eks_cluster_is_upgraded_one_minor_version_at_a_time(
+    version: str, refusals: int
+) -> None:
     reasons = refusals_of(CLUSTER, {}, {"version": "1.35"}, {"version": version})
     assert len(reasons) == refusals, reasons
 
 
 @pytest.mark.parametrize(("version", "refusals"), [("1.36", 0), ("1.37", 1), ("1.34", 1)])
-def test_an_aks_cluster_goes_up_one_version_at_a_time(version: str, refusals: int) -> None:
+def test_an_aks_cluster_is_upgraded_one_minor_version_at_a_time(
+    version: str, refusals: int
+) -> None:
     outputs = {"currentKubernetesVersion": "1.35.5"}
     inputs = {**INLINE, "kubernetesVersion": version}
     assert len(refusals_of(identity.CLUSTER, INLINE, outputs, inputs, AKS)) == refusals
@@ -153,7 +157,7 @@ def test_an_eks_cluster_is_not_updated_before_its_node_groups_have_its_version(
     )
 
 
-def test_nodes_never_go_back_to_an_older_version() -> None:
+def test_nodes_are_never_downgraded() -> None:
     group = refusals_of(NODES, {}, {"version": "1.36"}, {"version": "1.35"})
     outputs = {"currentOrchestratorVersion": "1.36.2"}
     pool = refusals_of(

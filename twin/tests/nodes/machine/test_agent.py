@@ -23,7 +23,7 @@ def test_a_damaged_list_of_drivers_keeps_the_drivers_and_is_reported(
     assert f"{tmp_path / 'drivers.json'} is damaged" in agent.update_drivers(drivers)
 
 
-def test_a_single_taint_is_removed_for_the_version_that_was_read() -> None:
+def test_one_taint_is_removed_only_from_the_resource_version_that_was_read() -> None:
     taints = [{"key": "a", "effect": "NoSchedule"}, {"key": "b", "effect": "NoExecute"}]
     node = {"metadata": {"resourceVersion": "7"}, "spec": {"taints": taints}}
 

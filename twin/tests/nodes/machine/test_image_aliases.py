@@ -76,7 +76,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def ctr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace containerd's client by a program that has no image, and nsenter by a program that enters nothing."""
+    """Replace `ctr` with a program that finds no image, and `nsenter` with one in which no namespace is entered."""
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "ctr").write_text('#!/bin/sh\necho "ctr: image \\"$6\\": not found" >&2\nexit 1\n')

@@ -190,7 +190,7 @@ def test_pods_run_and_their_logs_can_be_read_through_the_api_server(api: Kuberne
             "readyReplicas"
         ),
         30,
-        "the DNS is ready",
+        "CoreDNS is ready",
     )
 
     log = api.text(f"/api/v1/namespaces/kube-system/pods/{dns['metadata']['name']}/log")
@@ -201,7 +201,7 @@ def test_pods_run_and_their_logs_can_be_read_through_the_api_server(api: Kuberne
 def test_a_service_without_endpoints_refuses_connections_immediately(twin: Twin) -> None:
     # Dropped packets would block a program that starts too early for half a minute.
     script = "import socket; socket.create_connection(('10.96.200.200', 443), timeout=20)"
-    network_namespace = f"--net=/proc/{kubelet(twin, 'gpu-0')}/ns/net"
+    network_namespace = f"--net=/proc/{kubelet_pid(twin, 'gpu-0')}/ns/net"
     result = subprocess.run(
         ["nsenter", network_namespace, sys.executable, "-c", script],
         capture_output=True,
@@ -271,7 +271,7 @@ def test_frozen_and_disconnected_machines_are_not_ready_until_they_return(
     assert machine(twin, "gpu-0").power is Power.FROZEN
     assert not machine(twin, "gpu-1").connected
     wait_until(
-        lambda: not is_ready(api, "gpu-0") and not is_ready(api, "gpu-1"), 20, "both are not ready"
+        lambda: not is_ready(api, "gpu-0") and not is_ready(api, "gpu-1"), 20, "neither is ready"
     )
     # Longer than the grace period of the cloud controller: existing machines keep their Nodes.
     time.sleep(6)
@@ -311,11 +311,13 @@ def test_a_killed_kubelet_is_started_again_finds_its_gpus_and_requests_a_certifi
     twin: Twin, api: KubernetesClient
 ) -> None:
     wait_until(lambda: client_certificates(api)["gpu-0"], 20, "the first request is signed")
-    old_pid, old_certificates = kubelet(twin, "gpu-0"), client_certificates(api)["gpu-0"]
+    old_pid, old_certificates = kubelet_pid(twin, "gpu-0"), client_certificates(api)["gpu-0"]
     assert old_pid is not None
     os.kill(old_pid, signal.SIGKILL)
 
-    wait_until(lambda: kubelet(twin, "gpu-0") not in {None, old_pid}, 10, "another kubelet runs")
+    wait_until(
+        lambda: kubelet_pid(twin, "gpu-0") not in {None, old_pid}, 10, "another kubelet runs"
+    )
     wait_until(
         lambda: node_objects.is_usable(node_objects.nodes(api)["gpu-0"], MACHINES[1]),
         30,
@@ -328,8 +330,8 @@ def test_a_killed_kubelet_is_started_again_finds_its_gpus_and_requests_a_certifi
     )
 
 
-def kubelet(twin: Twin, name: str) -> int | None:
-    """Return the id, on the host, of a machine's kubelet."""
+def kubelet_pid(twin: Twin, name: str) -> int | None:
+    """Return the PID on the host of a machine's kubelet; None if it does not run."""
     for pid in CgroupHierarchies.here().processes(twin.layout.machine_cgroup(name)):
         with contextlib.suppress(OSError):
             if Path(f"/proc/{pid}/comm").read_text().strip() == "kubelet":

@@ -38,8 +38,8 @@ def disk(encrypted: object) -> Object:
     return {"blockDeviceMappings": [{"ebs": {"encrypted": encrypted}}]}
 
 
-def card(**interface: object) -> Object:
-    return {"networkInterfaces": [interface]}
+def interface(**fields: object) -> Object:
+    return {"networkInterfaces": [fields]}
 
 
 # rule -> (valid inputs, invalid inputs, part of the message)
@@ -126,8 +126,8 @@ RULES: dict[str, tuple[Object, Object, str]] = {
         {"instanceType": "g5.xlarge"}, {"instanceType": "g5.tiny"}, "no such type",
     ),
     "security groups set once": (
-        card(securityGroups=["sg-1"]),
-        {**card(securityGroups=["sg-1"]), "vpcSecurityGroupIds": ["sg-1"]},
+        interface(securityGroups=["sg-1"]),
+        {**interface(securityGroups=["sg-1"]), "vpcSecurityGroupIds": ["sg-1"]},
         "of each interface",
     ),
     "key of a disk": (
@@ -146,13 +146,13 @@ RULES: dict[str, tuple[Object, Object, str]] = {
         "sseAlgorithm aws:kms",
     ),
     "positions of EFA interfaces": (
-        card(networkCardIndex=1, deviceIndex=1, interfaceType="efa-only"),
-        card(networkCardIndex=0, deviceIndex=0, interfaceType="efa-only"),
+        interface(networkCardIndex=1, deviceIndex=1, interfaceType="efa-only"),
+        interface(networkCardIndex=0, deviceIndex=0, interfaceType="efa-only"),
         "carries IP",
     ),
     "number of EFA interfaces": (
-        {"instanceType": "g5.12xlarge", **card(interfaceType="efa")},
-        {"instanceType": "g5.xlarge", **card(interfaceType="efa")},
+        {"instanceType": "g5.12xlarge", **interface(interfaceType="efa")},
+        {"instanceType": "g5.xlarge", **interface(interfaceType="efa")},
         "at most 0",
     ),
     "text in ebsOptimized": ({"ebsOptimized": "true"}, {"ebsOptimized": "yes"}, "true and false"),
@@ -168,10 +168,10 @@ RULES: dict[str, tuple[Object, Object, str]] = {
         "true and false",
     ),
     "text in networkInterfaces.*.deleteOnTermination": (
-        card(deleteOnTermination="true"), card(deleteOnTermination="maybe"), "true and false",
+        interface(deleteOnTermination="true"), interface(deleteOnTermination="maybe"), "true and false",
     ),
     "text in networkInterfaces.*.associatePublicIpAddress": (
-        card(associatePublicIpAddress="true"), card(associatePublicIpAddress="1"), "true and false",
+        interface(associatePublicIpAddress="true"), interface(associatePublicIpAddress="1"), "true and false",
     ),
     "version of a cluster": ({"version": "1.36"}, {"version": "1.29"}, "not one of"),
     "endpoints of a cluster": (

@@ -1,4 +1,4 @@
-"""Invalid AWS inputs that the service models, the rules for all resources, or the names refuse."""
+"""AWS inputs that the service models, the rules for all resources or the naming rules refuse."""
 
 import json
 

@@ -93,7 +93,7 @@ def test_items_without_names_are_matched_by_position_in_lists_of_one_length() ->
     assert live.with_drift(inputs, previous, longer) == longer
 
 
-def test_a_secret_stays_one_through_outputs_and_refresh() -> None:
+def test_a_secret_stays_secret_through_outputs_and_refresh() -> None:
     inputs = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -119,7 +119,7 @@ def test_the_outputs_have_the_internal_fields_of_the_official_provider() -> None
     assert "managedFields" not in outputs["metadata"]
 
 
-def test_a_secret_stays_one_when_a_refresh_moves_it_in_a_list() -> None:
+def test_a_secret_stays_secret_when_a_refresh_moves_it_in_a_list() -> None:
     inputs = {"env": [{"name": "open", "value": "1"}, {"name": "word", "value": Secret("hunter2")}]}
     previous_object = plain(inputs)
 
