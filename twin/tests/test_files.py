@@ -42,7 +42,7 @@ def test_a_truncated_file_is_damaged(cut: int, tmp_path_factory: pytest.TempPath
         files.read_json(path)
 
 
-def test_a_file_that_does_not_exist_is_none(path: Path) -> None:
+def test_a_missing_file_reads_as_none(path: Path) -> None:
     assert files.read_json(path) is None
 
 

@@ -107,7 +107,7 @@ def test_a_pod_that_excludes_a_label_gets_no_machine_of_a_pool_with_that_label()
         ("Lt", ("5",), {"4"}),
     ],
 )
-def test_a_node_affinity_has_the_operators_of_kubernetes(
+def test_a_node_affinity_supports_the_operators_of_kubernetes(
     operator: str, values: tuple[str, ...], expected: set[str | None]
 ) -> None:
     requirement = LabelRequirement(key="gpus", operator=operator, values=values)

@@ -130,7 +130,7 @@ def test_without_capacity_a_pool_is_short_and_spot_machines_are_reclaimed() -> N
     assert not plan.stop
 
 
-def test_on_demand_machines_stay_without_capacity_but_no_more_start() -> None:
+def test_on_demand_machines_keep_running_without_capacity_but_no_more_start() -> None:
     pool_machines = machines("d-0", "d-1", pool_name="c/d")
     plan = fleet.decide(
         [pool("d", capacity="on-demand", desired_size=3)], pool_machines, {"c/d": 0}

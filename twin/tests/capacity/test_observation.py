@@ -216,7 +216,7 @@ def test_a_pool_of_fixed_size_is_not_scaled() -> None:
     assert observation.scalable_pools([fixed_pool], {"c/spot": MACHINE}, None, {}, {}) == []
 
 
-def test_priorities_match_the_clouds_names_of_machine_groups() -> None:
+def test_priorities_match_the_names_of_machine_groups_in_the_cloud() -> None:
     text = "10:\n- .*\n50:\n- ^eks-a-.*\n- aks-t4-\n"
     pools = [pool("a"), pool("t4", cloud="azure"), pool("b")]
 

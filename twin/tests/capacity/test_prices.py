@@ -55,13 +55,13 @@ def test_prices_change_each_hour_and_differ_between_zones() -> None:
     assert prices.spot_price(same_zone, "s", 0) == prices.spot_price(POOL, "s", 0)
 
 
-def test_coming_prices_begin_at_full_hours_of_the_market() -> None:
+def test_upcoming_prices_change_at_full_hours_of_the_market() -> None:
     market = MarketConfig(time_factor=60, seed="s", opened_at=1000.0)
 
-    coming = list(market.upcoming_prices(POOL, 1030.0, 2))
+    upcoming = list(market.upcoming_prices(POOL, 1030.0, 2))
 
-    assert [change.at_seconds for change in coming] == pytest.approx([30, 90])
-    assert coming[0].price == market.price(POOL, 1060.0)
+    assert [change.at_seconds for change in upcoming] == pytest.approx([30, 90])
+    assert upcoming[0].price == market.price(POOL, 1060.0)
     assert list(MarketConfig().upcoming_prices(POOL, 1030.0, 2)) == []
 
 

@@ -109,6 +109,6 @@ def test_a_zone_without_values_or_with_a_negative_value_is_refused(
         Trace(machines=machines)
 
 
-def test_a_trace_whose_values_have_no_interval_is_refused() -> None:
+def test_a_trace_without_a_positive_interval_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^gap_seconds=0 must be above 0"):
         Trace(gap_seconds=0)

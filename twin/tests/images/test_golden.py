@@ -98,7 +98,7 @@ def test_a_store_is_updated_from_a_copy_of_the_previous_one(
     assert len(list((root / CONTENT).iterdir())) == 6  # manifest, config and layer of each
 
 
-def test_an_archive_of_the_user_is_loaded_under_its_own_name(tmp_path: Path) -> None:
+def test_a_users_archive_is_loaded_under_its_own_name(tmp_path: Path) -> None:
     layout = write_image(tmp_path / "made", "theirs", b"hello").path
     archive = tmp_path / "theirs.tar"
     with archive.open("wb") as file:

@@ -85,7 +85,7 @@ def test_an_image_is_imported_under_the_given_name(tmp_path: Path, folder: Path)
         ({}, "localhost/mine:latest"),
     ],
 )
-def test_an_archive_of_the_user_is_named_by_its_annotations_or_its_file(
+def test_a_users_archive_is_named_by_its_annotations_or_its_file(
     tmp_path: Path, annotations: dict[str, str], reference: str
 ) -> None:
     index = {"manifests": [{"digest": "sha256:0", "annotations": annotations}]}

@@ -54,7 +54,7 @@ def state_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state"
 
 
-def test_the_folder_of_a_twin_follows_the_environment(
+def test_the_environment_selects_the_folder_of_a_twin(
     state_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert paths.state_directory() == state_root / "default"

@@ -83,7 +83,7 @@ def test_up_waits_for_an_operation_on_a_machine_but_not_for_another_up(tmp_path:
         pass
 
 
-def test_an_operation_that_does_not_end_is_named_after_the_timeout(tmp_path: Path) -> None:
+def test_the_error_after_the_timeout_names_the_operation_that_does_not_end(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with (
         lock.held(path, "t", "drain gpu-0", shared=True),

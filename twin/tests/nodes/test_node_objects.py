@@ -173,7 +173,7 @@ def test_a_refused_deletion_of_a_pod_is_an_error() -> None:
         node_objects.delete(RecordingClient([pod()], ApiError(403, "no", {})), "gpu-0")
 
 
-def test_the_message_of_a_warning_is_cut_to_the_limit_in_bytes() -> None:
+def test_the_message_of_a_warning_is_truncated_to_the_limit_in_bytes() -> None:
     api = RecordingClient([])
 
     node_objects.warn(api, "gpu-0", "ImageAliasFailed", "é" * 1000)

@@ -11,7 +11,7 @@ from twin.tests.project import Project
 pytestmark = pytest.mark.twin
 
 
-def test_an_exception_shows_only_the_frames_of_the_user(project: Project) -> None:
+def test_an_exception_shows_only_the_frames_of_the_users_code(project: Project) -> None:
     project.program(
         """
         from helper import broken

@@ -8,7 +8,7 @@ from cloudtwin.kubernetes_api import KubernetesClient
 from cloudtwin.nodes.machine import agent, configuration
 
 
-def test_a_damaged_list_of_drivers_keeps_the_drivers_and_is_reported(
+def test_a_damaged_list_of_drivers_changes_no_driver_and_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(configuration, "ACCOUNT", tmp_path)

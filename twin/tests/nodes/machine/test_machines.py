@@ -165,7 +165,7 @@ def test_nodes_are_ready_with_the_labels_taints_and_gpus_of_their_role(
     assert all(status.ready and status.connected for status in twin.status().machines)
 
 
-def test_every_kubelet_has_a_client_certificate_that_the_cluster_signed_and_exports_its_age(
+def test_every_kubelet_has_a_certificate_that_the_cluster_signed_and_exports_its_remaining_lifetime(
     twin: Twin, api: KubernetesClient
 ) -> None:
     names = {spec.name for spec in MACHINES}

@@ -105,7 +105,7 @@ def test_valid_inputs_are_accepted(provider: Provider, token: str, inputs: Objec
     assert failures == [], "the twin must not refuse what the service accepts"
 
 
-def test_a_limit_does_not_show_a_secret(provider: Provider) -> None:
+def test_the_error_for_a_limit_does_not_show_a_secret(provider: Provider) -> None:
     _, failures = provider.check_inputs(REPOSITORY, "r", name=Secret("Hunter//2"))
     assert failures
     assert "Hunter" not in str(failures)

@@ -122,7 +122,7 @@ def test_an_object_is_replaced_only_if_kubernetes_refuses_the_change(
     assert bool(diff.replaces) == replaces
 
 
-def test_the_old_object_is_deleted_first_if_both_would_have_one_name() -> None:
+def test_the_old_object_is_deleted_first_if_both_would_have_the_same_name() -> None:
     new = with_value(DEPLOYMENT, ("spec", "selector", "matchLabels", "a"), "c")
     assert compare(DEPLOYMENT, new, []).delete_first
 

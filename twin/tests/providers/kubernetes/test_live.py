@@ -83,7 +83,7 @@ def test_containers_are_matched_by_name() -> None:
     assert new_inputs == [{"name": "log", "image": "log:1"}, {"name": "side", "image": "s"}]
 
 
-def test_items_without_names_are_matched_by_position_in_lists_of_one_length() -> None:
+def test_items_without_names_are_matched_by_position_in_lists_of_equal_length() -> None:
     inputs: Object = {"rules": [{"cpu": "1000m", "max": 1}]}
     previous: Object = {"rules": [{"cpu": "1", "max": 1}]}
     changed: Object = {"rules": [{"cpu": "1", "max": 2}]}
