@@ -102,12 +102,14 @@ def running_daemon(twin: Twin) -> processes.Process:
 
 
 def ready_machines(twin: Twin, pool: str) -> tuple[str, ...] | None:
+    """Return the names of a pool's machines; None while it lacks a Ready machine."""
     with contextlib.suppress(TwinError, OSError):
         return capacity.wait(twin.state, key(pool), 0.0)
     return None
 
 
 def events(twin: Twin, kind: str) -> dict[str, float]:
+    """Return the time of the last event of a kind for each node, in seconds since the epoch."""
     lines = [json.loads(line) for line in twin.events.read_text().splitlines()]
     return {line["node"]: line["at"] for line in lines if line["kind"] == kind}
 
@@ -348,6 +350,7 @@ def test_the_doctor_finds_a_daemon_whose_twin_no_longer_runs(twin: Twin) -> None
 
 
 def processes_left(twin: Twin) -> set[str]:
+    """Return the processes of a twin that are reported as leftovers."""
     names_of_processes = {entry.name for entry in leftovers() if entry.kind == "process"}
     return {process for process in names_of_processes if str(twin.state) in process}
 

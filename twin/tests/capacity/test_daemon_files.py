@@ -33,6 +33,7 @@ def desired_size(pool_daemon: Daemon) -> int:
 
 
 def plan(start: Iterable[str] = (), **short: int) -> FleetPlan:
+    """Return a plan that starts one machine in each pool of `start` and lacks machines in the pools of `short`."""
     return FleetPlan(
         start=dict.fromkeys(start, 1),
         stop=(),

@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "oci"
 
 
-def archive_of(
+def write_archive(
     folder: Path, path: Path, reference: str | None = None, present: Collection[str] = ()
 ) -> Path:
     with path.open("wb") as file:
@@ -46,7 +46,7 @@ def test_equal_layers_make_equal_images_at_any_time(tmp_path: Path, folder: Path
 def test_a_layout_is_unchanged_after_a_round_trip_through_a_tar(
     tmp_path: Path, folder: Path
 ) -> None:
-    archive = archive_of(folder, tmp_path / "x.tar")
+    archive = write_archive(folder, tmp_path / "x.tar")
 
     assert [image.reference for image in oci_layout.read(archive)] == [
         "localhost/cloudtwin/x:local"
@@ -59,7 +59,7 @@ def test_a_layout_is_unchanged_after_a_round_trip_through_a_tar(
 def test_blobs_that_the_reader_has_are_left_out_of_the_tar(tmp_path: Path, folder: Path) -> None:
     largest = max(blobs(folder), key=lambda name: len(blobs(folder)[name]))
 
-    archive = archive_of(folder, tmp_path / "thin.tar", present={largest})
+    archive = write_archive(folder, tmp_path / "thin.tar", present={largest})
 
     with tarfile.open(archive) as tar:
         names = tar.getnames()
@@ -68,7 +68,7 @@ def test_blobs_that_the_reader_has_are_left_out_of_the_tar(tmp_path: Path, folde
 
 
 def test_an_image_is_imported_under_the_given_name(tmp_path: Path, folder: Path) -> None:
-    archive = archive_of(folder, tmp_path / "x.tar", reference="registry.test/team/y:1")
+    archive = write_archive(folder, tmp_path / "x.tar", reference="registry.test/team/y:1")
 
     assert [image.reference for image in oci_layout.read(archive)] == ["registry.test/team/y:1"]
 

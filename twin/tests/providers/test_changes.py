@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from cloudtwin.providers import aws, azure
 from cloudtwin.providers.aws.eks_rules import CLUSTER, NODES
-from cloudtwin.providers.aws.fsx import FILE_SYSTEM as SYSTEM
+from cloudtwin.providers.aws.fsx import FILE_SYSTEM
 from cloudtwin.providers.aws.network import SUBNET
 from cloudtwin.providers.aws.policies import ROLE
 from cloudtwin.providers.azure import aks_rules, identity
@@ -21,7 +21,7 @@ from twin.tests.providers.samples import TREES
 
 REPLACING_FIELDS = {
     NODES: {"capacityType", "instanceTypes", "subnetIds", "amiType"},
-    SYSTEM: {"deploymentType", "subnetIds"},
+    FILE_SYSTEM: {"deploymentType", "subnetIds"},
     SUBNET: {"cidrBlock", "availabilityZone"},
     CLUSTER: {"bootstrapSelfManagedAddons", "encryptionConfig"},
     aks_rules.POOL: {"vmSize", "scaleSetPriority", "scaleSetEvictionPolicy", "spotMaxPrice"},
@@ -29,7 +29,7 @@ REPLACING_FIELDS = {
 }
 UPDATABLE_FIELDS = {
     NODES: {"labels", "taints", "scalingConfig", "version"},
-    SYSTEM: {"storageCapacity", "dataCompressionType"},
+    FILE_SYSTEM: {"storageCapacity", "dataCompressionType"},
     SUBNET: {"tags"},
     CLUSTER: {"version", "vpcConfig", "upgradePolicy"},
     aks_rules.POOL: {"nodeLabels", "maxCount", "orchestratorVersion"},
@@ -224,7 +224,7 @@ def test_a_file_system_only_grows_and_scratch_1_keeps_its_size(
     kind: str, size: int, refusals: int
 ) -> None:
     inputs = {"subnetIds": "s", "deploymentType": kind, "storageCapacity": size}
-    assert len(refusals_of(SYSTEM, {}, {"storageCapacity": 2400}, inputs)) == refusals
+    assert len(refusals_of(FILE_SYSTEM, {}, {"storageCapacity": 2400}, inputs)) == refusals
 
 
 def test_inline_pools_cannot_be_added_or_change_their_machines() -> None:

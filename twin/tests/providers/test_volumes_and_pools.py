@@ -7,7 +7,7 @@ from cloudtwin import files
 from cloudtwin.nodes.model import Role, Taint
 from cloudtwin.providers.aws.eks_nodes import node_pools
 from cloudtwin.providers.aws.eks_rules import NODES
-from cloudtwin.providers.aws.fsx import FILE_SYSTEM as SYSTEM
+from cloudtwin.providers.aws.fsx import FILE_SYSTEM
 from cloudtwin.providers.aws.machines import TEMPLATE
 from cloudtwin.providers.aws.network import INGRESS
 from cloudtwin.providers.aws.volumes import volumes as file_systems
@@ -32,11 +32,12 @@ def rule(group: str, source: str, low: int, high: int) -> Resource:
 
 
 def lustre(*rules: tuple[str, str]) -> list[Resource]:
+    """Return rules that open the Lustre ports of each pair of a group and its source."""
     return [rule(*pair, *ports) for pair in rules for ports in ((988, 988), (1018, 1023))]
 
 
 FILES = aws_cases.resource(
-    SYSTEM, "fs-1", aws_cases.SYSTEM_INPUTS, dnsName="fs-1.fsx", mountName="abc"
+    FILE_SYSTEM, "fs-1", aws_cases.FILE_SYSTEM_INPUTS, dnsName="fs-1.fsx", mountName="abc"
 )
 OPEN_RULES = lustre(("sg-f", "sg-c"), ("sg-c", "sg-f"))
 

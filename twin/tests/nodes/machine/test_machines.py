@@ -140,7 +140,7 @@ def machine(twin: Twin, name: str) -> MachineStatus:
     return next(status for status in twin.status().machines if status.spec.name == name)
 
 
-def kinds(twin: Twin) -> list[tuple[str, str]]:
+def events(twin: Twin) -> list[tuple[str, str]]:
     return [
         (entry["kind"], entry["node"])
         for entry in map(json.loads, twin.events.read_text().splitlines())
@@ -229,7 +229,7 @@ def test_a_drained_machine_is_empty_and_schedulable_again_on_return(
     twin.return_node("gpu-0")
     twin.return_node("gpu-0")
     assert machine(twin, "gpu-0").schedulable is True
-    assert kinds(twin)[-2:] == [("drain", "gpu-0"), ("return", "gpu-0")], (
+    assert events(twin)[-2:] == [("drain", "gpu-0"), ("return", "gpu-0")], (
         "a repeated command must not be recorded as an event"
     )
 
@@ -304,7 +304,7 @@ def test_machines_are_added_and_removed(twin: Twin, api: KubernetesClient) -> No
 
     assert "gpu-2" not in node_objects.nodes(api)
     assert not twin.layout.machine("gpu-2").folder.exists()
-    assert kinds(twin)[-2:] == [("add", "gpu-2"), ("remove", "gpu-2")]
+    assert events(twin)[-2:] == [("add", "gpu-2"), ("remove", "gpu-2")]
 
 
 def test_a_killed_kubelet_is_started_again_finds_its_gpus_and_requests_a_certificate(

@@ -35,6 +35,7 @@ RULE: Object = {"securityGroupId": "sg-1", "ipProtocol": "-1"}
 
 
 def with_tags(count: int = 0, /, **tags: str) -> Object:
+    """Return inputs with a number of generated tags and with the given tags."""
     return {"tags": {**{f"k{n}": "v" for n in range(count)}, **tags}}
 
 

@@ -13,7 +13,7 @@ RULE_ASSOCIATION = "azure-native:monitor:DataCollectionRuleAssociation"
 BUDGET = "azure-native:consumption:Budget"
 RG = f"{ROOT}/resourceGroups/g"
 VNET = f"{RG}/providers/Microsoft.Network/virtualNetworks/v"
-SNAP = f"{RG}/providers/Microsoft.ContainerService/snapshots/s"
+SNAPSHOT_ID = f"{RG}/providers/Microsoft.ContainerService/snapshots/s"
 ROUTES = f"{RG}/providers/Microsoft.Network/routeTables/r"
 ZONE = f"{RG}/providers/Microsoft.Network/privateDnsZones/privatelink.eastus.azmk8s.io"
 NODES, OTHER_NODES = f"{VNET}/subnets/nodes", f"{VNET}2/subnets/nodes"
@@ -310,7 +310,7 @@ def subnet(identity: str = NODES, **inputs: object) -> Resource:
 
 def snapshot(size: str) -> Resource:
     """Return a snapshot of a pool with a VM size."""
-    return resource(SNAPSHOT, SNAP, {"location": "eastus"}, vmSize=size)
+    return resource(SNAPSHOT, SNAPSHOT_ID, {"location": "eastus"}, vmSize=size)
 
 
 def routed(prefix: str, hop: str) -> list[Resource]:
@@ -350,7 +350,7 @@ KUBELET_CLUSTER = {
 POOL_INPUTS = inputs_with_id("resourceName agentPoolName", "c t4")
 SNAPSHOT_POOL = {
     "vmSize": "Standard_NC4as_T4_v3",
-    "creationData": {"sourceResourceId": SNAP},
+    "creationData": {"sourceResourceId": SNAPSHOT_ID},
 }
 STANDARD_IP = resource(ADDRESS, f"{RG}/a", {"sku": {"name": "Standard"}})
 BASIC_IP = resource(ADDRESS, f"{RG}/a", {"sku": {"name": "Basic"}})

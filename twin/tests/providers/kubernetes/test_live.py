@@ -36,6 +36,7 @@ LIVE: Object = {
 
 
 def with_change(change: Callable[[Object], object]) -> Object:
+    """Return a copy of the live object to which a change is applied."""
     observed = copy.deepcopy(LIVE)
     change(observed)
     return observed
