@@ -20,7 +20,7 @@ from twin.tests.providers.azure import cases as azure_cases
 
 
 @pytest.mark.parametrize("identity", [accounts.AWS_ACCOUNT, accounts.AZURE_SUBSCRIPTION])
-def test_one_module_has_the_id_of_an_account(identity: str) -> None:
+def test_the_id_of_an_account_is_in_one_module_only(identity: str) -> None:
     package = Path(cloudtwin.__file__).parent
     modules = [path for path in package.rglob("*.py") if identity in path.read_text()]
 

@@ -1,4 +1,4 @@
-"""What callers learn about a twin from the facade."""
+"""The facade: the shared volume of a twin, and its spot market."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from cloudtwin.providers import volumes
 
 
 def test_the_shared_volume_is_the_volume_that_pods_may_mount(tmp_path: Path) -> None:
-    """An account may have containers with data that pods read without a mount."""
+    # An account may also have containers with data that pods read without a mount.
     subject = "system:serviceaccount:elastic-job:trainer"
     volumes.write(
         tmp_path,

@@ -22,7 +22,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @given(value=st.dictionaries(st.text(), JSON, max_size=3))
-def test_what_is_written_is_read(
+def test_a_written_value_is_read_back(
     value: dict[str, object], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("files") / "value.json"
@@ -42,12 +42,12 @@ def test_a_truncated_file_is_damaged(cut: int, tmp_path_factory: pytest.TempPath
         files.read_json(path)
 
 
-def test_a_file_that_does_not_exist_is_none(path: Path) -> None:
+def test_a_missing_file_reads_as_none(path: Path) -> None:
     assert files.read_json(path) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"7", b"\xff\xfe{}", b"\0\0\0"])
-def test_the_error_of_a_damaged_file_names_it_and_what_to_do(path: Path, content: bytes) -> None:
+def test_the_error_for_a_damaged_file_has_its_path_and_a_fix(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
     with pytest.raises(DamagedFileError) as error:

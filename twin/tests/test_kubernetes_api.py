@@ -66,6 +66,6 @@ def test_the_log_of_a_pod_is_read_as_text(client: KubernetesClient) -> None:
     assert client.text(f"{POD}/log") == LOG
 
 
-def test_a_log_that_is_refused_has_the_reason(client: KubernetesClient) -> None:
+def test_a_refused_log_request_has_the_reason(client: KubernetesClient) -> None:
     with pytest.raises(ApiError, match="400: container is waiting to start"):
         client.text(f"{POD}/log?previous=true")

@@ -48,7 +48,7 @@ def test_quantities_are_rounded_away_from_zero() -> None:
 
 
 @pytest.mark.parametrize("text", ["9Ei", "12E", "1e999999999", "9" * 40])
-def test_a_quantity_is_at_most_what_kubernetes_compares(text: str) -> None:
+def test_a_quantity_is_limited_to_the_range_that_kubernetes_compares(text: str) -> None:
     assert quantities.units(text) == 2**63 - 1
     assert quantities.units(f"-{text}") == -(2**63) + 1
 

@@ -1,7 +1,7 @@
 """The loop in which the tests of the twin wait for a condition, with a time limit.
 
-The function is the one of `tests/waiting.py`, which says why it exists. It is repeated here because the twin is a
-distribution of its own, whose tests import nothing from Everstep.
+`wait_until` is a copy of the function in `tests/waiting.py`, whose docstring gives the reasons for it. The twin is a
+separate distribution, so its tests import nothing from Everstep.
 """
 
 import time

@@ -56,7 +56,7 @@ class MarketParameters:
     def __post_init__(self) -> None:
         """Raise ValueError if a value is out of range."""
         if self.changes_per_hour <= 0:
-            raise ValueError(f"{self.changes_per_hour=} must be above 0")
+            raise ValueError(f"changes_per_hour={self.changes_per_hour} must be above 0")
         for name in (
             "total_loss_share", "total_return_share", "next_machine_chance", "region_share", "zone_share",
         ):  # fmt: skip
@@ -65,7 +65,9 @@ class MarketParameters:
         if self.next_machine_chance == 1:
             raise ValueError("next_machine_chance=1 would never end; it must be below 1")
         if self.region_share + self.zone_share > 1:
-            raise ValueError(f"{self.region_share=} and {self.zone_share=} exceed 1 together")
+            raise ValueError(
+                f"region_share={self.region_share} and zone_share={self.zone_share} exceed 1 together"
+            )
 
 
 @dataclass(frozen=True)

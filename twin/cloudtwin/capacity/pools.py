@@ -76,7 +76,8 @@ class Pool:
         """Raise ValueError for a pool that no cloud accepts: a bug of the provider."""
         if not 0 <= self.min_size <= self.max_size:
             raise ValueError(
-                f"pool {self.name}: {self.min_size=} must be between 0 and {self.max_size=}"
+                f"pool {self.name}: min_size={self.min_size} must be between 0 and "
+                f"max_size={self.max_size}"
             )
         if not self.instance_types:
             raise ValueError(f"pool {self.name} has no instance type")

@@ -23,7 +23,7 @@ class Trace:
     def __post_init__(self) -> None:
         """Raise ValueError if a value is out of range."""
         if self.gap_seconds <= 0:
-            raise ValueError(f"{self.gap_seconds=} must be above 0")
+            raise ValueError(f"gap_seconds={self.gap_seconds} must be above 0")
         for zone, values in self.machines.items():
             if not values or min(values) < 0:
                 raise ValueError(f"machines[{zone!r}]={values} must be numbers of machines")

@@ -1,4 +1,4 @@
-"""The twin's subscription under the host names of Azure, over HTTPS, for unchanged clients.
+"""The twin's subscription under Azure's host names, over HTTPS, for unmodified clients.
 
 A client reaches it through a proxy (`HTTPS_PROXY`) and trusts its certificate authority
 (`REQUESTS_CA_BUNDLE`); it authenticates with Entra using a client secret, as a pipeline does. All other hosts are
@@ -46,7 +46,7 @@ AUDIENCES: Mapping[str, str] = {
 }
 REGISTRY_AUDIENCE = "https://containerregistry.azure.net"
 TOKEN_LIFETIME_SECONDS = 3600
-POLL_SECONDS = 0.01  # time in which the server notices its shutdown
+POLL_SECONDS = 0.01  # interval at which the server checks for its shutdown
 OK, UNAUTHORIZED = HTTPStatus.OK, HTTPStatus.UNAUTHORIZED
 
 
@@ -67,7 +67,7 @@ class HostResponse:
 
 @dataclass(frozen=True)
 class AzureHosts:
-    """The hosts of Azure that a check of a subscription calls.
+    """The Azure hosts that a check of a subscription calls.
 
     Attributes:
         api: the APIs behind the hosts.
@@ -267,12 +267,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _respond(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        message = self.azure.respond(
+        response = self.azure.respond(
             self.host, self.command, self.path, dict(self.headers.items()), body
         )
-        content = json.dumps(message.content).encode()
-        self.send_response(message.status)
-        for name, value in {"Content-Type": "application/json", **message.headers}.items():
+        content = json.dumps(response.content).encode()
+        self.send_response(response.status)
+        for name, value in {"Content-Type": "application/json", **response.headers}.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()

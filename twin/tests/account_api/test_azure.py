@@ -45,8 +45,8 @@ EASTUS = {"$filter": "location eq 'eastus'"}
 STORAGE_NAME = {"name": "data", "type": "Microsoft.Storage/storageAccounts"}
 REGISTRY_NAME = {"name": "new", "type": "Microsoft.ContainerRegistry/registries"}
 
-# request -> the model of its response, or of each item of its list
 ItemKey = str
+# request -> (model of the response or of each item, key of the items or empty, query, body)
 SHAPES: dict[str, tuple[type[Any], ItemKey, Mapping[str, str], Mapping[str, str]]] = {
     f"GET {ROOT}": (subscriptions.Subscription, "", {}, {}),
     f"GET {ROOT}/providers": (resources.Provider, "value", {}, {}),
@@ -110,14 +110,14 @@ def unknown_keys(model: Any, value: Mapping[str, Any], path: str = "") -> Iterat
                 yield from unknown_keys(inner_model, inner_value, key_path)
 
 
-@pytest.mark.parametrize("line", SHAPES)
-def test_a_response_has_only_keys_of_its_model(api: AzureApi, line: str) -> None:
-    model, items, query, body = SHAPES[line]
-    method, _, path = line.partition(" ")
+@pytest.mark.parametrize("request_line", SHAPES)
+def test_a_response_has_only_keys_of_its_model(api: AzureApi, request_line: str) -> None:
+    model, item_key, query, body = SHAPES[request_line]
+    method, _, path = request_line.partition(" ")
 
     response = api.manage(AzureRequest(method, path, {**VERSION, **query}, body))
 
-    values = response[items] if items else [response]
+    values = response[item_key] if item_key else [response]
     assert values, "an empty list proves nothing"
     for value in values:
         assert list(unknown_keys(model(value), value)) == []
@@ -163,7 +163,7 @@ def test_the_response_for_a_taken_name_has_the_reason(api: AzureApi) -> None:
 
 
 @pytest.mark.parametrize("token", ["", "Bearer none", "Bearer a.b.c"])
-def test_a_request_without_a_token_of_entra_is_refused(api: AzureApi, token: str) -> None:
+def test_a_request_without_an_entra_token_is_refused(api: AzureApi, token: str) -> None:
     headers = {"Authorization": token}
     url = f"{ROOT}?api-version=2022-12-01"
     response = AzureHosts(api).respond("management.azure.com", "GET", url, headers, b"")

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of capacity."""
+"""Fixtures for the tests of capacity."""
 
 from pathlib import Path
 
@@ -12,6 +12,6 @@ from cloudtwin.nodes.layout import Layout
 
 @pytest.fixture
 def pool_daemon(tmp_path: Path) -> Daemon:
-    """Return a daemon that does not run, of a twin without machines."""
+    """Return the daemon of a twin without machines; it does not run."""
     scaler = Scaler(KubernetesClient(tmp_path, "admin", "127.0.0.1", 1))  # nothing listens there
     return Daemon(Twin(Layout(tmp_path)), scaler)

@@ -58,13 +58,13 @@ def test_free_resources_of_present_machines_are_used_first() -> None:
     }
 
 
-def test_the_pool_of_the_highest_priority_grows() -> None:
+def test_the_pool_with_the_highest_priority_grows() -> None:
     pools = [scalable_pool(PREFERRED, priority=10), scalable_pool(FALLBACK, priority=50)]
 
     assert sizes(pools, pods=[pending_pod()]) == {"c/b-demand": 1}
 
 
-def test_a_pool_without_capacity_is_skipped_for_the_next() -> None:
+def test_a_pool_without_capacity_is_skipped_in_favor_of_the_next() -> None:
     pools = [
         scalable_pool(PREFERRED, priority=50, out_of_capacity=True),
         scalable_pool(FALLBACK, priority=10),
@@ -73,7 +73,7 @@ def test_a_pool_without_capacity_is_skipped_for_the_next() -> None:
     assert sizes(pools, pods=[pending_pod()]) == {"c/b-demand": 1}
 
 
-def test_a_pod_that_selects_a_zone_gets_a_machine_of_a_pool_there() -> None:
+def test_a_pod_that_selects_a_zone_gets_a_machine_of_a_pool_in_that_zone() -> None:
     preferred = scalable_pool(pool("near", zone="us-east-1a"), priority=20)
     other = scalable_pool(pool("far", zone="us-east-1b"), priority=10)
     selecting_pod = pending_pod(selector={"topology.kubernetes.io/zone": "us-east-1b"})
@@ -81,7 +81,7 @@ def test_a_pod_that_selects_a_zone_gets_a_machine_of_a_pool_there() -> None:
     assert sizes([preferred, other], pods=[selecting_pod]) == {"c/far": 1}
 
 
-def test_a_pod_that_excludes_a_label_gets_no_machine_of_a_pool_with_it() -> None:
+def test_a_pod_that_excludes_a_label_gets_no_machine_of_a_pool_with_that_label() -> None:
     # Spot workers of a job that itself buys on demand exclude the machines of the on-demand pool.
     spot = scalable_pool(PREFERRED, priority=50, out_of_capacity=True)
     on_demand = scalable_pool(replace(FALLBACK, labels={"capacity": "on-demand"}), priority=10)
@@ -107,7 +107,7 @@ def test_a_pod_that_excludes_a_label_gets_no_machine_of_a_pool_with_it() -> None
         ("Lt", ("5",), {"4"}),
     ],
 )
-def test_a_node_affinity_has_the_operators_of_kubernetes(
+def test_a_node_affinity_supports_the_operators_of_kubernetes(
     operator: str, values: tuple[str, ...], expected: set[str | None]
 ) -> None:
     requirement = LabelRequirement(key="gpus", operator=operator, values=values)
@@ -119,7 +119,7 @@ def test_a_node_affinity_has_the_operators_of_kubernetes(
     } == expected
 
 
-def test_one_term_of_a_node_affinity_is_enough_and_an_empty_one_matches_none() -> None:
+def test_one_term_of_a_node_affinity_is_enough_and_an_empty_term_matches_no_pool() -> None:
     fast_disk = LabelRequirement(key="disk", operator="In", values=("fast",))
     any_disk = LabelRequirement(key="disk", operator="DoesNotExist")
 
@@ -130,7 +130,7 @@ def test_one_term_of_a_node_affinity_is_enough_and_an_empty_one_matches_none() -
     assert sizes([scalable_pool()], pods=[pending_pod(node_terms=((),))]) == {}
 
 
-def test_pods_that_share_a_zone_never_split_over_pools_of_two_zones() -> None:
+def test_pods_that_must_share_a_zone_are_never_split_across_two_zones() -> None:
     preferred = scalable_pool(pool("near", zone="us-east-1a", max_size=2), priority=20)
     fallback = scalable_pool(pool("far", zone="us-east-1b"), priority=10)
     pods = [pending_pod(f"default/{index}", peers=FASHION) for index in range(3)]
@@ -142,7 +142,7 @@ def test_pods_that_share_a_zone_never_split_over_pools_of_two_zones() -> None:
     }
 
 
-def test_pods_join_the_zone_in_which_others_run_and_any_zone_once_none_does() -> None:
+def test_pods_join_the_zone_of_their_running_peers_or_any_zone_if_no_peer_runs() -> None:
     preferred = scalable_pool(pool("near", zone="us-east-1a"), priority=20, out_of_capacity=True)
     fallback = scalable_pool(pool("far", zone="us-east-1b"), priority=10)
     pod = pending_pod(peers=FASHION)
@@ -161,7 +161,7 @@ def test_jobs_of_two_namespaces_with_the_same_labels_need_not_share_a_zone() -> 
     assert sizes([near, far], pods=pods) == {"c/near": 1, "c/far": 1}
 
 
-def test_a_full_pool_is_skipped_for_the_next() -> None:
+def test_a_full_pool_is_skipped_in_favor_of_the_next() -> None:
     full_pool = scalable_pool(pool("a-spot", desired_size=1, max_size=1), priority=50)
 
     new_sizes = sizes(
@@ -285,8 +285,8 @@ def test_no_pool_exceeds_its_maximum_and_a_pod_stays_pending_only_if_no_machine_
     growth = sum(new_sizes.values()) - sum(sizes_now.values())
     pending_names = {
         name
-        for name, mark, _ in (r.partition(" stays pending: ") for r in decision.reasons)
-        if mark
+        for name, separator, _ in (r.partition(" stays pending: ") for r in decision.reasons)
+        if separator
     }
     assert len(decision.reasons) == growth + len(pending_names), "a reason for each change"
     placed_pods = [p for p in pods if p.name not in pending_names]
@@ -302,7 +302,7 @@ def test_no_pool_exceeds_its_maximum_and_a_pod_stays_pending_only_if_no_machine_
             assert all(new_sizes[p.name] == 4 for p in suitable_pools), "another could start"
 
 
-def test_only_the_pool_of_the_cluster_with_capacity_grows_if_two_have_one_name() -> None:
+def test_of_two_pools_with_the_same_name_only_the_pool_with_capacity_grows() -> None:
     full, free = (
         scalable_pool(pool(cluster=cluster, max_size=1), out_of_capacity=cluster == "a")
         for cluster in ("a", "b")

@@ -102,12 +102,14 @@ def running_daemon(twin: Twin) -> processes.Process:
 
 
 def ready_machines(twin: Twin, pool: str) -> tuple[str, ...] | None:
+    """Return the names of a pool's machines; None while it lacks a Ready machine."""
     with contextlib.suppress(TwinError, OSError):
         return capacity.wait(twin.state, key(pool), 0.0)
     return None
 
 
 def events(twin: Twin, kind: str) -> dict[str, float]:
+    """Return the time of the last event of a kind for each node, in seconds since the epoch."""
     lines = [json.loads(line) for line in twin.events.read_text().splitlines()]
     return {line["node"]: line["at"] for line in lines if line["kind"] == kind}
 
@@ -181,7 +183,7 @@ def test_a_machine_that_vanishes_is_replaced_by_another(twin: Twin) -> None:
     assert len(names(twin, "spot")) == 2
 
 
-def test_another_release_replaces_the_machines_one_after_the_other_each_after_its_successor(
+def test_a_new_release_replaces_one_machine_at_a_time_and_adds_each_successor_first(
     twin: Twin, store: PoolStore
 ) -> None:
     before, started_at = names(twin, "spot"), time.time()
@@ -207,7 +209,9 @@ def test_a_new_daemon_continues_where_a_killed_one_stopped(twin: Twin, store: Po
     store.resize(key("spot"), 3)
 
     assert capacity.wait(twin.state, key("spot"), WAIT_SECONDS, Lines())
-    wait_until(lambda: to_delete not in names(twin, "spot"), WAIT_SECONDS, "the notice is kept")
+    wait_until(
+        lambda: to_delete not in names(twin, "spot"), WAIT_SECONDS, "the machine is reclaimed"
+    )
     wait_until(
         lambda: len(ready_machines(twin, "spot") or ()) == 3, WAIT_SECONDS, "there are three again"
     )
@@ -346,6 +350,7 @@ def test_the_doctor_finds_a_daemon_whose_twin_no_longer_runs(twin: Twin) -> None
 
 
 def processes_left(twin: Twin) -> set[str]:
+    """Return the processes of a twin that are reported as leftovers."""
     names_of_processes = {entry.name for entry in leftovers() if entry.kind == "process"}
     return {process for process in names_of_processes if str(twin.state) in process}
 

@@ -33,6 +33,7 @@ def desired_size(pool_daemon: Daemon) -> int:
 
 
 def plan(start: Iterable[str] = (), **short: int) -> FleetPlan:
+    """Return a plan that starts one machine in each pool of `start` and lacks machines in the pools of `short`."""
     return FleetPlan(
         start=dict.fromkeys(start, 1),
         stop=(),
@@ -90,7 +91,7 @@ def test_a_pool_above_its_maximum_price_has_no_capacity_and_says_so(pool_daemon:
         ({"cloud": "aws"}, 3),
     ],
 )
-def test_only_an_azure_scale_set_shrinks_by_an_evicted_machine_and_an_autoscaled_one_to_its_minimum(
+def test_an_eviction_shrinks_only_an_azure_scale_set_and_an_autoscaled_one_only_to_its_minimum(
     pool_daemon: Daemon, fields: dict[str, Any], expected: int
 ) -> None:
     evicted_pool = pool(desired_size=3, **fields)
@@ -112,7 +113,7 @@ def test_machine_names_are_never_reused_even_by_a_new_daemon(pool_daemon: Daemon
     assert successor.new_names("spot", 1) == ["spot-2"]
 
 
-def test_pools_whose_names_differ_only_in_characters_that_no_node_name_has_share_no_machine_name(
+def test_pools_whose_names_differ_only_in_characters_invalid_in_node_names_share_no_machine_name(
     pool_daemon: Daemon,
 ) -> None:
     pools = ("gpu.a", "gpu-a", "GPU_a", "gpu")
@@ -155,7 +156,7 @@ def test_a_start_failure_is_reported_while_the_pool_may_still_start_machines(
     assert daemon.last_fault(pool_daemon.twin.state, "c/spot") == fault
 
 
-def test_a_damaged_file_of_pools_is_logged_and_removes_no_machine(
+def test_a_damaged_pool_file_is_logged_and_removes_no_machine(
     pool_daemon: Daemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machines = [(machine(pool_daemon, pool()), None)]
@@ -175,7 +176,7 @@ def test_a_damaged_file_of_pools_is_logged_and_removes_no_machine(
     assert f"cannot read the state: {pool_daemon.store.path} is damaged" in capsys.readouterr().out
 
 
-def test_a_damaged_file_of_reasons_is_replaced(pool_daemon: Daemon) -> None:
+def test_a_damaged_faults_file_is_replaced(pool_daemon: Daemon) -> None:
     path = daemon.faults_file(pool_daemon.twin.state)
     path.parent.mkdir()
     path.write_text("{")
@@ -219,12 +220,12 @@ def test_an_idle_machine_that_is_being_reclaimed_does_not_shrink_its_pool_twice(
     idle_pool = pool(cloud="azure", desired_size=2, autoscaled=True)
     pool_daemon.store.put(idle_pool)
     pool_daemon.busy_machines.add("spot-0")  # its worker has not written the notice yet
-    groups: list[str] = []
+    scaled_machines: list[str] = []
 
     def decide(
         _: Scaler, __: object, pool_by_machine: dict[str, str], *___: object
     ) -> ScalingDecision:
-        groups.extend(pool_by_machine)
+        scaled_machines.extend(pool_by_machine)
         return ScalingDecision(sizes={}, remove=tuple(pool_by_machine), reasons=())
 
     monkeypatch.setattr(Scaler, "decide", decide)
@@ -232,4 +233,4 @@ def test_an_idle_machine_that_is_being_reclaimed_does_not_shrink_its_pool_twice(
         {"c/spot": idle_pool}, [(machine(pool_daemon, idle_pool), None)], plan(), MarketConfig()
     )
 
-    assert (groups, desired_size(pool_daemon)) == ([], 2), "its eviction shrinks the pool"
+    assert (scaled_machines, desired_size(pool_daemon)) == ([], 2), "its eviction shrinks the pool"

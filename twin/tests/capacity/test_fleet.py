@@ -27,18 +27,18 @@ def test_surplus_machines_stop_newest_first() -> None:
 
 
 @pytest.mark.parametrize("cloud", ["aws", "azure"])
-def test_a_noticed_machine_never_makes_another_one_stop(cloud: str) -> None:
+def test_a_machine_with_a_notice_never_makes_another_one_stop(cloud: str) -> None:
     pool_machines = [*machines("spot-0", has_notice=True), *machines("spot-1", "spot-2", "spot-3")]
 
     assert not fleet.decide([pool(desired_size=3, cloud=cloud)], pool_machines, {}).stop
 
 
-def upgrade(size: int, surge: int, slow_moments: int) -> list[list[PoolMachine]]:
+def simulate_upgrade(size: int, surge: int, slow_moments: int) -> list[list[PoolMachine]]:
     """Return the machines of a pool at each moment of an upgrade.
 
     Args:
         size: desired size of the pool.
-        surge: its surge.
+        surge: machines that may exist above the desired size.
         slow_moments: moments until a new machine is Ready, and until an old one has been drained.
     """
     target = pool(desired_size=size, surge=surge, release="new")
@@ -72,7 +72,7 @@ def upgrade(size: int, surge: int, slow_moments: int) -> list[list[PoolMachine]]
 def test_an_upgrade_replaces_every_machine_and_keeps_the_pool_as_full_as_its_surge_allows(
     size: int, surge: int, slow_moments: int
 ) -> None:
-    history = upgrade(size, surge, slow_moments)
+    history = simulate_upgrade(size, surge, slow_moments)
 
     assert [m.release for m in history[-1]] == ["new"] * size
     for pool_machines in history:
@@ -83,7 +83,7 @@ def test_an_upgrade_replaces_every_machine_and_keeps_the_pool_as_full_as_its_sur
         assert len(pool_machines) <= size + surge, "more machines than the surge allows"
 
 
-def test_an_upgrade_waits_without_capacity_for_the_surge() -> None:
+def test_an_upgrade_without_capacity_for_its_surge_waits() -> None:
     target = pool(desired_size=1, surge=1, release="new")
     plan = fleet.decide([target], machines("spot-0", release="old"), {"c/spot": 1})
 
@@ -112,7 +112,7 @@ def test_a_vanished_machine_is_forgotten_and_replaced() -> None:
     assert plan.start == {"c/spot": 1}
 
 
-def test_a_leaving_machine_is_left_alone() -> None:
+def test_a_leaving_machine_is_not_forgotten_and_gets_a_successor() -> None:
     plan = fleet.decide([pool(desired_size=1)], machines("spot-0", leaving=True, alive=False), {})
 
     assert not plan.forget
@@ -130,7 +130,7 @@ def test_without_capacity_a_pool_is_short_and_spot_machines_are_reclaimed() -> N
     assert not plan.stop
 
 
-def test_on_demand_machines_stay_without_capacity_but_no_more_start() -> None:
+def test_on_demand_machines_keep_running_without_capacity_but_no_more_start() -> None:
     pool_machines = machines("d-0", "d-1", pool_name="c/d")
     plan = fleet.decide(
         [pool("d", capacity="on-demand", desired_size=3)], pool_machines, {"c/d": 0}
@@ -140,7 +140,7 @@ def test_on_demand_machines_stay_without_capacity_but_no_more_start() -> None:
 
 
 @pytest.mark.parametrize(("cloud", "expected"), [("aws", {"c/spot": 1}), ("azure", {})])
-def test_eks_replaces_a_noticed_machine_immediately_and_aks_does_not(
+def test_eks_replaces_a_machine_with_a_notice_immediately_and_aks_does_not(
     cloud: str, expected: dict[str, int]
 ) -> None:
     pool_machines = [*machines("spot-0", has_notice=True), *machines("spot-1")]
@@ -151,7 +151,7 @@ def test_eks_replaces_a_noticed_machine_immediately_and_aks_does_not(
     assert not plan.stop
 
 
-def test_noticed_machines_do_not_count_against_the_capacity() -> None:
+def test_machines_with_a_notice_do_not_count_against_the_capacity() -> None:
     pool_machines = [*machines("spot-0", has_notice=True), *machines("spot-1", "spot-2")]
 
     plan = fleet.decide([pool(desired_size=3)], pool_machines, {"c/spot": 2})
@@ -182,7 +182,7 @@ def test_after_a_plan_each_pool_has_its_desired_size_or_a_shortage(
 
     ending_names = {*plan.stop, *plan.forget, *plan.reclaim}
     assert len(ending_names) == len(plan.stop) + len(plan.forget) + len(plan.reclaim), (
-        "one end each"
+        "no machine is stopped for two reasons"
     )
     staying_machines = [
         m for m in pool_machines if m.alive and not m.leaving and m.name not in ending_names
@@ -209,7 +209,7 @@ def test_machines_sort_by_number_and_not_alphabetically() -> None:
     assert fleet.machine_number("standalone") == 0
 
 
-def test_machines_of_one_pool_do_not_count_for_the_pool_of_its_name_in_another_cluster() -> None:
+def test_machines_of_a_pool_do_not_count_for_a_pool_of_the_same_name_in_another_cluster() -> None:
     pools = [pool(cluster=cluster, desired_size=1) for cluster in ("a", "b")]
 
     plan = fleet.decide(pools, machines("spot-0", pool_name="a/spot"), {})

@@ -132,7 +132,7 @@ def test_cordoned_machines_and_machines_of_other_pools_take_no_pods() -> None:
     assert observation.pool_nodes({"c/spot": pool()}, {"cordoned": "c/spot"}, nodes, [], {}) == []
 
 
-def test_a_new_machine_offers_the_resources_that_daemons_leave_on_an_existing_machine() -> None:
+def test_a_new_machine_offers_the_resources_that_daemon_sets_leave_on_an_existing_machine() -> None:
     daemon = kube_pod("d", "Running", node="m", owner="DaemonSet", requests={"cpu": "100m"})
     work = kube_pod("w", "Running", node="m")
     observed = observation.resources_of_new_node(
@@ -146,7 +146,7 @@ def test_a_new_machine_offers_the_resources_that_daemons_leave_on_an_existing_ma
     )
 
 
-def test_daemons_do_not_make_a_machine_busy() -> None:
+def test_pods_of_daemon_sets_do_not_make_a_machine_busy() -> None:
     daemon = kube_pod("d", "Running", node="m", owner="DaemonSet")
 
     assert not observation.is_busy("m", [daemon, kube_pod("done", "Failed", node="m")])
@@ -216,7 +216,7 @@ def test_a_pool_of_fixed_size_is_not_scaled() -> None:
     assert observation.scalable_pools([fixed_pool], {"c/spot": MACHINE}, None, {}, {}) == []
 
 
-def test_priorities_match_the_clouds_names_of_machine_groups() -> None:
+def test_priorities_match_the_names_of_machine_groups_in_the_cloud() -> None:
     text = "10:\n- .*\n50:\n- ^eks-a-.*\n- aks-t4-\n"
     pools = [pool("a"), pool("t4", cloud="azure"), pool("b")]
 

@@ -9,13 +9,13 @@ from hypothesis.strategies import floats, text
 
 from twin.tests.capacity.builders import pool
 
-HOUR = 3600.0
+HOUR_SECONDS = 3600.0
 POOL = pool(zone="us-east-1a", region="us-east-1")
 LISTED = table.machine("g5.xlarge", "us-east-1")
 
 
-def test_without_a_market_the_price_is_in_the_table() -> None:
-    assert prices.spot_price(POOL, "", 5 * HOUR) == LISTED.spot
+def test_without_a_market_the_price_equals_the_price_in_the_table() -> None:
+    assert prices.spot_price(POOL, "", 5 * HOUR_SECONDS) == LISTED.spot
 
 
 def test_a_machine_that_is_not_in_the_table_and_an_on_demand_machine_have_no_spot_price() -> None:
@@ -39,29 +39,29 @@ def test_a_spot_price_never_exceeds_the_on_demand_price(monkeypatch: pytest.Monk
     listed = table.MachinePrice(on_demand=0.5, spot=0.5)
     monkeypatch.setattr(table, "machine", lambda *_: listed)
 
-    hours = [prices.spot_price(POOL, "s", hour * HOUR) or 0 for hour in range(48)]
+    hours = [prices.spot_price(POOL, "s", hour * HOUR_SECONDS) or 0 for hour in range(48)]
 
     assert min(hours) < max(hours) == 0.5
 
 
 def test_prices_change_each_hour_and_differ_between_zones() -> None:
-    hours = {prices.spot_price(POOL, "s", hour * HOUR) for hour in range(24)}
+    hours = {prices.spot_price(POOL, "s", hour * HOUR_SECONDS) for hour in range(24)}
 
     assert len(hours) == 24
-    assert prices.spot_price(POOL, "s", 0) == prices.spot_price(POOL, "s", HOUR - 1)
+    assert prices.spot_price(POOL, "s", 0) == prices.spot_price(POOL, "s", HOUR_SECONDS - 1)
     other_zone = pool("other", zone="us-east-1b", region="us-east-1")
     assert prices.spot_price(other_zone, "s", 0) != prices.spot_price(POOL, "s", 0)
     same_zone = pool("other", zone="us-east-1a", region="us-east-1")
     assert prices.spot_price(same_zone, "s", 0) == prices.spot_price(POOL, "s", 0)
 
 
-def test_coming_prices_begin_at_full_hours_of_the_market() -> None:
+def test_upcoming_prices_change_at_full_hours_of_the_market() -> None:
     market = MarketConfig(time_factor=60, seed="s", opened_at=1000.0)
 
-    coming = list(market.upcoming_prices(POOL, 1030.0, 2))
+    upcoming = list(market.upcoming_prices(POOL, 1030.0, 2))
 
-    assert [change.at_seconds for change in coming] == pytest.approx([30, 90])
-    assert coming[0].price == market.price(POOL, 1060.0)
+    assert [change.at_seconds for change in upcoming] == pytest.approx([30, 90])
+    assert upcoming[0].price == market.price(POOL, 1060.0)
     assert list(MarketConfig().upcoming_prices(POOL, 1030.0, 2)) == []
 
 

@@ -25,7 +25,7 @@ def test_a_pool_gets_as_many_machines_as_the_vcpus_of_its_quota_allow() -> None:
     assert machines == {"c/a": 2}, "on-demand machines have another quota"
 
 
-def test_pools_with_one_quota_share_it() -> None:
+def test_pools_with_the_same_quota_share_it() -> None:
     pools = [pool("a", **GPU, desired_size=2), pool("b", **GPU, desired_size=2)]
 
     assert limits(pools, {G_SPOT: 12}) == {"c/a": 3, "c/b": 1}

@@ -47,7 +47,7 @@ def layout(tmp_path: Path) -> Layout:
         ("gone", "cannot be reclaimed"),
     ],
 )
-def test_no_machine_has_a_notice_if_one_of_them_cannot_be_reclaimed(
+def test_no_machine_gets_a_notice_if_one_of_them_cannot_be_reclaimed(
     layout: Layout, name: str, problem: str
 ) -> None:
     with pytest.raises(TwinError, match=problem):

@@ -1,4 +1,4 @@
-"""The autoscaler of a twin, with a cluster that consists of prepared responses."""
+"""The autoscaler of a twin, against a cluster with fixed responses."""
 
 import pytest
 from cloudtwin.capacity.__main__ import Daemon

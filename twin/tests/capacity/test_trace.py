@@ -23,7 +23,7 @@ def test_a_pool_has_the_machines_of_its_zone_at_each_tick() -> None:
     assert capacities == [3, 3, 3, 0, 0, 2]
 
 
-def test_after_its_end_the_last_values_stay() -> None:
+def test_the_last_values_apply_after_the_end_of_a_trace() -> None:
     assert TRACE.capacity_at(POOL, 1e6) == 2
 
 
@@ -109,6 +109,6 @@ def test_a_zone_without_values_or_with_a_negative_value_is_refused(
         Trace(machines=machines)
 
 
-def test_a_trace_whose_values_have_no_interval_is_refused() -> None:
-    with pytest.raises(ValueError, match="gap_seconds=0 must be above 0"):
+def test_a_trace_without_a_positive_interval_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^gap_seconds=0 must be above 0"):
         Trace(gap_seconds=0)

@@ -5,8 +5,8 @@ import tarfile
 from pathlib import Path
 
 
-def tar_of(path: Path, **files: bytes) -> Path:
-    """Write a tar file with these files; return its path."""
+def write_tar(path: Path, **files: bytes) -> Path:
+    """Write a tar file with files, given as name=content; return its path."""
     with tarfile.open(path, "w") as archive:
         for name, content in files.items():
             entry = tarfile.TarInfo(name)

@@ -6,7 +6,7 @@ import pytest
 from cloudtwin.images import bases, buildah
 
 
-def test_the_mirror_is_of_the_debian_sources_of_the_host() -> None:
+def test_the_mirror_is_taken_from_the_debian_sources_of_the_host() -> None:
     targets = (
         "nodesource|nodistro|https://deb.example/node/\n"
         "Debian|Debian-Security|http://mirror.example/debian-security/\n"

@@ -16,6 +16,7 @@ SCRIPT = 'mount -t tmpfs everstep "$0" && touch "$0/mounted" && echo ready && sl
 
 
 def processes_with(text: str) -> list[list[str]]:
+    """Return the arguments of every other process that has a text among its arguments."""
     matches = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:

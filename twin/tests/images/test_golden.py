@@ -12,7 +12,7 @@ from cloudtwin.images.golden import CONTENT, ImportSource
 from cloudtwin.images.recipes import all_recipes
 from cloudtwin.progress import Silent
 
-from twin.tests.images.tars import tar_of
+from twin.tests.images.tars import write_tar
 
 pytestmark = pytest.mark.twin
 SNAPSHOTS = "io.containerd.snapshotter.v1.overlayfs/snapshots"
@@ -24,10 +24,10 @@ DATABASES = [
 PAUSE = all_recipes(())["pause"]
 
 
-def image(folder: Path, name: str, content: bytes) -> ImportSource:
-    """Write the layout of an image with one file."""
+def write_image(folder: Path, name: str, content: bytes) -> ImportSource:
+    """Write the layout of an image with one file; return it as a source to import."""
     folder.mkdir(exist_ok=True)
-    layer = tar_of(folder / f"{name}.layer", greeting=content)
+    layer = write_tar(folder / f"{name}.layer", greeting=content)
     target = folder / f"{name}-{content.decode()}"
     oci_layout.single_layer(target, layer, f"localhost/test/{name}:local", {})
     return ImportSource(target)
@@ -40,7 +40,10 @@ def greetings(root: Path) -> set[bytes]:
 @pytest.fixture
 def filled_store(tmp_path: Path) -> ImageStore:
     root = tmp_path / "store" / "root"
-    sources = [image(tmp_path / "made", "a", b"hello"), image(tmp_path / "made", "b", b"salut")]
+    sources = [
+        write_image(tmp_path / "made", "a", b"hello"),
+        write_image(tmp_path / "made", "b", b"salut"),
+    ]
     references = golden.fill(root, sources)
     return ImageStore(root, "key", references)
 
@@ -73,7 +76,7 @@ def test_a_containerd_on_a_clone_reads_every_image_and_does_not_change_the_store
     node = tmp_path / "node" / "containerd"
     images.clone(filled_store, node)
 
-    assert golden.fill(node, [image(tmp_path / "made", "c", b"hola")]) == (
+    assert golden.fill(node, [write_image(tmp_path / "made", "c", b"hola")]) == (
         "localhost/test/c:local",
     )
 
@@ -82,21 +85,21 @@ def test_a_containerd_on_a_clone_reads_every_image_and_does_not_change_the_store
     assert before == {path: path.lstat().st_mtime_ns for path in before}
 
 
-def test_a_store_is_updated_from_a_copy_of_the_last_one(
+def test_a_store_is_updated_from_a_copy_of_the_previous_one(
     filled_store: ImageStore, tmp_path: Path
 ) -> None:
     root = tmp_path / "next" / "root"
     golden.copy(filled_store.root, root)
     unchanged = ImportSource(next((tmp_path / "made").glob("b-salut")))
 
-    golden.fill(root, [image(tmp_path / "made", "a", b"servus"), unchanged])
+    golden.fill(root, [write_image(tmp_path / "made", "a", b"servus"), unchanged])
 
     assert greetings(root) == {b"servus", b"salut"}
     assert len(list((root / CONTENT).iterdir())) == 6  # manifest, config and layer of each
 
 
-def test_an_archive_of_the_user_is_loaded_under_its_own_name(tmp_path: Path) -> None:
-    layout = image(tmp_path / "made", "theirs", b"hello").path
+def test_a_users_archive_is_loaded_under_its_own_name(tmp_path: Path) -> None:
+    layout = write_image(tmp_path / "made", "theirs", b"hello").path
     archive = tmp_path / "theirs.tar"
     with archive.open("wb") as file:
         oci_layout.write_archive(layout, "registry.test/team/theirs:1.0", file, existing_blobs=())
@@ -107,7 +110,7 @@ def test_an_archive_of_the_user_is_loaded_under_its_own_name(tmp_path: Path) -> 
 
 
 def test_an_image_with_a_broken_blob_is_named(tmp_path: Path) -> None:
-    source = image(tmp_path / "made", "a", b"hello")
+    source = write_image(tmp_path / "made", "a", b"hello")
     for blob in (source.path / "blobs" / "sha256").iterdir():
         blob.write_bytes(blob.read_bytes()[:-1] + b"?")
 

@@ -9,20 +9,20 @@ import pytest
 from cloudtwin.errors import TwinError
 from cloudtwin.images import oci_layout
 
-from twin.tests.images.tars import tar_of
+from twin.tests.images.tars import write_tar
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Return a layout folder of one image with one layer."""
-    layer = tar_of(tmp_path / "layer.tar", hello=b"world")
+    layer = write_tar(tmp_path / "layer.tar", hello=b"world")
     oci_layout.single_layer(
         tmp_path / "oci", layer, "localhost/cloudtwin/x:local", {"Cmd": ["hello"]}
     )
     return tmp_path / "oci"
 
 
-def archive_of(
+def write_archive(
     folder: Path, path: Path, reference: str | None = None, present: Collection[str] = ()
 ) -> Path:
     with path.open("wb") as file:
@@ -35,7 +35,7 @@ def blobs(folder: Path) -> dict[str, bytes]:
 
 
 def test_equal_layers_make_equal_images_at_any_time(tmp_path: Path, folder: Path) -> None:
-    layer = tar_of(tmp_path / "again.tar", hello=b"world")
+    layer = write_tar(tmp_path / "again.tar", hello=b"world")
     oci_layout.single_layer(
         tmp_path / "again", layer, "localhost/cloudtwin/x:local", {"Cmd": ["hello"]}
     )
@@ -46,7 +46,7 @@ def test_equal_layers_make_equal_images_at_any_time(tmp_path: Path, folder: Path
 def test_a_layout_is_unchanged_after_a_round_trip_through_a_tar(
     tmp_path: Path, folder: Path
 ) -> None:
-    archive = archive_of(folder, tmp_path / "x.tar")
+    archive = write_archive(folder, tmp_path / "x.tar")
 
     assert [image.reference for image in oci_layout.read(archive)] == [
         "localhost/cloudtwin/x:local"
@@ -59,7 +59,7 @@ def test_a_layout_is_unchanged_after_a_round_trip_through_a_tar(
 def test_blobs_that_the_reader_has_are_left_out_of_the_tar(tmp_path: Path, folder: Path) -> None:
     largest = max(blobs(folder), key=lambda name: len(blobs(folder)[name]))
 
-    archive = archive_of(folder, tmp_path / "thin.tar", present={largest})
+    archive = write_archive(folder, tmp_path / "thin.tar", present={largest})
 
     with tarfile.open(archive) as tar:
         names = tar.getnames()
@@ -68,7 +68,7 @@ def test_blobs_that_the_reader_has_are_left_out_of_the_tar(tmp_path: Path, folde
 
 
 def test_an_image_is_imported_under_the_given_name(tmp_path: Path, folder: Path) -> None:
-    archive = archive_of(folder, tmp_path / "x.tar", reference="registry.test/team/y:1")
+    archive = write_archive(folder, tmp_path / "x.tar", reference="registry.test/team/y:1")
 
     assert [image.reference for image in oci_layout.read(archive)] == ["registry.test/team/y:1"]
 
@@ -85,11 +85,11 @@ def test_an_image_is_imported_under_the_given_name(tmp_path: Path, folder: Path)
         ({}, "localhost/mine:latest"),
     ],
 )
-def test_an_archive_of_the_user_is_named_by_its_annotations_or_its_file(
+def test_a_users_archive_is_named_by_its_annotations_or_its_file(
     tmp_path: Path, annotations: dict[str, str], reference: str
 ) -> None:
     index = {"manifests": [{"digest": "sha256:0", "annotations": annotations}]}
-    archive = tar_of(tmp_path / "Mine.tar", **{"index.json": json.dumps(index).encode()})
+    archive = write_tar(tmp_path / "Mine.tar", **{"index.json": json.dumps(index).encode()})
 
     assert [image.reference for image in oci_layout.read(archive)] == [reference]
 
@@ -107,7 +107,7 @@ def test_an_archive_of_the_user_is_named_by_its_annotations_or_its_file(
 def test_a_tar_that_is_not_an_oci_archive_is_refused_with_a_fix(
     tmp_path: Path, files: dict[str, bytes]
 ) -> None:
-    archive = tar_of(tmp_path / "old.tar", **files)
+    archive = write_tar(tmp_path / "old.tar", **files)
 
     with pytest.raises(TwinError, match="not an OCI archive") as error:
         oci_layout.read(archive)

@@ -50,7 +50,7 @@ def test_the_context_contains_only_the_sources_of_the_recipe(root: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "changes"),
+    ("name", "is_source"),
     [
         ("demo/main.py", True),
         ("demo/Dockerfile", True),
@@ -62,13 +62,13 @@ def test_the_context_contains_only_the_sources_of_the_recipe(root: Path) -> None
     ],
 )
 def test_an_image_is_built_again_when_one_of_its_sources_changes(
-    root: Path, name: str, changes: bool
+    root: Path, name: str, is_source: bool
 ) -> None:
     original_key = recipes.source_key(recipe(root))
 
     (root / name).write_text("something else")
 
-    assert (recipes.source_key(recipe(root)) != original_key) is changes
+    assert (recipes.source_key(recipe(root)) != original_key) is is_source
 
 
 def test_an_execute_bit_and_a_renamed_file_change_the_key_of_an_image(root: Path) -> None:

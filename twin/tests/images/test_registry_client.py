@@ -15,7 +15,7 @@ from cloudtwin.images.registry_client import Login, Registry, RegistryError
 from cloudtwin.progress import Silent
 from cloudtwin.toolchain import ensure_tools
 
-from twin.tests.images.tars import tar_of
+from twin.tests.images.tars import write_tar
 from twin.tests.waiting import wait_until
 
 ECR = "111122223333.dkr.ecr.us-east-1.amazonaws.com"
@@ -85,10 +85,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server.stop()
 
 
-def image(folder: Path, content: str) -> Path:
+def write_image(folder: Path, content: str) -> Path:
     """Write the layout folder of an image with one file; return it."""
     folder.mkdir(exist_ok=True)
-    layer = tar_of(folder / "layer.tar", file=content.encode())
+    layer = write_tar(folder / "layer.tar", file=content.encode())
     oci_layout.single_layer(folder / "oci", layer, "localhost/x:1", {})
     return folder / "oci"
 
@@ -118,11 +118,11 @@ def test_nodes_may_pull_and_not_push(server: Server, tmp_path: Path) -> None:
         nodes.check_push("everstep/trainer")
     assert error.value.status == 401
     with pytest.raises(RegistryError) as error:
-        nodes.upload(image(tmp_path / "a", "a"), "everstep/trainer", "1", Silent())
+        nodes.upload(write_image(tmp_path / "a", "a"), "everstep/trainer", "1", Silent())
     assert error.value.status == 401
 
 
-def test_a_repository_of_ecr_must_exist_before_the_push(server: Server) -> None:
+def test_an_ecr_repository_must_exist_before_the_push(server: Server) -> None:
     pusher = server.registry(ECR, PUSHER)
 
     with pytest.raises(RegistryError) as error:
@@ -138,7 +138,7 @@ def test_an_immutable_tag_keeps_its_image_and_a_mutable_one_does_not(
     server: Server, tmp_path: Path
 ) -> None:
     pusher = server.registry(ECR, PUSHER)
-    first, second = image(tmp_path / "one", "1"), image(tmp_path / "other", "2")
+    first, second = write_image(tmp_path / "one", "1"), write_image(tmp_path / "other", "2")
 
     digest = pusher.upload(first, "everstep/trainer", "immutable", Silent())
     with pytest.raises(RegistryError, match="tag is immutable") as error:
@@ -155,7 +155,7 @@ def test_an_immutable_tag_keeps_its_image_and_a_mutable_one_does_not(
 def test_acr_creates_a_repository_at_its_first_push(server: Server, tmp_path: Path) -> None:
     registry = server.registry(ACR, Login("token", "secret"))
 
-    digest = registry.upload(image(tmp_path, "acr"), "team/new", "1", Silent())
+    digest = registry.upload(write_image(tmp_path, "acr"), "team/new", "1", Silent())
 
     assert registry.digest("team/new", "1") == digest
     assert refusal(server.registry(ACR), "team/new").status == 401
@@ -167,7 +167,7 @@ def test_acr_creates_a_repository_at_its_first_push(server: Server, tmp_path: Pa
 def test_public_registries_allow_anonymous_pulls_and_authenticated_pushes(
     server: Server, tmp_path: Path
 ) -> None:
-    source = image(tmp_path, "public")
+    source = write_image(tmp_path, "public")
 
     with pytest.raises(RegistryError) as error:
         server.registry("ghcr.io").upload(source, "team/x", "1", Silent())
@@ -180,7 +180,7 @@ def test_public_registries_allow_anonymous_pulls_and_authenticated_pushes(
 
 def test_a_restarted_registry_has_its_images(server: Server, tmp_path: Path) -> None:
     pusher = server.registry(ECR, PUSHER)
-    digest = pusher.upload(image(tmp_path, "kept"), "everstep/mutable", "kept", Silent())
+    digest = pusher.upload(write_image(tmp_path, "kept"), "everstep/mutable", "kept", Silent())
 
     server.stop()
     server.start()

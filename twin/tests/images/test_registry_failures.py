@@ -1,4 +1,4 @@
-"""Registries that cannot be reached, end a connection, issue no token or redirect to a storage."""
+"""Registries that cannot be reached, end a connection, issue no token or redirect to a storage service."""
 
 import threading
 from collections.abc import Iterator
@@ -71,7 +71,7 @@ def test_a_remote_registry_is_never_called_over_plain_http() -> None:
 
 
 class RedirectingRegistry(BaseHTTPRequestHandler):
-    """A registry that requires a password and redirects to a storage, whose requests it records."""
+    """A registry that requires a password and redirects to a storage service; it records requests to that service."""
 
     storage_requests: ClassVar[list[str | None]] = []
 

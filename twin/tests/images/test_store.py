@@ -1,4 +1,4 @@
-"""Keys of image stores, and the archives of the user."""
+"""Keys of image stores, and the archives of users."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ from cloudtwin.errors import TwinError
 from cloudtwin.images import store
 
 
-def test_a_store_is_built_again_when_an_image_or_an_archive_of_the_user_changes(
+def test_a_store_is_built_again_when_an_image_or_a_users_archive_changes(
     tmp_path: Path,
 ) -> None:
     archive = tmp_path / "other.tar"
@@ -24,7 +24,7 @@ def test_a_store_is_built_again_when_an_image_or_an_archive_of_the_user_changes(
     assert len(store_keys) == 4
 
 
-def test_the_archives_of_the_user_are_the_tars_in_the_configured_folder(
+def test_the_users_archives_are_the_tars_in_the_configured_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("b.tar", "a.tar", "notes.txt"):

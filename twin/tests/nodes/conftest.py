@@ -43,7 +43,7 @@ def api_of(twin: Twin) -> KubernetesClient:
 
 
 def wait_until(condition: Callable[[], object], seconds: float, description: str) -> None:
-    """Wait until a condition is true, on a busy machine for five times these seconds."""
+    """Wait until a condition is true, for at most five times these seconds, since the machine may be busy."""
     waiting.wait_until(condition, description, seconds * BUSY_FACTOR)
 
 

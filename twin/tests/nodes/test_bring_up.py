@@ -62,7 +62,7 @@ def test_the_registry_survives_a_repair_of_the_control_plane(
     assert registry.alive, "machines could not pull images until the next `pulumi up`"
 
 
-def test_the_registry_of_a_network_that_is_gone_is_ended(
+def test_a_registry_whose_network_is_gone_is_stopped(
     layout: Layout, cgroups: CgroupHierarchies, registry: Process
 ) -> None:
     bring_up._end_strays(layout, cgroups)

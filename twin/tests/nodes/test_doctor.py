@@ -27,7 +27,7 @@ def test_a_keeper_is_recognized_by_its_command_line() -> None:
     assert doctor.state_of_keeper([]) is None
 
 
-def test_mounts_are_found_deepest_first_with_blanks_in_their_names(tmp_path: Path) -> None:
+def test_mounts_are_found_deepest_first_with_spaces_in_their_names(tmp_path: Path) -> None:
     info = tmp_path / "mountinfo"
     info.write_text(
         "1 0 8:1 / / rw - ext4 /dev/a rw\n"
@@ -54,7 +54,7 @@ def state_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state"
 
 
-def test_the_folder_of_a_twin_follows_the_environment(
+def test_the_environment_selects_the_folder_of_a_twin(
     state_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert paths.state_directory() == state_root / "default"
@@ -105,7 +105,7 @@ def test_a_refused_up_leaves_nothing_behind(
     assert not state_root.exists()
 
 
-def test_a_command_for_a_folder_with_blanks_can_be_run_in_a_shell() -> None:
+def test_a_command_for_a_folder_with_spaces_can_be_run_in_a_shell() -> None:
     command = doctor.down_command(Path("/my state/default"))
 
     assert shlex.split(command)[:2] == ["CLOUDTWIN_STATE=/my state", "CLOUDTWIN_NAME=default"]

@@ -54,7 +54,7 @@ def test_down_may_remove_the_folder_of_the_lock_and_the_next_up_creates_another(
 def test_a_holder_that_has_ended_is_not_named(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with lock.held(path, "t", "drain", shared=True):
-        path.write_text("4194305 up")  # above the largest possible id
+        path.write_text("4194305 up")  # above the largest possible PID
         with pytest.raises(TwinError) as error, lock.held(path, "t", "down"):
             pass
 
@@ -76,14 +76,14 @@ def test_up_waits_for_an_operation_on_a_machine_but_not_for_another_up(tmp_path:
 
     with (
         lock.held(path, "t", "up", shared_timeout_seconds=3600, progress=OperationEnds()),
-        # Immediately: the test has less time than the second `up`.
+        # The second `up` fails immediately: the test's timeout is shorter than its wait.
         pytest.raises(TwinError, match="is running `up`"),
         lock.held(path, "t", "up", shared_timeout_seconds=3600),
     ):
         pass
 
 
-def test_an_operation_that_does_not_end_is_named_after_the_timeout(tmp_path: Path) -> None:
+def test_the_error_after_the_timeout_names_the_operation_that_does_not_end(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with (
         lock.held(path, "t", "drain gpu-0", shared=True),

@@ -111,7 +111,7 @@ def test_a_machine_is_not_usable_before_pods_can_be_scheduled(kind: str) -> None
         (pod(annotations={"kubernetes.io/config.mirror": "x"}), False),
     ],
 )
-def test_draining_keeps_only_daemons_and_static_pods(
+def test_draining_keeps_only_pods_of_daemon_sets_and_static_pods(
     drained_pod: dict[str, Any], evictable: bool
 ) -> None:
     assert node_objects.is_evictable(drained_pod) is evictable
@@ -157,7 +157,7 @@ def test_deleting_a_node_deletes_its_pods_by_uid() -> None:
     verb, path, body = api.requests[-1]
     assert (verb, path) == ("DELETE", "/api/v1/namespaces/n/pods/p")
     assert body == {"gracePeriodSeconds": 0, "preconditions": {"uid": "u"}}, (
-        "a new pod of the name must stay"
+        "a new pod of the same name must stay"
     )
 
 
@@ -173,7 +173,7 @@ def test_a_refused_deletion_of_a_pod_is_an_error() -> None:
         node_objects.delete(RecordingClient([pod()], ApiError(403, "no", {})), "gpu-0")
 
 
-def test_the_message_of_a_warning_is_cut_to_the_limit_in_bytes() -> None:
+def test_the_message_of_a_warning_is_truncated_to_the_limit_in_bytes() -> None:
     api = RecordingClient([])
 
     node_objects.warn(api, "gpu-0", "ImageAliasFailed", "é" * 1000)

@@ -55,7 +55,7 @@ def test_an_incomplete_or_invalid_record_is_an_error_since_its_machine_may_run(
         records.assign_slots(layout, [gpu("b")], {}, "key")
 
 
-def test_new_machines_take_free_slots_and_old_ones_keep_theirs(layout: Layout) -> None:
+def test_new_machines_take_free_slots_and_existing_machines_keep_theirs(layout: Layout) -> None:
     save_record(layout, gpu("gpu-0"), 2)
 
     machine_records = records.assign_slots(layout, [gpu("gpu-0"), gpu("a"), gpu("b")], {}, "key")

@@ -25,10 +25,12 @@ class CloudProject(Project):
         )
 
     def account(self, cloud: str = "aws") -> list[Object]:
+        """Return the resources in the account of a cloud."""
         path = self.cloud / f"account-{cloud}.json"
         return json.loads(path.read_text())["resources"] if path.exists() else []
 
     def faults(self, *faults: Object, **fields: object) -> None:
+        """Replace the plan of faults; without arguments, remove all faults."""
         self.cloud.mkdir(parents=True, exist_ok=True)
         (self.cloud / "faults-used.json").unlink(missing_ok=True)
         (self.cloud / "faults.json").write_text(json.dumps({"faults": faults, **fields}))

@@ -23,10 +23,12 @@ class Provider(Operations):
         return self.create(request(token, name), valid_inputs, 5)[0]
 
     def check_inputs(self, token: str, name: str, /, **inputs: object) -> tuple[Object, list[str]]:
+        """Check inputs; return them with generated values, and each failure as a text with its path."""
         valid_inputs, failures = self.check(request(token, name), {}, dict(inputs), b"seed")
         return valid_inputs, [f"{failure.path}: {failure.reason}" for failure in failures]
 
     def drop(self, token: str, identity: str) -> None:
+        """Delete a resource."""
         self.delete(request(token, "gone"), identity, 5)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from cloudtwin.providers import aws, azure
 from cloudtwin.providers.aws.eks_rules import CLUSTER, NODES
-from cloudtwin.providers.aws.fsx import FILE_SYSTEM as SYSTEM
+from cloudtwin.providers.aws.fsx import FILE_SYSTEM
 from cloudtwin.providers.aws.network import SUBNET
 from cloudtwin.providers.aws.policies import ROLE
 from cloudtwin.providers.azure import aks_rules, identity
@@ -21,7 +21,7 @@ from twin.tests.providers.samples import TREES
 
 REPLACING_FIELDS = {
     NODES: {"capacityType", "instanceTypes", "subnetIds", "amiType"},
-    SYSTEM: {"deploymentType", "subnetIds"},
+    FILE_SYSTEM: {"deploymentType", "subnetIds"},
     SUBNET: {"cidrBlock", "availabilityZone"},
     CLUSTER: {"bootstrapSelfManagedAddons", "encryptionConfig"},
     aks_rules.POOL: {"vmSize", "scaleSetPriority", "scaleSetEvictionPolicy", "spotMaxPrice"},
@@ -29,7 +29,7 @@ REPLACING_FIELDS = {
 }
 UPDATABLE_FIELDS = {
     NODES: {"labels", "taints", "scalingConfig", "version"},
-    SYSTEM: {"storageCapacity", "dataCompressionType"},
+    FILE_SYSTEM: {"storageCapacity", "dataCompressionType"},
     SUBNET: {"tags"},
     CLUSTER: {"version", "vpcConfig", "upgradePolicy"},
     aks_rules.POOL: {"nodeLabels", "maxCount", "orchestratorVersion"},
@@ -126,13 +126,17 @@ def refusals_of(
 
 
 @pytest.mark.parametrize(("version", "refusals"), [("1.36", 0), ("1.37", 1), ("1.34", 1)])
-def test_an_eks_cluster_goes_up_one_version_at_a_time(version: str, refusals: int) -> None:
+def test_an_eks_cluster_is_upgraded_one_minor_version_at_a_time(
+    version: str, refusals: int
+) -> None:
     reasons = refusals_of(CLUSTER, {}, {"version": "1.35"}, {"version": version})
     assert len(reasons) == refusals, reasons
 
 
 @pytest.mark.parametrize(("version", "refusals"), [("1.36", 0), ("1.37", 1), ("1.34", 1)])
-def test_an_aks_cluster_goes_up_one_version_at_a_time(version: str, refusals: int) -> None:
+def test_an_aks_cluster_is_upgraded_one_minor_version_at_a_time(
+    version: str, refusals: int
+) -> None:
     outputs = {"currentKubernetesVersion": "1.35.5"}
     inputs = {**INLINE, "kubernetesVersion": version}
     assert len(refusals_of(identity.CLUSTER, INLINE, outputs, inputs, AKS)) == refusals
@@ -153,7 +157,7 @@ def test_an_eks_cluster_is_not_updated_before_its_node_groups_have_its_version(
     )
 
 
-def test_nodes_never_go_back_to_an_older_version() -> None:
+def test_nodes_are_never_downgraded() -> None:
     group = refusals_of(NODES, {}, {"version": "1.36"}, {"version": "1.35"})
     outputs = {"currentOrchestratorVersion": "1.36.2"}
     pool = refusals_of(
@@ -220,7 +224,7 @@ def test_a_file_system_only_grows_and_scratch_1_keeps_its_size(
     kind: str, size: int, refusals: int
 ) -> None:
     inputs = {"subnetIds": "s", "deploymentType": kind, "storageCapacity": size}
-    assert len(refusals_of(SYSTEM, {}, {"storageCapacity": 2400}, inputs)) == refusals
+    assert len(refusals_of(FILE_SYSTEM, {}, {"storageCapacity": 2400}, inputs)) == refusals
 
 
 def test_inline_pools_cannot_be_added_or_change_their_machines() -> None:

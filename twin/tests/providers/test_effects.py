@@ -91,7 +91,7 @@ def test_an_update_that_disables_a_driver_removes_it_from_the_cluster(tmp_path: 
 
 
 def test_an_update_that_is_repeated_after_a_kill_removes_the_driver(tmp_path: Path) -> None:
-    """The killed update stored its inputs, so the repeated one finds them as the previous inputs."""
+    # The killed update stored its inputs, so the repeated one finds them as the previous inputs.
     machines = RecordingMachines()
     machines.drivers.add(BLOB_DRIVER)
     effects = Effects(Account(tmp_path, "azure-native"), machines, azure.CLOUD.types)

@@ -17,11 +17,11 @@ from cloudtwin.providers.model import (
 from cloudtwin.providers.protocol.values import UNKNOWN, Object, Plain
 from hypothesis import given, settings
 
-from twin.tests.providers.aws import cases as cases_aws
-from twin.tests.providers.azure import cases as cases_azure
+from twin.tests.providers.aws import cases as aws_cases
+from twin.tests.providers.azure import cases as azure_cases
 from twin.tests.providers.samples import TREES
 
-CLOUDS = {"aws": (aws.CLOUD, cases_aws), "azure-native": (azure.CLOUD, cases_azure)}
+CLOUDS = {"aws": (aws.CLOUD, aws_cases), "azure-native": (azure.CLOUD, azure_cases)}
 
 
 def rules(cloud: Cloud) -> dict[str, InputRule]:

@@ -47,7 +47,7 @@ def test_a_fault_is_injected_as_often_as_planned_in_all_processes(tmp_path: Path
         ({"fault": []}, r"unknown keys \['fault'\]; its keys are faults and latency"),
     ],
 )
-def test_an_invalid_plan_is_refused_with_what_it_may_have(document: Object, reason: str) -> None:
+def test_an_invalid_plan_is_refused_with_the_allowed_values(document: Object, reason: str) -> None:
     with pytest.raises(ProviderError, match=reason):
         parse(document)
 

@@ -31,7 +31,7 @@ def test_an_official_plugin_in_the_twins_home_is_replaced(tmp_path: Path) -> Non
 
     install(tmp_path / "home", "aws")
     assert (official_folder / "pulumi-resource-aws").read_bytes() == b"\x7fELF", (
-        "the official plugin is left alone"
+        "the official plugin must not change"
     )
     assert b"cloudtwin.providers" in (link / "pulumi-resource-aws").read_bytes()
 

@@ -12,7 +12,7 @@ from cloudtwin.providers.schema.store import SchemaStore
 
 @pytest.mark.parametrize("cloud", [aws.CLOUD, azure.CLOUD], ids=lambda cloud: cloud.name)
 def test_paths_in_records_and_limits_exist_in_the_sdk(cloud: Cloud) -> None:
-    # A misspelt path would be a rule that never refuses.
+    # A misspelled path would be a rule that never refuses.
     store = SchemaStore(cloud.name, cloud.types)
     for token, kind in cloud.types.items():
         schema = store.load(token)

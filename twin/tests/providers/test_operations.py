@@ -38,13 +38,13 @@ BLOCK = "10.0.0.0/16"
 ROLE = "aws:iam/role:Role"
 
 
-def faults(provider: Provider, *plan: Object, **fields: object) -> None:
+def set_faults(provider: Provider, *plan: Object, **fields: object) -> None:
     provider.account.folder.mkdir(parents=True, exist_ok=True)
     path = provider.account.folder / "faults.json"
     path.write_text(json.dumps({"faults": plan, **fields}))
 
 
-def test_a_misspelt_property_is_refused_with_the_nearest_name(provider: Provider) -> None:
+def test_a_misspelled_property_is_refused_with_the_nearest_name(provider: Provider) -> None:
     _, failures = provider.check_inputs(VPC, "v", cidrBlok=BLOCK)
     assert failures == ["('cidrBlok',): there is no such property; did you mean cidrBlock?"]
 
@@ -70,7 +70,7 @@ def test_a_secret_is_never_shown_in_a_refusal(provider: Provider) -> None:
     assert "hunter2" not in str(failures)
 
 
-def test_a_secret_of_the_wrong_choice_is_never_shown(provider: Provider) -> None:
+def test_a_secret_that_is_not_an_allowed_value_is_never_shown(provider: Provider) -> None:
     schema = ResourceSchema(
         token=VPC,
         inputs={"tier": Field(shape={"enum": ["a", "b"]})},
@@ -150,7 +150,9 @@ def test_a_network_with_a_subnet_cannot_be_deleted(provider: Provider) -> None:
         provider.drop(VPC, vpc)
     provider.drop(SUBNET, subnet)
     provider.drop(VPC, vpc)
-    assert list(provider.account.read().all()) == [], "its default security group goes with it"
+    assert list(provider.account.read().all()) == [], (
+        "its default security group is deleted with it"
+    )
 
 
 def test_a_security_group_is_deleted_with_its_rules_unless_another_group_refers_to_it(
@@ -264,7 +266,7 @@ def test_an_update_of_a_credential_is_refused_while_another_write_to_its_identit
 
 
 def test_a_creation_with_a_lost_response_is_adopted_and_not_repeated(provider: Provider) -> None:
-    faults(provider, {"kind": "lost", "type": VPC})
+    set_faults(provider, {"kind": "lost", "type": VPC})
     with pytest.raises(CloudError, match="RequestTimeout"):
         provider.make(VPC, "v", cidrBlock=BLOCK)
     (vpc,) = provider.account.read().all(VPC)
@@ -274,10 +276,10 @@ def test_a_creation_with_a_lost_response_is_adopted_and_not_repeated(provider: P
     assert provider.make(VPC, "v", cidrBlock=BLOCK) != vpc.id, "a replacement is a new one"
 
 
-def test_a_later_process_does_not_adopt_what_an_earlier_one_created(
+def test_a_later_process_does_not_adopt_resources_of_an_earlier_one(
     provider: Provider, tmp_path: Path
 ) -> None:
-    faults(provider, {"kind": "lost", "type": VPC}, {"kind": "lost", "type": BUCKET})
+    set_faults(provider, {"kind": "lost", "type": VPC}, {"kind": "lost", "type": BUCKET})
     with pytest.raises(CloudError, match="RequestTimeout"):
         provider.make(VPC, "v", cidrBlock=BLOCK)
     with pytest.raises(CloudError, match="RequestTimeout"):
@@ -286,16 +288,16 @@ def test_a_later_process_does_not_adopt_what_an_earlier_one_created(
 
     later = Provider(CLOUD, tmp_path, Offline(), CONFIG)
 
-    assert later.make(VPC, "v", cidrBlock=BLOCK) != vpc.id, "its client token is another one"
+    assert later.make(VPC, "v", cidrBlock=BLOCK) != vpc.id, "its client token differs"
     with pytest.raises(CloudError, match="already exists"):
         later.make(BUCKET, "b", bucket="mine")
 
 
-def test_a_service_finishes_what_a_killed_process_had_requested(
+def test_a_service_completes_the_requests_of_a_killed_process(
     provider: Provider, tmp_path: Path
 ) -> None:
     vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
-    with provider.account.transaction() as transaction:  # as a kill before the answer leaves it
+    with provider.account.transaction() as transaction:  # as after a kill before the response
         (resource,) = transaction.inventory.all(VPC)
         transaction.put(replace(resource, ready=False, acknowledged=False))
     later = Provider(CLOUD, tmp_path, Offline(), CONFIG)
@@ -309,11 +311,11 @@ def test_a_service_finishes_what_a_killed_process_had_requested(
 
 def test_a_throttled_operation_is_retried_a_limited_number_of_times(provider: Provider) -> None:
     provider.cancelled.set()  # skips the pauses
-    faults(provider, {"kind": "throttle", "type": VPC, "times": 2})
+    set_faults(provider, {"kind": "throttle", "type": VPC, "times": 2})
     vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
     assert [resource.id for resource in provider.account.read().all(VPC)] == [vpc]
 
-    faults(provider, {"kind": "throttle", "type": VPC, "times": 0})
+    set_faults(provider, {"kind": "throttle", "type": VPC, "times": 0})
     with pytest.raises(
         CloudError, match="ThrottlingException: rate exceeded, 10 consecutive times"
     ):
@@ -321,7 +323,7 @@ def test_a_throttled_operation_is_retried_a_limited_number_of_times(provider: Pr
 
 
 def test_a_resource_that_is_not_ready_in_time_is_kept_for_the_engine(provider: Provider) -> None:
-    faults(provider, {"kind": "timeout", "type": VPC})
+    set_faults(provider, {"kind": "timeout", "type": VPC})
     with pytest.raises(IncompleteError, match="timeout while waiting"):
         provider.make(VPC, "v", cidrBlock=BLOCK)
     (resource,) = provider.account.read().all(VPC)
@@ -348,9 +350,9 @@ def test_a_cluster_keeps_its_endpoint_through_an_update_that_fails(provider: Pro
     assert (changed.private, changed.owner) == (endpoint, "o")
 
 
-def test_a_block_is_taken_while_its_subnet_is_being_created(provider: Provider) -> None:
+def test_a_cidr_block_is_in_use_while_its_subnet_is_being_created(provider: Provider) -> None:
     vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
-    faults(provider, {"kind": "timeout", "type": SUBNET})
+    set_faults(provider, {"kind": "timeout", "type": SUBNET})
     with pytest.raises(IncompleteError):
         provider.make(SUBNET, "one", vpcId=vpc, cidrBlock="10.0.1.0/24")
 
@@ -360,7 +362,7 @@ def test_a_block_is_taken_while_its_subnet_is_being_created(provider: Provider) 
 
 def test_a_latency_ends_at_the_time_limit_of_the_operation(provider: Provider) -> None:
     vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
-    faults(provider, latency={VPC: 1})
+    set_faults(provider, latency={VPC: 1})
     inputs = {"cidrBlock": BLOCK}
 
     with pytest.raises(IncompleteError, match="timeout while waiting"):
@@ -373,13 +375,15 @@ def test_a_latency_ends_at_the_time_limit_of_the_operation(provider: Provider) -
 
 
 def test_a_resource_without_machines_cannot_lack_capacity(provider: Provider) -> None:
-    faults(provider, {"kind": "capacity", "type": "*"})
+    set_faults(provider, {"kind": "capacity", "type": "*"})
     with pytest.raises(ProviderError, match="kind capacity for aws:ec2/vpc:Vpc, which has no"):
         provider.make(VPC, "v", cidrBlock=BLOCK)
     assert not list(provider.account.read().all(VPC))
 
 
-def test_an_unknown_type_and_an_unknown_function_name_the_nearest(provider: Provider) -> None:
+def test_the_error_for_an_unknown_type_or_function_suggests_the_nearest_name(
+    provider: Provider,
+) -> None:
     with pytest.raises(ProviderError, match=r"did you mean aws:ec2/vpc:Vpc\?"):
         provider.kind("aws:ec2/vpc:Vcp")
     with pytest.raises(ProviderError, match=r"did you mean aws:index/getRegion:getRegion\?"):

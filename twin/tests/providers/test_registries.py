@@ -16,7 +16,7 @@ REGISTRY = PrivateRegistry(id="a", user="u", nodes_may_pull=True, repositories=N
 
 
 def hosts(state: Path) -> set[str]:
-    """Return the registries of which nodes have credentials."""
+    """Return the registries for which nodes have credentials."""
     content = files.read_json(state / "cloud" / "registry-credentials.json")
     return set(content["auth"]) if content else set()
 

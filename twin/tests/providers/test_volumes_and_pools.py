@@ -7,7 +7,7 @@ from cloudtwin import files
 from cloudtwin.nodes.model import Role, Taint
 from cloudtwin.providers.aws.eks_nodes import node_pools
 from cloudtwin.providers.aws.eks_rules import NODES
-from cloudtwin.providers.aws.fsx import FILE_SYSTEM as SYSTEM
+from cloudtwin.providers.aws.fsx import FILE_SYSTEM
 from cloudtwin.providers.aws.machines import TEMPLATE
 from cloudtwin.providers.aws.network import INGRESS
 from cloudtwin.providers.aws.volumes import volumes as file_systems
@@ -32,11 +32,12 @@ def rule(group: str, source: str, low: int, high: int) -> Resource:
 
 
 def lustre(*rules: tuple[str, str]) -> list[Resource]:
+    """Return rules that open the Lustre ports of each pair of a group and its source."""
     return [rule(*pair, *ports) for pair in rules for ports in ((988, 988), (1018, 1023))]
 
 
 FILES = aws_cases.resource(
-    SYSTEM, "fs-1", aws_cases.SYSTEM_INPUTS, dnsName="fs-1.fsx", mountName="abc"
+    FILE_SYSTEM, "fs-1", aws_cases.FILE_SYSTEM_INPUTS, dnsName="fs-1.fsx", mountName="abc"
 )
 OPEN_RULES = lustre(("sg-f", "sg-c"), ("sg-c", "sg-f"))
 
@@ -62,7 +63,7 @@ def test_a_file_system_is_mounted_only_if_lustre_ports_are_open_in_both_directio
 
 
 ISSUER = "https://issuer/"
-DATA = f"{azure_cases.ROLE}ba92f5b4-2d11-453d-a403-e96b0029c9fe"
+BLOB_DATA_ROLE = f"{azure_cases.ROLE}ba92f5b4-2d11-453d-a403-e96b0029c9fe"
 BLOBS = f"{azure_cases.RG}/providers/Microsoft.Storage/storageAccounts/a"
 TRAINER = azure_cases.resource(
     IDENTITY, azure_cases.CONTROL, {}, principalId="p", clientId="client"
@@ -72,7 +73,7 @@ TRUST = azure_cases.resource(
     {"issuer": ISSUER, "subject": "system:serviceaccount:elastic-job:trainer",
      "audiences": ["api://AzureADTokenExchange"]},
 )  # fmt: skip
-ROLE_ASSIGNMENT = azure_cases.assignment("p", DATA, BLOBS)
+ROLE_ASSIGNMENT = azure_cases.assignment("p", BLOB_DATA_ROLE, BLOBS)
 BLOB_CONTAINER = azure_cases.resource(
     CONTAINER, f"{BLOBS}/blobServices/default/containers/training",
     {"resourceGroupName": "g", "accountName": "a", "containerName": "training"},
@@ -129,7 +130,7 @@ def test_writing_the_volumes_of_one_cloud_keeps_the_volumes_of_the_other(tmp_pat
     assert files.read_json(path(tmp_path)) == {"g#a#c": {"folder": "a/c", "cloud": "azure-native"}}
 
 
-def test_a_node_group_has_the_labels_taints_and_zone_that_were_declared() -> None:
+def test_a_node_group_has_its_declared_labels_taints_and_zone() -> None:
     group = aws_cases.resource(
         NODES, "c:gpu",
         {**aws_cases.NODE, "nodeGroupName": "gpu", "capacityType": "SPOT", "amiType": "AL2023_x86_64_NVIDIA",
@@ -147,7 +148,7 @@ def test_a_node_group_has_the_labels_taints_and_zone_that_were_declared() -> Non
     assert pool.startup_taints == (Taint("fsx.csi.aws.com/agent-not-ready", "", "NoExecute"),)
 
 
-def test_an_upgrade_changes_the_release_of_a_node_group_and_so_does_its_template() -> None:
+def test_an_upgrade_and_a_new_template_version_change_the_release_of_a_node_group() -> None:
     def release(version: str, template: str) -> str:
         inputs = {"nodeGroupName": "gpu", "scalingConfig": aws_cases.SIZES}
         launch = {"launchTemplate": {"id": "lt-1", "version": template}}
@@ -172,7 +173,7 @@ def test_an_upgrade_changes_the_release_of_a_node_group_and_so_does_its_template
         ({}, 1),
     ],
 )
-def test_an_aks_pool_has_its_surge_and_a_spot_pool_none(
+def test_an_aks_pool_has_its_declared_surge_and_a_spot_pool_has_none(
     inputs: dict[str, object], surge: int
 ) -> None:
     pool_inputs = {"agentPoolName": "t4", "vmSize": "Standard_NC4as_T4_v3", "count": 4, **inputs}
@@ -229,6 +230,6 @@ def test_aks_puts_its_label_and_taint_on_a_spot_pool_that_declares_none() -> Non
     assert pool.idle_seconds == 300
 
 
-def test_inline_pools_are_machines_too() -> None:
+def test_inline_pools_are_machine_pools_too() -> None:
     (pool,) = inline_pools(azure_cases.cluster(), Inventory())
     assert (pool.name, pool.role, pool.region) == ("system", Role.SYSTEM, "eastus")

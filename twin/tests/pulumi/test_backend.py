@@ -26,7 +26,7 @@ def test_no_command_writes_a_file_that_a_kill_could_leave_empty(
     assert not attribute_files(tmp_path / "state")
 
 
-def test_a_default_backend_with_an_empty_file_of_attributes_is_repaired_by_deleting_it(
+def test_a_default_backend_with_an_empty_attributes_file_is_repaired_by_deleting_the_file(
     project: Project, tmp_path: Path
 ) -> None:
     state = tmp_path / "default"

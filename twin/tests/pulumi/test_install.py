@@ -67,7 +67,7 @@ def test_installed_stand_ins_print_their_port_and_end_at_an_interrupt(
                 assert process.stdout is not None
                 assert int(process.stdout.readline()) > 0, "the first line is the port"
                 process.send_signal(signal.SIGINT)
-                assert process.wait(100) == 0, "the engine ends a plugin by an interrupt"
+                assert process.wait(100) == 0, "the engine ends a plugin with an interrupt"
             finally:
                 process.kill()
 
@@ -125,7 +125,9 @@ def test_the_stand_in_returns_when_the_official_provider_is_removed(
     assert "-m cloudtwin.providers kubernetes" in (home / STAND_IN).read_text()
 
 
-def test_a_folder_that_an_older_version_linked_becomes_real(tmp_path: Path, pulumi: Path) -> None:
+def test_a_plugin_folder_that_an_older_version_linked_becomes_a_real_folder(
+    tmp_path: Path, pulumi: Path
+) -> None:
     home = tmp_path / "home"
     official_folder = write_official_plugin(users_plugins(tmp_path) / "resource-kubernetes-v4.34.2")
     (home / "plugins").mkdir(parents=True)

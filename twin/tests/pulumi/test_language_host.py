@@ -11,7 +11,7 @@ from twin.tests.project import Project
 pytestmark = pytest.mark.twin
 
 
-def test_an_exception_shows_only_the_frames_of_the_user(project: Project) -> None:
+def test_an_exception_shows_only_the_frames_of_the_users_code(project: Project) -> None:
     project.program(
         """
         from helper import broken
@@ -33,7 +33,7 @@ def test_an_exception_shows_only_the_frames_of_the_user(project: Project) -> Non
     assert "asyncio" not in output
 
 
-def test_a_run_error_is_shown_as_its_message_alone(project: Project) -> None:
+def test_a_run_error_is_shown_only_as_its_message(project: Project) -> None:
     project.program('raise pulumi.RunError("size is not a setting; did you mean sizes?")')
 
     output = project.pulumi("preview", fails=True)

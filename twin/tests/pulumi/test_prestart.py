@@ -124,9 +124,9 @@ def test_a_program_of_another_interpreter_is_started_as_usual(project: Project) 
         assert f"run by {interpreter}" in project.pulumi("preview")
 
 
-def has_ended(process: int) -> bool:
+def has_ended(pid: int) -> bool:
     try:
-        status = Path(f"/proc/{process}/stat").read_text()
+        status = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
         return True
     return status.rpartition(")")[2].split()[0] == "Z"

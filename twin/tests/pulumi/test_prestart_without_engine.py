@@ -1,4 +1,4 @@
-"""Runs that find no prestarted process; `test_prestart.py` has the others, with the real engine."""
+"""Runs that find no prestarted process; `test_prestart.py` tests the other runs, with the real engine."""
 
 import sys
 import tempfile

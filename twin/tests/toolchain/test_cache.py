@@ -14,11 +14,13 @@ from cloudtwin.toolchain import cache
 KEY = "0123456789abcdef"
 
 
-def make(content: str) -> Callable[[Path], None]:
-    def write(staging: Path) -> None:
+def builder(content: str) -> Callable[[Path], None]:
+    """Return a function that builds a program with some content in a staging folder."""
+
+    def build(staging: Path) -> None:
         (staging / "program").write_text(content)
 
-    return write
+    return build
 
 
 def test_a_key_depends_on_the_boundaries_of_its_parts() -> None:
@@ -28,8 +30,8 @@ def test_a_key_depends_on_the_boundaries_of_its_parts() -> None:
 
 
 def test_a_result_is_built_once(tmp_path: Path) -> None:
-    first = cache.ensure(tmp_path, "tool", KEY, Silent(), make("first"))
-    second = cache.ensure(tmp_path, "tool", KEY, Silent(), make("second"))
+    first = cache.ensure(tmp_path, "tool", KEY, Silent(), builder("first"))
+    second = cache.ensure(tmp_path, "tool", KEY, Silent(), builder("second"))
 
     assert first == second
     assert (second / "program").read_text() == "first"
@@ -55,7 +57,7 @@ def test_the_next_build_removes_the_staging_folder_of_a_killed_one(tmp_path: Pat
     other_build = tmp_path / f".staging-another-{KEY}-alive"
     other_build.mkdir()
 
-    cache.ensure(tmp_path, "tool", KEY, Silent(), make("whole"))
+    cache.ensure(tmp_path, "tool", KEY, Silent(), builder("whole"))
 
     assert not abandoned_folder.exists()
     assert other_build.exists(), "a build of another name may be running"
@@ -67,7 +69,7 @@ def test_a_build_keeps_the_staging_folder_of_another_name_that_begins_with_its_o
     running_build = tmp_path / f".staging-image-etcd-rejoin-{KEY}-alive"
     running_build.mkdir()
 
-    cache.ensure(tmp_path, "image-etcd", KEY, Silent(), make("etcd"))
+    cache.ensure(tmp_path, "image-etcd", KEY, Silent(), builder("etcd"))
 
     assert running_build.exists(), "another process is building that image"
 
@@ -78,12 +80,12 @@ def test_a_staging_folder_that_reappears_during_the_next_build_is_removed(
     abandoned_folder = tmp_path / f".staging-tool-{KEY}-dead"
     abandoned_folder.mkdir()
 
-    def make_during_a_concurrent_write(staging: Path) -> None:
+    def build_during_a_concurrent_write(staging: Path) -> None:
         assert not abandoned_folder.exists()
         (abandoned_folder / "work").mkdir(parents=True)
-        make("whole")(staging)
+        builder("whole")(staging)
 
-    cache.ensure(tmp_path, "tool", KEY, Silent(), make_during_a_concurrent_write)
+    cache.ensure(tmp_path, "tool", KEY, Silent(), build_during_a_concurrent_write)
 
     assert not abandoned_folder.exists()
 
@@ -108,10 +110,10 @@ def test_concurrent_runs_share_one_build(tmp_path: Path) -> None:
 def test_the_last_used_versions_are_kept_and_older_ones_are_removed(tmp_path: Path) -> None:
     *old_keys, new_key = [f"{number:016x}" for number in range(cache.MAX_VERSIONS + 1)]
     for seconds, key in enumerate(old_keys):
-        os.utime(cache.ensure(tmp_path, "tool", key, Silent(), make(key)), (seconds, seconds))
-    cache.ensure(tmp_path, "tool", old_keys[0], Silent(), make("never"))  # used again
+        os.utime(cache.ensure(tmp_path, "tool", key, Silent(), builder(key)), (seconds, seconds))
+    cache.ensure(tmp_path, "tool", old_keys[0], Silent(), builder("never"))  # used again
 
-    cache.ensure(tmp_path, "tool", new_key, Silent(), make(new_key))
+    cache.ensure(tmp_path, "tool", new_key, Silent(), builder(new_key))
 
     remaining = {path.name for path in cache.versions(tmp_path, "tool")}
     assert remaining == {f"tool-{key}" for key in (old_keys[0], *old_keys[2:], new_key)}
@@ -128,6 +130,6 @@ def test_the_error_for_a_full_disk_names_the_cause(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["tool.lock"]
 
 
-def test_another_error_of_the_system_is_not_reported_as_a_full_disk(tmp_path: Path) -> None:
+def test_another_operating_system_error_is_not_reported_as_a_full_disk(tmp_path: Path) -> None:
     with pytest.raises(PermissionError), cache.full_disk_explained(tmp_path, "looking"):
         raise PermissionError(errno.EACCES, "Permission denied")

@@ -52,7 +52,7 @@ def test_a_go_that_is_too_old_and_may_not_download_a_newer_one_is_refused(
         gobuild.build(PROGRAMS["etcd"], old_go, tmp_path, Silent())
 
 
-def test_the_error_for_a_missing_go_names_its_site(
+def test_the_error_for_a_missing_go_has_its_download_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -53,7 +53,7 @@ def test_a_program_on_path_with_the_right_version_is_used(
         ("etcd", "what do you want?", 0),
     ],
 )
-def test_a_program_on_path_that_is_broken_or_another_version_is_not_used(
+def test_a_program_on_path_that_is_broken_or_has_another_version_is_not_used(
     path_folder: Path, name: str, output: str, code: int
 ) -> None:
     put_program(path_folder, name, output, code)

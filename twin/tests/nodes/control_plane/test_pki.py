@@ -86,7 +86,7 @@ def test_a_public_key_belongs_to_its_private_key() -> None:
     assert public_key == private_key.public_key()
 
 
-def test_keys_of_a_control_plane_are_private_and_stay_when_written_again(
+def test_keys_of_a_control_plane_are_private_and_do_not_change_when_written_again(
     tmp_path: Path,
 ) -> None:
     layout = Layout(tmp_path / "t")

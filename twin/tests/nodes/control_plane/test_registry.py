@@ -12,7 +12,7 @@ from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 from cloudtwin.nodes.linux.processes import Process
 from cloudtwin.progress import Silent
 
-ENDED = Process(4194305, 0)  # above the largest possible id
+ENDED = Process(4194305, 0)  # above the largest possible PID
 
 
 def test_a_registry_that_ends_while_starting_is_an_error_with_its_log(

@@ -15,7 +15,8 @@ NODE, REGISTRY = "/csi.v1.Node/", "/pluginregistration.Registration/"
 
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CsiPlugin]:
-    monkeypatch.chdir(tmp_path)  # the path of a socket may have 107 characters; pytest's are longer
+    # The path of a socket has at most 107 characters; pytest's folders have longer paths.
+    monkeypatch.chdir(tmp_path)
     plugin = CsiPlugin(csi_drivers.FSX, "gpu-0", tmp_path / "account", tmp_path / "shared")
     with csi.serving(plugin, Path()):
         yield plugin

@@ -15,7 +15,8 @@ from google.protobuf.message import Message
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)  # the path of a socket may have 107 characters; pytest's are longer
+    # The path of a socket has at most 107 characters; pytest's folders have longer paths.
+    monkeypatch.chdir(tmp_path)
     return Path()
 
 
@@ -29,7 +30,7 @@ def channel(folder: Path) -> Iterator[grpc.Channel]:
         yield channel
 
 
-def test_the_devices_are_named_and_the_stream_stays_open(channel: grpc.Channel) -> None:
+def test_the_devices_are_listed_and_the_stream_stays_open(channel: grpc.Channel) -> None:
     call = channel.unary_stream(
         "/v1beta1.DevicePlugin/ListAndWatch",
         request_serializer=MESSAGE["Empty"].SerializeToString,
@@ -73,12 +74,12 @@ def test_each_container_gets_its_devices_in_its_environment(channel: grpc.Channe
 def test_the_plugin_registers_its_resource_endpoint_and_version(folder: Path) -> None:
     requests: list[Any] = []
 
-    def listen(request: Message, _context: grpc.ServicerContext) -> Message:
+    def register(request: Message, _context: grpc.ServicerContext) -> Message:
         requests.append(request)
         return MESSAGE.new("Empty")
 
     handler = grpc.unary_unary_rpc_method_handler(
-        listen, MESSAGE["RegisterRequest"].FromString, MESSAGE["Empty"].SerializeToString
+        register, MESSAGE["RegisterRequest"].FromString, MESSAGE["Empty"].SerializeToString
     )
     server = grpc.server(futures.ThreadPoolExecutor(1))
     server.add_generic_rpc_handlers(

@@ -1,4 +1,4 @@
-"""Cgroup hierarchies, versions 1 and 2, in folders of a test."""
+"""Cgroup hierarchies, versions 1 and 2, in temporary folders."""
 
 import subprocess
 from pathlib import Path

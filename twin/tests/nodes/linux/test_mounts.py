@@ -8,7 +8,7 @@ from cloudtwin.nodes.linux.mounts import mount_points_below
 LINE = b"36 35 98:0 / %s rw,noatime master:1 - ext3 /dev/root rw\n"
 
 
-def test_mount_points_in_a_folder_are_found_the_deepest_first(tmp_path: Path) -> None:
+def test_mount_points_in_a_folder_are_found_deepest_first(tmp_path: Path) -> None:
     targets = [b"/twin", b"/twin/a\\040b", b"/twin/a\\040b/\\134", b"/twin-2", b"/other"]
     mountinfo = tmp_path / "mountinfo"
     mountinfo.write_bytes(b"".join(LINE % target for target in targets))

@@ -1,4 +1,4 @@
-"""Processes by id and start time."""
+"""Processes, identified by PID and start time."""
 
 import os
 import signal
@@ -38,14 +38,14 @@ def test_a_saved_process_is_loaded_and_ends_when_killed(
     assert process.wait_gone(100)
 
 
-def test_a_later_process_of_the_same_id_is_not_killed(
+def test_a_later_process_with_the_same_id_is_not_killed(
     sleeper: subprocess.Popen[bytes],
 ) -> None:
     earlier_process = Process(sleeper.pid, existing_process(sleeper.pid).started - 1)
 
     assert not earlier_process.alive
     earlier_process.kill()
-    sleeper.communicate(b"\n")  # its input, after which it ends
+    sleeper.communicate(b"\n")  # after this input it ends
     assert sleeper.returncode == 0, "an unrelated process was killed"
 
 
@@ -59,7 +59,7 @@ def test_a_zombie_process_is_dead(
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", "{}", '{"pid": "x", "started": 1}'])
-def test_a_damaged_record_is_none_since_cgroups_know_the_process(
+def test_a_damaged_record_loads_as_none_because_its_cgroup_has_the_process(
     tmp_path: Path, content: str
 ) -> None:
     (tmp_path / "p.json").write_text(content)

@@ -1,4 +1,4 @@
-"""Abilities of the host that a twin needs, and the port of its relay."""
+"""Requirements of a twin on its host, and the port of its relay."""
 
 import socket
 from pathlib import Path
@@ -21,7 +21,7 @@ def process(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_missing_ability_is_named(process: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_missing_requirement_is_named(process: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     (process / "ns" / "pid").unlink()
     (process / "status").write_text(f"CapEff:\t{ALL_CAPABILITIES & ~(1 << 21):016x}\n")
@@ -33,7 +33,7 @@ def test_every_missing_ability_is_named(process: Path, monkeypatch: pytest.Monke
     ("capability", "bit"),  # bits of capability.h
     [("CAP_KILL", 5), ("CAP_NET_ADMIN", 12), ("CAP_SYS_CHROOT", 18), ("CAP_SYS_ADMIN", 21)],
 )
-def test_a_process_without_a_capability_lacks_it_by_name(
+def test_a_missing_capability_is_named(
     process: Path, monkeypatch: pytest.MonkeyPatch, capability: str, bit: int
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
@@ -67,9 +67,8 @@ def test_a_capability_that_a_twin_does_not_need_may_be_missing(
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(requirements, "_may_unshare", lambda: True)
-    (process / "status").write_text(
-        f"CapEff:\t{ALL_CAPABILITIES & ~(1 << 24):016x}\n"
-    )  # CAP_SYS_RESOURCE
+    cap_sys_resource = 1 << 24
+    (process / "status").write_text(f"CapEff:\t{ALL_CAPABILITIES & ~cap_sys_resource:016x}\n")
 
     assert requirements.missing_requirements(process) == []
 

@@ -8,7 +8,7 @@ from cloudtwin.kubernetes_api import KubernetesClient
 from cloudtwin.nodes.machine import agent, configuration
 
 
-def test_a_damaged_list_of_drivers_keeps_the_drivers_and_is_reported(
+def test_a_damaged_list_of_drivers_changes_no_driver_and_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(configuration, "ACCOUNT", tmp_path)
@@ -23,7 +23,7 @@ def test_a_damaged_list_of_drivers_keeps_the_drivers_and_is_reported(
     assert f"{tmp_path / 'drivers.json'} is damaged" in agent.update_drivers(drivers)
 
 
-def test_a_single_taint_is_removed_for_the_version_that_was_read() -> None:
+def test_one_taint_is_removed_only_from_the_resource_version_that_was_read() -> None:
     taints = [{"key": "a", "effect": "NoSchedule"}, {"key": "b", "effect": "NoExecute"}]
     node = {"metadata": {"resourceVersion": "7"}, "spec": {"taints": taints}}
 

@@ -44,7 +44,7 @@ AZURE = MachineSpec(
 CLIENT = "11111111-2222-3333-4444-555555555555"
 SUBJECT = "system:serviceaccount:default:trainer"
 PLUGIN, EXPORTER = "nvcr.io/nvidia/k8s-device-plugin:v9", "nvcr.io/nvidia/k8s/dcgm-exporter:9"
-AWS_NOTICE = """
+READ_AWS_NOTICE = """
 import json, time, urllib.error, urllib.request as web
 HOME = "http://169.254.169.254/latest/"
 def request(path, method="GET", **headers):
@@ -61,7 +61,7 @@ print("READY", flush=True)
 while (action := request("meta-data/spot/instance-action", **headers)) == 404: time.sleep(0.05)
 print(json.dumps([without_token, first, json.loads(action)["action"], request("meta-data/instance-type", **headers)]))
 """
-AZURE_NOTICE = """
+ACKNOWLEDGE_AZURE_EVENT = """
 import json, time, urllib.request as web
 URL = "http://169.254.169.254/metadata/scheduledevents?api-version=2020-07-01"
 def request(body=None):
@@ -101,7 +101,7 @@ def node(api: KubernetesClient, machine: MachineSpec) -> dict[str, Any]:
     return api.get(f"/api/v1/nodes/{machine.name}")
 
 
-def claim(
+def create_claim(
     api: KubernetesClient, name: str, driver: str, handle: str, **attributes: str
 ) -> dict[str, str]:
     """Create a volume and a claim; return the claim by its mount path."""
@@ -120,9 +120,9 @@ def claim(
     return {"/data": name}
 
 
-def blob(api: KubernetesClient, name: str, client: str = CLIENT) -> dict[str, str]:
+def create_blob_claim(api: KubernetesClient, name: str, client: str = CLIENT) -> dict[str, str]:
     attributes = {"clientID": client, "mountWithWorkloadIdentityToken": "true"}
-    return claim(api, name, csi_drivers.BLOB, "rg#account#container", **attributes)
+    return create_claim(api, name, csi_drivers.BLOB, "rg#account#container", **attributes)
 
 
 def test_a_node_has_the_labels_and_taints_of_its_pool_and_of_its_cloud(
@@ -155,7 +155,7 @@ def test_a_pod_on_aws_reads_its_notice_in_each_network(
     # Two names: the log of the other pod contains READY as well.
     name = "reads-host" if host_network else "reads-own"
     twin.layout.machine(AWS.name).notice.unlink(missing_ok=True)
-    start(api, pod(name, AWS.name, AWS_NOTICE, host_network=host_network))
+    start(api, pod(name, AWS.name, READ_AWS_NOTICE, host_network=host_network))
     wait_until(lambda: "READY" in output_of(twin, AWS.name, name), 60, "the pod runs")
 
     twin.notice(AWS.name, 120)
@@ -180,7 +180,7 @@ def test_a_notice_is_one_event_and_removes_no_machine(twin: Twin) -> None:
 def test_files_that_a_pod_writes_to_a_volume_are_on_the_shared_disk(
     twin: Twin, api: KubernetesClient
 ) -> None:
-    volumes = claim(api, "lustre", csi_drivers.FSX, "fs-0123", mountname="abcd")
+    volumes = create_claim(api, "lustre", csi_drivers.FSX, "fs-0123", mountname="abcd")
 
     start(
         api, pod("writes", AWS.name, "open('/data/file', 'w').write('by a pod')", volumes=volumes)
@@ -190,15 +190,15 @@ def test_files_that_a_pod_writes_to_a_volume_are_on_the_shared_disk(
     assert (twin.shared / "lustre" / "file").read_text() == "by a pod"
 
 
-def test_the_group_of_a_pod_does_not_get_access_to_a_file_system_of_root(
+def test_the_group_of_a_pod_does_not_get_access_to_a_file_system_that_root_owns(
     twin: Twin, api: KubernetesClient
 ) -> None:
-    # The stand-in of the FSx driver ignores `fsGroup` for shared volumes, as AWS's driver does.
+    # The stand-in for the FSx driver ignores `fsGroup` for shared volumes, as AWS's driver does.
     body = pod(
         "prints-group",
         AWS.name,
         "import os; print(os.access('/data', os.W_OK))",
-        volumes=claim(api, "rooted", csi_drivers.FSX, "fs-root"),
+        volumes=create_claim(api, "rooted", csi_drivers.FSX, "fs-root"),
     )
     body["spec"]["securityContext"] = {"fsGroup": 1000}
 
@@ -221,7 +221,7 @@ def test_a_pod_without_its_volume_waits_and_its_events_name_the_reason(
     twin: Twin, api: KubernetesClient, handle: str, mountname: str, reason: str
 ) -> None:
     name = f"{handle}-{mountname}"
-    volumes = claim(api, name, csi_drivers.FSX, handle, mountname=mountname)
+    volumes = create_claim(api, name, csi_drivers.FSX, handle, mountname=mountname)
 
     start(api, pod(name, AWS.name, "", volumes=volumes))
 
@@ -232,7 +232,7 @@ def test_a_pod_without_its_volume_waits_and_its_events_name_the_reason(
 
 
 def test_an_allowed_identity_gets_its_volume(twin: Twin, api: KubernetesClient) -> None:
-    volumes = blob(api, "allowed")
+    volumes = create_blob_claim(api, "allowed")
 
     start(
         api, pod("allowed", AZURE.name, "open('/data/x', 'w')", volumes=volumes, account="trainer")
@@ -253,10 +253,10 @@ def test_an_allowed_identity_gets_its_volume(twin: Twin, api: KubernetesClient) 
         ("other-account", CLIENT, "default", "AADSTS700213"),
     ],
 )
-def test_another_identity_is_refused_in_the_events_of_the_pod(
+def test_the_refusal_of_another_identity_is_in_the_events_of_the_pod(
     twin: Twin, api: KubernetesClient, name: str, client: str, account: str, reason: str
 ) -> None:
-    volumes = blob(api, name, client)
+    volumes = create_blob_claim(api, name, client)
 
     start(api, pod(name, AZURE.name, "", volumes=volumes, account=account))
 
@@ -307,7 +307,7 @@ def daemon_pod(name: str, image: str, folder: str | None = None) -> dict[str, An
 def test_azure_reclaims_a_machine_as_soon_as_its_event_is_acknowledged(
     twin: Twin, api: KubernetesClient
 ) -> None:
-    start(api, pod("agrees", AZURE.name, AZURE_NOTICE))
+    start(api, pod("agrees", AZURE.name, ACKNOWLEDGE_AZURE_EVENT))
     wait_until(lambda: "READY" in output_of(twin, AZURE.name, "agrees"), 60, "the pod runs")
     started_at = time.monotonic()
 

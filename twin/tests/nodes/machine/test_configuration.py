@@ -84,5 +84,5 @@ def test_every_file_has_the_format_of_its_reader() -> None:
 
 
 def test_the_sandbox_image_is_the_image_that_the_twin_builds() -> None:
-    """The module does not import the recipes: a machine's processes load it."""
+    # The module does not import the recipes, because every process of a machine loads it.
     assert all_recipes(())["pause"].reference == configuration.PAUSE_IMAGE

@@ -54,7 +54,7 @@ def test_a_malformed_alias_is_refused_before_a_later_machine_has_it(
     assert image_aliases.all_of(layout) == {}
 
 
-def test_aliases_of_one_image_are_one_command_without_the_image_itself() -> None:
+def test_aliases_of_one_image_are_set_by_one_command_without_the_image_itself() -> None:
     commands = image_aliases.commands({"b:1": "x:local", "a:1": "x:local", "x:local": "x:local"})
 
     assert [command[-4:] for command in commands] == [["--force", "x:local", "a:1", "b:1"]]
@@ -76,7 +76,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def ctr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace containerd's client by a program that has no image, and nsenter by a program that enters nothing."""
+    """Replace `ctr` with a program that finds no image, and `nsenter` with one in which no namespace is entered."""
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "ctr").write_text('#!/bin/sh\necho "ctr: image \\"$6\\": not found" >&2\nexit 1\n')

@@ -47,7 +47,7 @@ def push(twin: Twin, host: str, repository: str, tag: str) -> str:
     return registry.publish(twin.layout, source, host, repository, tag, Silent())
 
 
-def account(twin: Twin, *, nodes_may_pull: bool) -> None:
+def set_account(twin: Twin, *, nodes_may_pull: bool) -> None:
     """Set the contents of the AWS account: one repository."""
     twin.layout.cloud.mkdir(exist_ok=True)
     registries.write(
@@ -58,7 +58,7 @@ def account(twin: Twin, *, nodes_may_pull: bool) -> None:
     )  # fmt: skip
 
 
-def third_party_registry(twin: Twin, password: str) -> None:
+def set_third_party_registry(twin: Twin, password: str) -> None:
     """Set the contents of a private registry outside the account, with one user."""
     rules = {
         THIRD_PARTY: {
@@ -73,8 +73,8 @@ def third_party_registry(twin: Twin, password: str) -> None:
     files.write_json(folder / "others.json", {"registries": rules}, files.PRIVATE)
 
 
-def pull_secret(api: KubernetesClient, name: str, password: str) -> str:
-    """Create a Secret with a login to that registry; return its name."""
+def create_pull_secret(api: KubernetesClient, name: str, password: str) -> str:
+    """Create a Secret with a login to the third-party registry; return its name."""
     login = {"username": "robot", "password": password}
     body = {
         "metadata": {"name": name},
@@ -140,12 +140,12 @@ def test_a_public_image_is_pulled_under_each_of_its_names(
 def test_nodes_pull_from_their_account_by_digest_while_their_role_allows_it(
     twin: Twin, api: KubernetesClient
 ) -> None:
-    account(twin, nodes_may_pull=False)
+    set_account(twin, nodes_may_pull=False)
     digest = push(twin, ECR, "everstep/python", "1")
     image = f"{ECR}/everstep/python@{digest}"
 
     check_refusal(api, image, "401 Unauthorized")
-    account(twin, nodes_may_pull=True)
+    set_account(twin, nodes_may_pull=True)
     name = run(api, image)
 
     wait_until(lambda: phase(api, name) == "Succeeded", PULL_SECONDS, "the image runs")
@@ -157,12 +157,12 @@ def test_nodes_pull_from_their_account_by_digest_while_their_role_allows_it(
 def test_a_third_party_registry_requires_the_login_that_a_pod_names(
     twin: Twin, api: KubernetesClient
 ) -> None:
-    third_party_registry(twin, "right")
+    set_third_party_registry(twin, "right")
     digest = push(twin, THIRD_PARTY, "vision/python", "1")
     image = f"{THIRD_PARTY}/vision/python@{digest}"
     wrong_secret, right_secret = (
-        pull_secret(api, "wrong", "wrong"),
-        pull_secret(api, "right", "right"),
+        create_pull_secret(api, "wrong", "wrong"),
+        create_pull_secret(api, "right", "right"),
     )
 
     check_refusal(api, image, "401 Unauthorized")
@@ -172,13 +172,13 @@ def test_a_third_party_registry_requires_the_login_that_a_pod_names(
     wait_until(lambda: phase(api, name) == "Succeeded", PULL_SECONDS, "the image runs")
 
 
-def test_passwords_are_readable_by_root_only_and_stay(twin: Twin) -> None:
-    account(twin, nodes_may_pull=True)
+def test_passwords_are_readable_by_root_only_and_do_not_change(twin: Twin) -> None:
+    set_account(twin, nodes_may_pull=True)
     rules = registry.rules_folder(twin.state)
     before = {path.name: path.read_text() for path in rules.glob("*.json")}
 
-    account(twin, nodes_may_pull=False)
-    account(twin, nodes_may_pull=True)
+    set_account(twin, nodes_may_pull=False)
+    set_account(twin, nodes_may_pull=True)
 
     registry_rules = json.loads((rules / "aws.json").read_text())["registries"][ECR]
     assert registry_rules["push"] == json.loads(before["aws.json"])["registries"][ECR]["push"]

@@ -140,7 +140,7 @@ def machine(twin: Twin, name: str) -> MachineStatus:
     return next(status for status in twin.status().machines if status.spec.name == name)
 
 
-def kinds(twin: Twin) -> list[tuple[str, str]]:
+def events(twin: Twin) -> list[tuple[str, str]]:
     return [
         (entry["kind"], entry["node"])
         for entry in map(json.loads, twin.events.read_text().splitlines())
@@ -165,7 +165,7 @@ def test_nodes_are_ready_with_the_labels_taints_and_gpus_of_their_role(
     assert all(status.ready and status.connected for status in twin.status().machines)
 
 
-def test_every_kubelet_has_a_client_certificate_that_the_cluster_signed_and_exports_its_age(
+def test_every_kubelet_has_a_certificate_that_the_cluster_signed_and_exports_its_remaining_lifetime(
     twin: Twin, api: KubernetesClient
 ) -> None:
     names = {spec.name for spec in MACHINES}
@@ -190,7 +190,7 @@ def test_pods_run_and_their_logs_can_be_read_through_the_api_server(api: Kuberne
             "readyReplicas"
         ),
         30,
-        "the DNS is ready",
+        "CoreDNS is ready",
     )
 
     log = api.text(f"/api/v1/namespaces/kube-system/pods/{dns['metadata']['name']}/log")
@@ -201,7 +201,7 @@ def test_pods_run_and_their_logs_can_be_read_through_the_api_server(api: Kuberne
 def test_a_service_without_endpoints_refuses_connections_immediately(twin: Twin) -> None:
     # Dropped packets would block a program that starts too early for half a minute.
     script = "import socket; socket.create_connection(('10.96.200.200', 443), timeout=20)"
-    network_namespace = f"--net=/proc/{kubelet(twin, 'gpu-0')}/ns/net"
+    network_namespace = f"--net=/proc/{kubelet_pid(twin, 'gpu-0')}/ns/net"
     result = subprocess.run(
         ["nsenter", network_namespace, sys.executable, "-c", script],
         capture_output=True,
@@ -229,7 +229,7 @@ def test_a_drained_machine_is_empty_and_schedulable_again_on_return(
     twin.return_node("gpu-0")
     twin.return_node("gpu-0")
     assert machine(twin, "gpu-0").schedulable is True
-    assert kinds(twin)[-2:] == [("drain", "gpu-0"), ("return", "gpu-0")], (
+    assert events(twin)[-2:] == [("drain", "gpu-0"), ("return", "gpu-0")], (
         "a repeated command must not be recorded as an event"
     )
 
@@ -271,7 +271,7 @@ def test_frozen_and_disconnected_machines_are_not_ready_until_they_return(
     assert machine(twin, "gpu-0").power is Power.FROZEN
     assert not machine(twin, "gpu-1").connected
     wait_until(
-        lambda: not is_ready(api, "gpu-0") and not is_ready(api, "gpu-1"), 20, "both are not ready"
+        lambda: not is_ready(api, "gpu-0") and not is_ready(api, "gpu-1"), 20, "neither is ready"
     )
     # Longer than the grace period of the cloud controller: existing machines keep their Nodes.
     time.sleep(6)
@@ -304,18 +304,20 @@ def test_machines_are_added_and_removed(twin: Twin, api: KubernetesClient) -> No
 
     assert "gpu-2" not in node_objects.nodes(api)
     assert not twin.layout.machine("gpu-2").folder.exists()
-    assert kinds(twin)[-2:] == [("add", "gpu-2"), ("remove", "gpu-2")]
+    assert events(twin)[-2:] == [("add", "gpu-2"), ("remove", "gpu-2")]
 
 
 def test_a_killed_kubelet_is_started_again_finds_its_gpus_and_requests_a_certificate(
     twin: Twin, api: KubernetesClient
 ) -> None:
     wait_until(lambda: client_certificates(api)["gpu-0"], 20, "the first request is signed")
-    old_pid, old_certificates = kubelet(twin, "gpu-0"), client_certificates(api)["gpu-0"]
+    old_pid, old_certificates = kubelet_pid(twin, "gpu-0"), client_certificates(api)["gpu-0"]
     assert old_pid is not None
     os.kill(old_pid, signal.SIGKILL)
 
-    wait_until(lambda: kubelet(twin, "gpu-0") not in {None, old_pid}, 10, "another kubelet runs")
+    wait_until(
+        lambda: kubelet_pid(twin, "gpu-0") not in {None, old_pid}, 10, "another kubelet runs"
+    )
     wait_until(
         lambda: node_objects.is_usable(node_objects.nodes(api)["gpu-0"], MACHINES[1]),
         30,
@@ -328,8 +330,8 @@ def test_a_killed_kubelet_is_started_again_finds_its_gpus_and_requests_a_certifi
     )
 
 
-def kubelet(twin: Twin, name: str) -> int | None:
-    """Return the id, on the host, of a machine's kubelet."""
+def kubelet_pid(twin: Twin, name: str) -> int | None:
+    """Return the PID on the host of a machine's kubelet; None if it does not run."""
     for pid in CgroupHierarchies.here().processes(twin.layout.machine_cgroup(name)):
         with contextlib.suppress(OSError):
             if Path(f"/proc/{pid}/comm").read_text().strip() == "kubelet":

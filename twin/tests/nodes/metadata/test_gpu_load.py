@@ -16,8 +16,8 @@ def test_the_load_of_pods_is_shared_by_the_gpus_and_raises_their_temperature() -
     assert len(lines) == 2 * len(gpu_load.FIELDS)
     assert values["DCGM_FI_DEV_GPU_UTIL"] == "50"
     assert values["DCGM_FI_DEV_FB_USED"] == "1024"
-    assert values["DCGM_FI_DEV_GPU_TEMP"] == "52", "half of the way from 34 to 71"
-    assert values["DCGM_FI_DEV_POWER_USAGE"] == "87.500", "half of the way from 27 to 148"
+    assert values["DCGM_FI_DEV_GPU_TEMP"] == "52", "halfway from 34 to 71"
+    assert values["DCGM_FI_DEV_POWER_USAGE"] == "87.500", "halfway from 27 to 148"
     assert values["DCGM_FI_DEV_XID_ERRORS"] == "0"
 
 
@@ -46,7 +46,7 @@ def test_load_is_read_from_the_cgroup_of_all_pods(
     )
     (tmp_path / usage).write_text(content.replace("5", "9", 1))
 
-    assert meter.utilization() == 50.0, "4 s of work by 4 CPUs in 2 s"
+    assert meter.utilization() == 50.0, "4 CPU seconds on 4 CPUs in 2 s"
     assert meter.memory_bytes() == 4096
 
 

@@ -93,7 +93,7 @@ def test_the_wait_ends_with_an_acknowledgement(folder: MachineLayout, clock: Clo
 
 
 class OneNode(KubernetesClient):
-    """A cluster with one Node without pods; it records what patches set in the Node's spec."""
+    """A cluster with one Node without pods; it records the spec of each patch."""
 
     def __init__(self, taints: list[dict[str, str]]) -> None:
         self.taints, self.patches = taints, list[dict[str, Any]]()
@@ -114,7 +114,7 @@ class OneNode(KubernetesClient):
         ("azure", [AKS_TAINT], [CORDON]),
     ],
 )
-def test_a_node_is_cordoned_after_a_notice_and_once_tainted_by_aks(
+def test_a_notice_cordons_a_node_and_aks_adds_its_taint_only_once(
     cloud: Literal["aws", "azure"], taints: list[dict[str, str]], patches: list[dict[str, Any]]
 ) -> None:
     client = OneNode(taints)
@@ -150,7 +150,7 @@ def test_an_invalid_notice_is_an_error(folder: MachineLayout, text: str) -> None
         Notice.load(folder.notice)
 
 
-def test_a_damaged_acknowledgement_is_none(folder: MachineLayout) -> None:
+def test_a_damaged_acknowledgement_does_not_count(folder: MachineLayout) -> None:
     notice = notices.announce(AWS, folder, 60, terminate=True)
     folder.acknowledgement.write_text("{")
 

@@ -102,7 +102,7 @@ def test_aws_refuses_requests_without_a_valid_token(headers: dict[str, Any]) -> 
     assert call_aws("meta-data/instance-id", **headers).status == HTTPStatus.UNAUTHORIZED
 
 
-def test_a_token_of_aws_expires() -> None:
+def test_an_aws_token_expires() -> None:
     tokens = Tokens()
     token = tokens.new(60, now=1000.0)
 
@@ -148,7 +148,7 @@ def test_azure_schedules_a_preemption_only_after_the_notice() -> None:
     assert event["NotBefore"] == "Tue, 14 Nov 2023 22:15:20 GMT"
 
 
-def test_an_acknowledged_event_of_azure_is_started() -> None:
+def test_an_acknowledged_azure_event_is_started() -> None:
     body = json.dumps({"StartRequests": [{"EventId": "ID-1"}]}).encode()
 
     assert call_azure(notice=NOTICE, method="POST", body=body).acknowledged_event == "ID-1"
@@ -217,7 +217,7 @@ def test_an_acknowledgement_over_http_is_written_to_disk(
     assert files.read_json(service.acknowledgement) == {"event": "ID-9"}
 
 
-def test_a_damaged_notice_is_an_error_of_the_server_and_not_the_absence_of_a_notice(
+def test_a_damaged_notice_is_a_server_error_and_not_a_missing_notice(
     metadata_server: tuple[server.MetadataService, str],
 ) -> None:
     service, url = metadata_server

@@ -27,9 +27,9 @@ def test_the_addresses_of_a_slot_are_in_their_networks(slot: int) -> None:
 
     assert address.ip in addressing.MACHINES_NETWORK
     assert address.pods.subnet_of(addressing.PODS_NETWORK)
-    assert len(address.port) <= 15, "the kernel limits names of links to 15 characters"
+    assert len(address.port) <= 15, "the kernel limits link names to 15 characters"
     assert int(address.mac[:2], 16) & 3 == 2, (
-        "must be local unicast, or it may collide with a real card's address"
+        "must be local unicast, or it may collide with the address of a real network card"
     )
 
 

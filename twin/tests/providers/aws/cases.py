@@ -4,8 +4,8 @@ import json
 
 from cloudtwin.providers.aws.common import arn
 from cloudtwin.providers.aws.eks_rules import ADDON, CLUSTER, ENTRY, NODES
-from cloudtwin.providers.aws.fsx import ASSOCIATION as REPOSITORY
-from cloudtwin.providers.aws.fsx import FILE_SYSTEM as SYSTEM
+from cloudtwin.providers.aws.fsx import ASSOCIATION as DATA_REPOSITORY
+from cloudtwin.providers.aws.fsx import FILE_SYSTEM
 from cloudtwin.providers.aws.machines import PLACEMENT, TEMPLATE
 from cloudtwin.providers.aws.network import (
     ASSOCIATION,
@@ -22,7 +22,7 @@ from cloudtwin.providers.aws.s3 import BUCKET
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.protocol.values import Object
 
-POD = "aws:eks/podIdentityAssociation:PodIdentityAssociation"
+POD_IDENTITY = "aws:eks/podIdentityAssociation:PodIdentityAssociation"
 ACCESS = "aws:eks/accessPolicyAssociation:AccessPolicyAssociation"
 ALLOW_GET = {"Effect": "Allow", "Action": "s3:GetObject", "Principal": "*"}
 TRUST = json.dumps({"Statement": [{**ALLOW_GET, "Action": "sts:AssumeRole"}]})
@@ -38,8 +38,8 @@ def disk(encrypted: object) -> Object:
     return {"blockDeviceMappings": [{"ebs": {"encrypted": encrypted}}]}
 
 
-def card(**interface: object) -> Object:
-    return {"networkInterfaces": [interface]}
+def interface(**fields: object) -> Object:
+    return {"networkInterfaces": [fields]}
 
 
 # rule -> (valid inputs, invalid inputs, part of the message)
@@ -126,8 +126,8 @@ RULES: dict[str, tuple[Object, Object, str]] = {
         {"instanceType": "g5.xlarge"}, {"instanceType": "g5.tiny"}, "no such type",
     ),
     "security groups set once": (
-        card(securityGroups=["sg-1"]),
-        {**card(securityGroups=["sg-1"]), "vpcSecurityGroupIds": ["sg-1"]},
+        interface(securityGroups=["sg-1"]),
+        {**interface(securityGroups=["sg-1"]), "vpcSecurityGroupIds": ["sg-1"]},
         "of each interface",
     ),
     "key of a disk": (
@@ -146,13 +146,13 @@ RULES: dict[str, tuple[Object, Object, str]] = {
         "sseAlgorithm aws:kms",
     ),
     "positions of EFA interfaces": (
-        card(networkCardIndex=1, deviceIndex=1, interfaceType="efa-only"),
-        card(networkCardIndex=0, deviceIndex=0, interfaceType="efa-only"),
+        interface(networkCardIndex=1, deviceIndex=1, interfaceType="efa-only"),
+        interface(networkCardIndex=0, deviceIndex=0, interfaceType="efa-only"),
         "carries IP",
     ),
     "number of EFA interfaces": (
-        {"instanceType": "g5.12xlarge", **card(interfaceType="efa")},
-        {"instanceType": "g5.xlarge", **card(interfaceType="efa")},
+        {"instanceType": "g5.12xlarge", **interface(interfaceType="efa")},
+        {"instanceType": "g5.xlarge", **interface(interfaceType="efa")},
         "at most 0",
     ),
     "text in ebsOptimized": ({"ebsOptimized": "true"}, {"ebsOptimized": "yes"}, "true and false"),
@@ -168,10 +168,10 @@ RULES: dict[str, tuple[Object, Object, str]] = {
         "true and false",
     ),
     "text in networkInterfaces.*.deleteOnTermination": (
-        card(deleteOnTermination="true"), card(deleteOnTermination="maybe"), "true and false",
+        interface(deleteOnTermination="true"), interface(deleteOnTermination="maybe"), "true and false",
     ),
     "text in networkInterfaces.*.associatePublicIpAddress": (
-        card(associatePublicIpAddress="true"), card(associatePublicIpAddress="1"), "true and false",
+        interface(associatePublicIpAddress="true"), interface(associatePublicIpAddress="1"), "true and false",
     ),
     "version of a cluster": ({"version": "1.36"}, {"version": "1.29"}, "not one of"),
     "endpoints of a cluster": (
@@ -434,14 +434,18 @@ LUSTRE = [
     )
     for low, high in ((988, 988), (1018, 1023))
 ]  # fmt: skip
-SYSTEM_INPUTS = {"subnetIds": "subnet-a", "securityGroupIds": ["sg-f"], "storageCapacity": 1200}
+FILE_SYSTEM_INPUTS = {
+    "subnetIds": "subnet-a",
+    "securityGroupIds": ["sg-f"],
+    "storageCapacity": 1200,
+}
 GROUP_F = resource(GROUP, "sg-f", {"vpcId": "vpc-1"})
 LINK_INPUTS = {
     "fileSystemId": "fs-1",
     "fileSystemPath": "/",
     "dataRepositoryPath": "s3://mine",
 }
-LINK = resource(REPOSITORY, "dra-1", LINK_INPUTS)
+LINK = resource(DATA_REPOSITORY, "dra-1", LINK_INPUTS)
 
 # precondition -> (type, inputs, an account in which it holds, an account in which it fails, part of the message)
 PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]] = {
@@ -514,25 +518,25 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
                             [cluster(), resource(NODES, "c:n", NODE)], [cluster()], "InsufficientNumberOfReplicas"),
     "entry of a policy": (ACCESS, {"clusterName": "c", "principalArn": "p"},
                           [resource(ENTRY, "c:p", {"clusterName": "c", "principalArn": "p"})], [], "no access entry"),
-    "role of a pod": (POD, {"roleArn": arn("iam", "role/half")}, [POD_ROLE], [HALF_ROLE], "sts:TagSession"),
+    "role of a pod": (POD_IDENTITY, {"roleArn": arn("iam", "role/half")}, [POD_ROLE], [HALF_ROLE], "sts:TagSession"),
     "Lustre ports between servers": (
-        SYSTEM, SYSTEM_INPUTS, [SUBNET_A, GROUP_F, *LUSTRE], [SUBNET_A, GROUP_F, LUSTRE[0]], "1018-1023",
+        FILE_SYSTEM, FILE_SYSTEM_INPUTS, [SUBNET_A, GROUP_F, *LUSTRE], [SUBNET_A, GROUP_F, LUSTRE[0]], "1018-1023",
     ),
-    "bucket of an association": (REPOSITORY, LINK_INPUTS, [resource(BUCKET, "mine", {})], [], "does not exist"),
-    "associations do not overlap": (REPOSITORY, {**LINK_INPUTS, "fileSystemPath": "/data"},
-                           [resource(REPOSITORY, "dra-1", {**LINK_INPUTS, "fileSystemPath": "/runs"})], [LINK],
+    "bucket of an association": (DATA_REPOSITORY, LINK_INPUTS, [resource(BUCKET, "mine", {})], [], "does not exist"),
+    "associations do not overlap": (DATA_REPOSITORY, {**LINK_INPUTS, "fileSystemPath": "/data"},
+                           [resource(DATA_REPOSITORY, "dra-1", {**LINK_INPUTS, "fileSystemPath": "/runs"})], [LINK],
                            "overlaps"),
     "no backups of a linked file system": (
-        REPOSITORY, LINK_INPUTS, [resource(SYSTEM, "fs-1", {"deploymentType": "PERSISTENT_2"})],
-        [resource(SYSTEM, "fs-1", {"automaticBackupRetentionDays": 7})], "S3-linked",
+        DATA_REPOSITORY, LINK_INPUTS, [resource(FILE_SYSTEM, "fs-1", {"deploymentType": "PERSISTENT_2"})],
+        [resource(FILE_SYSTEM, "fs-1", {"automaticBackupRetentionDays": 7})], "S3-linked",
     ),
     "no backups while linked": (
-        SYSTEM, {**SYSTEM_INPUTS, "automaticBackupRetentionDays": 7}, [],
-        [resource(REPOSITORY, "dra-1", {**LINK_INPUTS, "fileSystemId": "new"})], "S3-linked",
+        FILE_SYSTEM, {**FILE_SYSTEM_INPUTS, "automaticBackupRetentionDays": 7}, [],
+        [resource(DATA_REPOSITORY, "dra-1", {**LINK_INPUTS, "fileSystemId": "new"})], "S3-linked",
     ),
-    "file system of an association": (REPOSITORY, LINK_INPUTS,
-                               [resource(SYSTEM, "fs-1", {"deploymentType": "SCRATCH_2"})],
-                               [resource(SYSTEM, "fs-1", {})], "SCRATCH_1"),
+    "file system of an association": (DATA_REPOSITORY, LINK_INPUTS,
+                               [resource(FILE_SYSTEM, "fs-1", {"deploymentType": "SCRATCH_2"})],
+                               [resource(FILE_SYSTEM, "fs-1", {})], "SCRATCH_1"),
 }  # fmt: skip
 # No account makes these pass.
 NEVER_HOLDS = {"AWS managed policy exists", "AWS managed boundary exists"}

@@ -39,7 +39,7 @@ def test_everything_is_allowed_without_a_policy(provider: Provider) -> None:
     assert [resource.id for resource in provider.account.read().all(VPC)] == [vpc]
 
 
-def test_the_listed_actions_are_enough_for_the_life_of_a_resource(provider: Provider) -> None:
+def test_the_listed_actions_are_enough_for_the_life_cycle_of_a_resource(provider: Provider) -> None:
     set_policy(provider, policy(*all_actions()))
     provider.drop(VPC, provider.make(VPC, "v", cidrBlock=BLOCK))
 

@@ -25,6 +25,7 @@ def log_group(name: str) -> Resource:
 
 
 def created_with(addon: Resource, account: Inventory) -> list[Resource]:
+    """Return the resources that EKS creates with an add-on."""
     (kind,) = (kind for kind in TYPES if kind.token == ADDON)
     assert kind.companions is not None
     return list(kind.companions(addon, account))

@@ -35,7 +35,7 @@ def test_only_the_whole_arn_of_an_access_policy_is_accepted(text: str) -> None:
 
 
 def violations_of(version: str) -> list[str]:
-    """Return the reasons why a cluster of version 1.35 gets no node group of a version."""
+    """Return the reasons why a cluster of version 1.35 refuses a node group of a version."""
     cluster = Resource(
         token=CLUSTER, id="main", urn="", inputs={}, outputs={"name": "main", "version": "1.35"}
     )

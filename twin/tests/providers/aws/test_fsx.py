@@ -70,7 +70,7 @@ def test_the_sizes_of_a_file_system_depend_on_deployment_storage_and_throughput(
          "SSD does not support it"),
     ],
 )  # fmt: skip
-def test_storage_throughput_and_cache_of_a_file_system_agree(
+def test_storage_throughput_and_cache_of_a_file_system_must_agree(
     provider: Provider, inputs: Object, reason: str
 ) -> None:
     subnet = "subnet-0123456789abcdef0"

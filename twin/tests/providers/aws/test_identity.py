@@ -33,12 +33,12 @@ def test_a_boundary_of_the_account_must_exist(provider: Provider) -> None:
         provider.drop(POLICY, boundary)
 
 
-def test_a_boundary_of_another_account_is_taken_to_exist(provider: Provider) -> None:
+def test_a_boundary_of_another_account_is_assumed_to_exist(provider: Provider) -> None:
     make_role(provider, permissionsBoundary="arn:aws:iam::111122223333:policy/boundary")
 
 
 @pytest.mark.parametrize("path", ["everstep", "/everstep", "everstep/", f"/{'p' * 511}/"])
-def test_a_path_of_another_form_is_refused(provider: Provider, path: str) -> None:
+def test_an_invalid_path_is_refused(provider: Provider, path: str) -> None:
     _, failures = provider.check_inputs(ROLE, "r", assumeRolePolicy=TRUST, path=path)
 
     assert any(failure.startswith("('path',)") for failure in failures), failures
@@ -53,7 +53,7 @@ def test_a_key_of_the_account_must_exist(provider: Provider) -> None:
         provider.make(LOGS, "lost", name="lost", kmsKeyId=arn("kms", "key/lost", "us-east-1"))
 
 
-def test_a_key_of_another_account_is_taken_to_exist(provider: Provider) -> None:
+def test_a_key_of_another_account_is_assumed_to_exist(provider: Provider) -> None:
     provider.make(LOGS, "l", name="l", kmsKeyId="arn:aws:kms:us-east-1:111122223333:key/theirs")
 
 

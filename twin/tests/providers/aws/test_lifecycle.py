@@ -102,7 +102,7 @@ def test_invalid_input_is_refused_at_preview_with_its_path_and_the_source_of_the
     assert "EKS User Guide" in output
 
 
-def test_a_lost_response_leaves_a_resource_that_the_next_update_does_not_know(
+def test_a_lost_response_leaves_a_resource_that_is_not_in_the_state(
     project: CloudProject,
 ) -> None:
     project.faults({"kind": "lost", "type": "aws:ec2/vpc:Vpc"})

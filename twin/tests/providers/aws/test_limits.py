@@ -1,4 +1,4 @@
-"""Invalid AWS inputs that the service models, the rules for all resources, or the names refuse."""
+"""AWS inputs that the service models, the rules for all resources or the naming rules refuse."""
 
 import json
 
@@ -35,6 +35,7 @@ RULE: Object = {"securityGroupId": "sg-1", "ipProtocol": "-1"}
 
 
 def with_tags(count: int = 0, /, **tags: str) -> Object:
+    """Return inputs with a number of generated tags and with the given tags."""
     return {"tags": {**{f"k{n}": "v" for n in range(count)}, **tags}}
 
 
@@ -105,7 +106,7 @@ def test_valid_inputs_are_accepted(provider: Provider, token: str, inputs: Objec
     assert failures == [], "the twin must not refuse what the service accepts"
 
 
-def test_a_limit_does_not_show_a_secret(provider: Provider) -> None:
+def test_the_error_for_a_limit_does_not_show_a_secret(provider: Provider) -> None:
     _, failures = provider.check_inputs(REPOSITORY, "r", name=Secret("Hunter//2"))
     assert failures
     assert "Hunter" not in str(failures)

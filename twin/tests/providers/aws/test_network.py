@@ -1,4 +1,4 @@
-"""Ports of the rules of security groups; `cases.py` has an invalid range."""
+"""Ports of security group rules; `cases.py` has an invalid range."""
 
 import pytest
 from cloudtwin.providers.aws.network import PORTS
@@ -7,7 +7,7 @@ from cloudtwin.providers.aws.network import PORTS
 @pytest.mark.parametrize(
     ("protocol", "low", "high"), [("icmp", 8, 0), ("icmpv6", -1, -1), ("tcp", 0, 65535)]
 )
-def test_a_rule_has_a_range_of_ports_or_a_type_and_a_code_of_icmp(
+def test_a_rule_has_a_port_range_or_an_icmp_type_and_code(
     protocol: str, low: int, high: int
 ) -> None:
     inputs = {"ipProtocol": protocol, "fromPort": low, "toPort": high}

@@ -5,7 +5,7 @@ from cloudtwin.providers.aws.others import METRICS
 from twin.tests.providers.offline import Provider
 
 
-def test_a_workspace_takes_samples_at_an_address_with_its_region_and_id(
+def test_the_endpoint_of_a_workspace_has_its_region_and_id(
     provider: Provider,
 ) -> None:
     identity = provider.make(METRICS, "w", alias="everstep")

@@ -13,7 +13,7 @@ RULE_ASSOCIATION = "azure-native:monitor:DataCollectionRuleAssociation"
 BUDGET = "azure-native:consumption:Budget"
 RG = f"{ROOT}/resourceGroups/g"
 VNET = f"{RG}/providers/Microsoft.Network/virtualNetworks/v"
-SNAP = f"{RG}/providers/Microsoft.ContainerService/snapshots/s"
+SNAPSHOT_ID = f"{RG}/providers/Microsoft.ContainerService/snapshots/s"
 ROUTES = f"{RG}/providers/Microsoft.Network/routeTables/r"
 ZONE = f"{RG}/providers/Microsoft.Network/privateDnsZones/privatelink.eastus.azmk8s.io"
 NODES, OTHER_NODES = f"{VNET}/subnets/nodes", f"{VNET}2/subnets/nodes"
@@ -29,12 +29,12 @@ SPOT = {"scaleSetPriority": "Spot", "mode": "User"}
 
 
 def pools(pool: Object) -> Object:
-    """Return the inputs of a cluster with an inline pool that has the inputs of a separate one."""
+    """Return the inputs of a cluster whose inline pool has the given inputs of a separate pool."""
     profile = {("name" if key == "agentPoolName" else key): value for key, value in pool.items()}
     return {"agentPoolProfiles": [profile]}
 
 
-def private(zone: str) -> Object:
+def private_api(zone: str) -> Object:
     """Return the profile of a private API with a DNS zone."""
     return {"apiServerAccessProfile": {"enablePrivateCluster": True, "privateDNSZone": zone}}
 
@@ -179,8 +179,8 @@ RULES: dict[str, tuple[Object, Object, str]] = {
         "private cluster",
     ),
     "DNS zone of an AKS cluster": (
-        {"location": "eastus", "identity": {"type": "UserAssigned"}, **private(ZONE)},
-        {"location": "westus", "identity": {"type": "UserAssigned"}, **private(ZONE)},
+        {"location": "eastus", "identity": {"type": "UserAssigned"}, **private_api(ZONE)},
+        {"location": "westus", "identity": {"type": "UserAssigned"}, **private_api(ZONE)},
         "privatelink.westus",
     ),
     "proxy of an AKS cluster": (
@@ -309,8 +309,8 @@ def subnet(identity: str = NODES, **inputs: object) -> Resource:
 
 
 def snapshot(size: str) -> Resource:
-    """Return a snapshot of a pool of these machines."""
-    return resource(SNAPSHOT, SNAP, {"location": "eastus"}, vmSize=size)
+    """Return a snapshot of a pool with a VM size."""
+    return resource(SNAPSHOT, SNAPSHOT_ID, {"location": "eastus"}, vmSize=size)
 
 
 def routed(prefix: str, hop: str) -> list[Resource]:
@@ -329,9 +329,9 @@ def cluster(version: str = "1.36.2", location: str = "eastus", **inputs: object)
     return resource(CLUSTER, AKS, {**defaults, **inputs}, **outputs)
 
 
-def inputs_with_id(path: str, name: str) -> Object:
-    """Return inputs that give a resource an id in the group `g`."""
-    return {"resourceGroupName": "g", **dict(zip(path.split(), name.split(), strict=True))}
+def inputs_with_id(keys: str, names: str) -> Object:
+    """Return inputs that give a resource an id in the group `g`; spaces separate the keys and the names."""
+    return {"resourceGroupName": "g", **dict(zip(keys.split(), names.split(), strict=True))}
 
 
 CONTROL_IDENTITY = resource(IDENTITY, CONTROL, {}, principalId="p", clientId="c")
@@ -350,7 +350,7 @@ KUBELET_CLUSTER = {
 POOL_INPUTS = inputs_with_id("resourceName agentPoolName", "c t4")
 SNAPSHOT_POOL = {
     "vmSize": "Standard_NC4as_T4_v3",
-    "creationData": {"sourceResourceId": SNAP},
+    "creationData": {"sourceResourceId": SNAPSHOT_ID},
 }
 STANDARD_IP = resource(ADDRESS, f"{RG}/a", {"sku": {"name": "Standard"}})
 BASIC_IP = resource(ADDRESS, f"{RG}/a", {"sku": {"name": "Basic"}})
@@ -414,7 +414,7 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
         [CONTROL_IDENTITY], "Network Contributor",
     ),
     "cluster writes its DNS zone": (
-        CLUSTER, {**CLUSTER_INPUTS, **private(ZONE)},
+        CLUSTER, {**CLUSTER_INPUTS, **private_api(ZONE)},
         [CONTROL_IDENTITY, assignment("p", DNS_ROLE, ZONE), assignment("p", NETWORK_ROLE, VNET)],
         [CONTROL_IDENTITY, assignment("p", DNS_ROLE, ZONE), assignment("p", NETWORK_ROLE, NODES)],
         "Network Contributor on",

@@ -11,7 +11,7 @@ from twin.tests.providers.azure.cases import (
     AKS,
     ROUTED,
     ROUTES,
-    SNAP,
+    SNAPSHOT_ID,
     SNAPSHOT_POOL,
     pools,
     resource,
@@ -54,4 +54,4 @@ def test_the_snapshot_of_a_pool_is_in_the_location_of_its_cluster() -> None:
 
     (reason,) = snapshot_fits(request_for(inputs, snapshot("Standard_NC24ads_A100_v4")))
 
-    assert reason == f"the snapshot {SNAP} is in eastus"
+    assert reason == f"the snapshot {SNAPSHOT_ID} is in eastus"

@@ -11,7 +11,7 @@ def test_the_parent_of_an_arm_id_is_found() -> None:
     assert parent_of(vnet) == f"{ROOT}/resourceGroups/g"
     account = f"{ROOT}/resourceGroups/g/providers/Microsoft.Storage/storageAccounts/a"
     container = f"{account}/blobServices/default/containers/c"
-    assert parent_of(container) == account, "the blob service is always there"
+    assert parent_of(container) == account, "the blob service always exists"
 
 
 def test_a_location_is_compared_without_case_and_spaces() -> None:

@@ -33,7 +33,7 @@ def test_arguments_arrive_as_json_text() -> None:
     assert not parse({"enableConfigMapMutable": "false", "cluster": ""}).upsert
 
 
-def test_the_official_environment_variables_count_where_the_argument_is_absent(
+def test_the_official_environment_variables_apply_if_the_argument_is_absent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PULUMI_K8S_UPSERT_EXISTING_OBJECTS", "true")

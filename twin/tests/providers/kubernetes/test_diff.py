@@ -122,7 +122,7 @@ def test_an_object_is_replaced_only_if_kubernetes_refuses_the_change(
     assert bool(diff.replaces) == replaces
 
 
-def test_the_old_object_is_deleted_first_if_both_would_have_one_name() -> None:
+def test_the_old_object_is_deleted_first_if_both_would_have_the_same_name() -> None:
     new = with_value(DEPLOYMENT, ("spec", "selector", "matchLabels", "a"), "c")
     assert compare(DEPLOYMENT, new, []).delete_first
 
@@ -145,7 +145,7 @@ def test_null_equals_absent_and_marking_a_secret_changes_nothing() -> None:
     assert not compare(CONFIG_MAP, {**CONFIG_MAP, "data": {"a": Secret("1")}}, []).fields
 
 
-def test_an_empty_object_differs_from_none() -> None:
+def test_an_empty_object_differs_from_an_absent_one() -> None:
     old = {**POD, "spec": {"volumes": [{"name": "v"}]}}
     new = {**POD, "spec": {"volumes": [{"name": "v", "emptyDir": {}}]}}
 
@@ -170,7 +170,9 @@ TREES = st.recursive(
 
 
 @given(TREES, TREES)
-def test_there_is_a_difference_exactly_if_two_values_are_unequal(old: Plain, new: Plain) -> None:
+def test_there_is_a_difference_if_and_only_if_two_values_are_unequal(
+    old: Plain, new: Plain
+) -> None:
     changes = compare({"spec": old}, {"spec": new}, []).fields
 
     assert bool(changes) == _differs(old, new)
@@ -178,7 +180,7 @@ def test_there_is_a_difference_exactly_if_two_values_are_unequal(old: Plain, new
 
 
 def _differs(old: Plain, new: Plain) -> bool:
-    """Compare as JSON does: true is not 1, and the order of keys does not matter."""
+    """Return True if two values differ as JSON: true is not 1, and the order of keys does not matter."""
     if isinstance(old, dict) and isinstance(new, dict):
         return old.keys() != new.keys() or any(_differs(old[key], new[key]) for key in old)
     if isinstance(old, list) and isinstance(new, list):

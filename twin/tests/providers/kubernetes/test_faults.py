@@ -1,4 +1,4 @@
-"""Errors of the cluster, of objects of other managers, and of the user's own objects."""
+"""Errors caused by the cluster, by objects of other managers, and by the user's own objects."""
 
 import os
 import signal

@@ -36,6 +36,7 @@ LIVE: Object = {
 
 
 def with_change(change: Callable[[Object], object]) -> Object:
+    """Return a copy of the live object to which a change is applied."""
     observed = copy.deepcopy(LIVE)
     change(observed)
     return observed
@@ -83,7 +84,7 @@ def test_containers_are_matched_by_name() -> None:
     assert new_inputs == [{"name": "log", "image": "log:1"}, {"name": "side", "image": "s"}]
 
 
-def test_items_without_names_are_matched_by_position_in_lists_of_one_length() -> None:
+def test_items_without_names_are_matched_by_position_in_lists_of_equal_length() -> None:
     inputs: Object = {"rules": [{"cpu": "1000m", "max": 1}]}
     previous: Object = {"rules": [{"cpu": "1", "max": 1}]}
     changed: Object = {"rules": [{"cpu": "1", "max": 2}]}
@@ -93,7 +94,7 @@ def test_items_without_names_are_matched_by_position_in_lists_of_one_length() ->
     assert live.with_drift(inputs, previous, longer) == longer
 
 
-def test_a_secret_stays_one_through_outputs_and_refresh() -> None:
+def test_a_secret_stays_secret_through_outputs_and_refresh() -> None:
     inputs = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -119,7 +120,7 @@ def test_the_outputs_have_the_internal_fields_of_the_official_provider() -> None
     assert "managedFields" not in outputs["metadata"]
 
 
-def test_a_secret_stays_one_when_a_refresh_moves_it_in_a_list() -> None:
+def test_a_secret_stays_secret_when_a_refresh_moves_it_in_a_list() -> None:
     inputs = {"env": [{"name": "open", "value": "1"}, {"name": "word", "value": Secret("hunter2")}]}
     previous_object = plain(inputs)
 

@@ -31,7 +31,7 @@ class Empty(ClusterClient):
         return None
 
     def apply(self, reference: ObjectReference, body: Object, **options: Any) -> Object:
-        """Create the object."""
+        """Fail: no object may be created."""
         raise AssertionError(f"{reference} would be created: {body} {options}")
 
 

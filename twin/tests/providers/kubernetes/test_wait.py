@@ -36,7 +36,7 @@ DISCOVERY = {
 
 
 class ApiServer(BaseHTTPRequestHandler):
-    """An API server with one object; it has a status for each read of it, and repeats the last."""
+    """An API server with one object; each read of it gets the next status, and the last status is repeated."""
 
     statuses: ClassVar[list[int]] = []
 
@@ -88,7 +88,7 @@ def wait(
 
 
 @pytest.mark.parametrize("status", [403, 500, 503])
-def test_an_object_that_cannot_be_read_is_not_taken_for_deleted(
+def test_an_object_that_cannot_be_read_does_not_count_as_deleted(
     cluster: ClusterClient, status: int
 ) -> None:
     with pytest.raises(ProviderError, match=f"took more than.*may still exist.*says {status}"):
@@ -138,7 +138,7 @@ class Unserved(ClusterClient):
         """Connect to nothing."""
 
     def kind(self, api_version: str, kind: str, *, wait_seconds: float = 0) -> NoReturn:
-        """Raise, as after a definition that is not established."""
+        """Raise as for a definition that is not established yet."""
         assert not wait_seconds, "a wait here would not end with the interrupt"
         raise UnknownKindError(f"{kind} of {api_version}")
 
