@@ -1,4 +1,4 @@
-"""The loop in which tests wait for a condition, on a clock that only its pauses move."""
+"""The loop in which tests wait for a condition, on a clock that only its pauses advance."""
 
 import inspect
 
@@ -10,7 +10,7 @@ from twin.tests import waiting as waiting_of_twin
 
 
 class Clock:
-    """A replacement of the module `time`; pauses move it and take no time."""
+    """A replacement for the module `time`; pauses advance it and take no time."""
 
     def __init__(self) -> None:
         self.now = 100.0

@@ -47,7 +47,7 @@ AWS_CLI_ONLY: dict[tuple[str, str], frozenset[str]] = {
     ("ecr", "get-login-password"): frozenset({"--region"}),
     ("sso", "login"): frozenset(),
 }
-"""Commands of the AWS CLI that are not an operation of a service, with the options that the guides use."""
+"""AWS CLI commands that are not operations of a service, with the options that the guides use."""
 
 AZURE: dict[str, frozenset[str]] = {
     "login": frozenset(),
@@ -98,7 +98,7 @@ def test_every_block_is_in_a_section_that_tests_run(guide: str) -> None:
 
 
 @pytest.mark.parametrize("guide", GUIDES)
-def test_every_command_is_of_a_known_program(guide: str) -> None:
+def test_every_command_runs_a_known_program(guide: str) -> None:
     for command in every_command(guide):
         program = next(argument for argument in command.text.split() if "=" not in argument)
         assert program in PROGRAMS | SHELL, command

@@ -1,4 +1,4 @@
-"""EKS nodes behind an HTTP proxy: the real engine, and AWS's rules by the twin."""
+"""EKS nodes behind an HTTP proxy: the real engine, and AWS's rules as checked by the twin."""
 
 from base64 import b64decode
 

@@ -17,7 +17,7 @@ def settings_of(run: Path) -> Settings:
     return parse([*arguments, "--run", str(run)])
 
 
-def test_an_earlier_run_is_moved_although_a_user_has_removed_one_before_it(tmp_path: Path) -> None:
+def test_an_earlier_run_is_moved_even_if_a_user_has_removed_one_before_it(tmp_path: Path) -> None:
     (tmp_path / "previous-2").mkdir()
     (tmp_path / "journal").mkdir()
     for name in ("first", "second"):

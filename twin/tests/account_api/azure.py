@@ -363,13 +363,13 @@ class AzureApi:
         }
 
     def storage_name(self, request: AzureRequest, _match: re.Match[str]) -> AzureResponse:
-        """Return whether a storage account may have a name."""
+        """Return whether a name is available for a storage account."""
         return self._availability(
             request, "Microsoft.Storage/storageAccounts", ACCOUNT, "accountName"
         )
 
     def registry_name(self, request: AzureRequest, _match: re.Match[str]) -> AzureResponse:
-        """Return whether a registry may have a name."""
+        """Return whether a name is available for a registry."""
         kind = "Microsoft.ContainerRegistry/registries"
         return self._availability(request, kind, REGISTRY, "registryName")
 
