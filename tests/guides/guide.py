@@ -48,7 +48,7 @@ class GuideCommand:
     only_stack: str = ""
 
     @property
-    def on_twin(self) -> str:
+    def text_on_twin(self) -> str:
         """The command that the twin runs; empty for none."""
         return "" if self.skip_reason else self.twin_command or self.text
 

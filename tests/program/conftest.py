@@ -24,7 +24,13 @@ STACK = "local"
 
 @dataclass(frozen=True)
 class Project:
-    """A copy of the project that a test may edit, with its own state."""
+    """A copy of the project that a test may edit, with its own state.
+
+    Attributes:
+        folder: root of the project.
+        pulumi: path of the Pulumi CLI.
+        environment: environment variables of Pulumi.
+    """
 
     folder: Path
     pulumi: Path

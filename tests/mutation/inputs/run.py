@@ -17,7 +17,7 @@ SEED = 20261123
 MAX_ACCEPTED_SHARE = 0.02
 """Largest share of the variants that the oracle refuses and the twin may accept."""
 
-HEAD = (
+TABLE_HEADER = (
     "| type | refused by the oracle | at preview | at up | accepted | failed |\n"
     "| --- | --- | --- | --- | --- | --- |"
 )
@@ -148,7 +148,7 @@ def table(tallies: Mapping[str, Tally]) -> str:
     sum_of_all = total(tallies)
     share = len(sum_of_all.accepted_variants) / max(1, sum_of_all.count)
     rows = [_row(token.rpartition(":")[2], tally) for token, tally in sorted(tallies.items())]
-    return "\n".join([HEAD, *rows, _row(f"all ({share:.1%} accepted)", sum_of_all)])
+    return "\n".join([TABLE_HEADER, *rows, _row(f"all ({share:.1%} accepted)", sum_of_all)])
 
 
 def _row(name: str, tally: Tally) -> str:
