@@ -38,7 +38,7 @@ def test_a_marked_test_fails_without_a_gpu(
     assert NO_GPU in result.stdout.str()
 
 
-def test_with_one_gpu_the_reason_names_what_needs_two(
+def test_with_one_gpu_the_reason_names_the_purpose_of_a_test_that_needs_two(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.gpu.conftest.gpu_count", lambda: 1)

@@ -23,7 +23,7 @@ class Cell:
 
     Attributes:
         id: its identifier, unique in the notebook.
-        is_code: whether it is executed.
+        is_code: True if it is executed.
         source: its text.
         tags: its tags.
         execution_count: its number in an execution; None before one.

@@ -57,7 +57,7 @@ for top in ("everstep", "trainer"):
 for name in ("azure.identity", "azure.storage.blob", "boto3", "cv2"):
     importlib.import_module(name)
 """
-"""Imports what the image contains; the trainer imports OpenCV and the clients of stores only where it uses them."""
+"""Imports all modules of the image; the trainer imports OpenCV and the clients of stores only where it uses them."""
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
@@ -160,7 +160,7 @@ def test_the_stand_in_has_pytorch_where_the_base_has_it_and_no_package_of_ours(
     origins = json.loads(next(line for line in output.splitlines() if line.startswith("{")))
     assert all(origins[name].startswith("/usr/local/lib/python3.") for name in BASE_PACKAGES)
     assert {name: origins[name] for name in OUR_PACKAGES} == dict.fromkeys(OUR_PACKAGES), (
-        "the image must bring what the base lacks"
+        "the image must add the packages that the base lacks"
     )
 
 

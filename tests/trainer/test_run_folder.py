@@ -65,7 +65,7 @@ def test_the_next_start_continues_an_interrupted_move(
     )
 
 
-def test_a_run_folder_that_cannot_be_created_is_an_error_with_a_fix(tmp_path: Path) -> None:
+def test_the_error_for_a_run_folder_that_cannot_be_created_has_a_fix(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("a file at the folder's path")
 
     with pytest.raises(EverstepError, match="cannot be written") as error:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.mutation.inputs import models
 
-SUFFIX = "20260101000000000000000001"  # what the provider appends to a name prefix
+SUFFIX = "20260101000000000000000001"  # the provider appends it to a name prefix
 VPC, GROUP = "vpc-0123456789abcdef0", "sg-0123456789abcdef0"
 FILE_SYSTEM, ASSOCIATION = "fs-0123456789abcdef0", "dra-0123456789abcdef0"
 KEY = "12345678-1234-1234-1234-123456789012"

@@ -149,7 +149,7 @@ def test_an_idle_watch_ends_so_that_the_keys_are_read_again(etcd: Etcd) -> None:
         next(etcd.watch("/silent/", revision + 1, 0.3))
 
 
-def test_a_watch_in_another_store_than_its_revision_ends_immediately(etcd: Etcd) -> None:
+def test_a_watch_ends_immediately_if_its_revision_is_from_another_store(etcd: Etcd) -> None:
     reading = etcd.read("/replaced/")
     assert reading.cluster == etcd.cluster != ""
 
@@ -181,7 +181,7 @@ def test_resolved_addresses_are_used_without_dns(
     assert etcd.get("/dns")[0][0].value == "1"
 
 
-def test_an_unreachable_etcd_is_an_error_with_its_address() -> None:
+def test_the_error_for_an_unreachable_etcd_contains_its_address() -> None:
     endpoint = f"127.0.0.1:{free_port()}"
 
     options = EtcdOptions(endpoints=(endpoint,), retry_seconds=0.3)
@@ -370,7 +370,7 @@ def test_a_probing_neighbor_revokes_only_lapsed_leases(
     assert all(f"lease of {name}-" in line for line in messages)
 
 
-def test_unreadable_keys_end_no_agent_and_no_group(
+def test_unreadable_keys_do_not_end_agents_or_groups(
     group: list[Peer], etcd: Etcd, request: pytest.FixtureRequest
 ) -> None:
     prefix = f"/everstep/{request.node.name}/"

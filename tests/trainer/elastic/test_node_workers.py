@@ -83,7 +83,7 @@ class Workers:
         return process_id, connection
 
     def crash(self) -> bool:
-        """Crash a worker in its first step; return whether its supervisor may restart it."""
+        """Crash a worker in its first step; return True if its supervisor may restart it."""
         process_id, connection = self.join()
         connection.close()
         _, supervisor = self.connect(crashed=process_id)

@@ -144,7 +144,7 @@ def created(cluster: str, revision: int) -> tuple[int, bytes]:
         ("1", 9, "etcd has gone back from revision 10 to 9"),
     ],
 )
-def test_a_watch_in_another_store_than_its_revision_ends_immediately(
+def test_a_watch_ends_immediately_if_its_revision_is_from_another_store(
     cluster: str, revision: int, end: str
 ) -> None:
     with gateway(created(cluster, revision)) as endpoint:
