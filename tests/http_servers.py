@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from http.server import HTTPServer
 
 POLL_SECONDS = 0.01
-"""Time in which a server notices the end of its block; the default, half a second, would be spent in each test."""
+"""Interval at which a server checks for the end of its block; the default, half a second, would slow each test."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Tests that need IPv6, which many container engines disable."""
+"""The marker of tests that need IPv6, which many container engines disable."""
 
 import socket
 

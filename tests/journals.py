@@ -17,7 +17,7 @@ class JournalReader:
         self._entries: list[dict[str, Any]] = []
 
     def read(self) -> list[dict[str, Any]]:
-        """Return the lines of all files so far, ordered by time, each with its file's name, without suffix, as `file`.
+        """Return the lines of all files so far, ordered by time, each with the stem of its file's name as `file`.
 
         A last line without a newline is skipped: it is still being written, or torn.
         """

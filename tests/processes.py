@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 PORTS = range(20_000, 30_000)
-"""Test ports, below the ports that the kernel gives to connections and to listeners on port 0."""
+"""Ports for tests, below the kernel's range of ephemeral ports."""
 
 _reservations: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """Return a TCP port of the loopback address that nothing uses until this process ends, even before it is bound."""
+    """Return a loopback TCP port that no other test gets until this process ends, even before it is bound."""
     return free_ports(1)[0]
 
 
@@ -111,9 +111,9 @@ def signal_all(processes: Callable[[], set[int]], number: signal.Signals) -> Non
         processes: returns the existing processes.
         number: number of the signal.
     """
-    signalled_processes: set[int] = set()
-    while new_processes := processes() - signalled_processes:
+    signaled_processes: set[int] = set()
+    while new_processes := processes() - signaled_processes:
         for process in new_processes:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, number)
-        signalled_processes |= new_processes
+        signaled_processes |= new_processes

@@ -11,11 +11,11 @@ from everstep.catalog.image_reference import ImageReference
 ROOT = Path(__file__).parents[1]
 BASE = re.compile(r"^(?:ARG BASE_IMAGE=|FROM )(\S+)", re.MULTILINE)
 WITHOUT_DIGEST = {"docker.io/pytorch/pytorch"}
-"""docs/security.md names it as open."""
+"""docs/security.md lists it as an open finding."""
 
 
 def base_images() -> set[ImageReference]:
-    """Return the images that Dockerfiles begin with."""
+    """Return the base images of all Dockerfiles."""
     paths = subprocess.check_output(["git", "ls-files", "*Dockerfile"], cwd=ROOT, text=True)
     names = [
         name for path in paths.splitlines() for name in BASE.findall((ROOT / path).read_text())

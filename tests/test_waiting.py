@@ -1,4 +1,4 @@
-"""The loop in which tests wait for a condition, on a clock that only its pauses move."""
+"""The loop in which tests wait for a condition, on a clock that only its pauses advance."""
 
 import inspect
 
@@ -10,7 +10,7 @@ from twin.tests import waiting as waiting_of_twin
 
 
 class Clock:
-    """A replacement of the module `time`; pauses move it and take no time."""
+    """A replacement for the module `time`; pauses advance it and take no time."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -77,7 +77,7 @@ def test_a_condition_that_holds_after_the_last_pause_is_met(clock: Clock) -> Non
     assert clock.now == 104, "the last pause ends after the limit"
 
 
-def test_an_error_of_the_condition_ends_the_wait(clock: Clock) -> None:
+def test_an_exception_in_the_condition_ends_the_wait(clock: Clock) -> None:
     with pytest.raises(ZeroDivisionError):
         wait_until(lambda: 1 // 0, "it holds", 60)
 

@@ -77,9 +77,9 @@ class GuideRun:
     def run_all(self) -> None:
         """Run every command of the guide."""
         for command in guide_commands(self.stack.partition("-")[0], self.stack):
-            if not command.on_twin:
+            if not command.text_on_twin:
                 continue
-            self.outputs.append((command, self.run(command.on_twin)))
+            self.outputs.append((command, self.run(command.text_on_twin)))
             self.prepare_next(command)
 
     def run(self, command: str) -> str:
@@ -108,7 +108,7 @@ class GuideRun:
 
     def prepare_next(self, command: GuideCommand) -> None:
         """Prepare the next command, or observe the effect of the last one."""
-        words = command.on_twin
+        words = command.text_on_twin
         if words.startswith("everstep init"):
             self.change_job()
         elif words.startswith("everstep follow"):
@@ -181,7 +181,7 @@ class GuideRun:
         outputs = [
             output
             for command, output in self.outputs
-            if command.section == section and command.on_twin.startswith(beginning)
+            if command.section == section and command.text_on_twin.startswith(beginning)
         ]
         assert outputs, f"no command of {section} begins with {beginning}"
         return outputs[-1]

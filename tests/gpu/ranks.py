@@ -1,4 +1,4 @@
-"""Workers of one group, each a process with its own GPU, and what they do in tests."""
+"""Workers of one group, each a process with its own GPU, and the functions that they run in tests."""
 
 import contextlib
 import multiprocessing
@@ -41,7 +41,7 @@ class Rank:
         self._port = port
 
     def link(self, generation: int, on_stall: Callable[[], None] = lambda: None) -> Link:
-        """Return a group of all workers that is built."""
+        """Return a link to all workers, with its group already built."""
         address = GroupAddress(generation, "127.0.0.1", self._port, self.number, self.size)
         link = Link(address, self.device, on_stall)
         link.build()
@@ -71,7 +71,7 @@ def _run(work: Work, number: int, size: int, port: int, released: Any, results: 
     results.put((number, result))
     results.close()
     results.join_thread()
-    # Without the destructors of groups whose peers are gone.
+    # Skip the destructors of groups whose peers are gone.
     os._exit(0)
 
 
@@ -96,7 +96,7 @@ def running_ranks(work: Work, size: int) -> Iterator["Ranks"]:
 
 
 class Ranks:
-    """The workers of a test, from outside."""
+    """The worker processes of a test, as the test sees them."""
 
     def __init__(self, processes: Any, results: Any, released: Any) -> None:
         self._processes, self._results, self._released = processes, results, released
@@ -114,7 +114,7 @@ class Ranks:
         return results
 
     def release(self) -> None:
-        """Let the workers end that wait for others' results."""
+        """Let the workers that wait for others' results continue to their end."""
         self._released.set()
 
     def exit_code(self, number: int) -> int | None:
@@ -128,7 +128,7 @@ class Ranks:
 
 
 def build_use_and_abort_twice(rank: Rank) -> list[Any]:
-    """Build a communicator of one rank on another thread, sum, abort; then all of that again."""
+    """Twice build a communicator of one rank on another thread, sum and abort."""
     observed: list[Any] = []
     store, backends = rank.store(), list[Any]()  # kept: their destructors wait for threads
     for generation in (1, 2):

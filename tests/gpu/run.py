@@ -1,4 +1,4 @@
-"""Run the tests of GPUs and report what could not be tested: `make test-gpu`.
+"""Run the GPU tests and report what could not be tested: `make test-gpu`.
 
     python -m tests.gpu.run           # further arguments go to pytest
 
@@ -18,7 +18,7 @@ SKIPPED = "Skipped: "  # pytest's prefix of a reason
 
 
 class Record:
-    """A plugin of pytest that counts results and keeps the reasons of skipped tests.
+    """A pytest plugin that counts results and keeps the reasons of skipped tests.
 
     Attributes:
         passed: number of tests that passed.
@@ -45,7 +45,7 @@ class Record:
         return 0 if self.passed and not self.failed else 1
 
     def lines(self) -> list[str]:
-        """Return the summary."""
+        """Return the lines of the summary."""
         lines = [f"{self.passed} passed, {self.failed} failed"]
         if not self.passed and not self.failed:
             lines.append("no test ran: this is not a success")
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
         print(NO_GPU, file=sys.stderr)
         return 1
     record = Record()
-    # Warnings of drivers and of libraries for GPUs differ between machines.
+    # Warnings from drivers and GPU libraries differ between machines.
     options = ["-m", "gpu", "-W", "default", "-p", "no:xdist", *arguments]
     code = int(pytest.main([str(FOLDER), *options], plugins=[record]))
     print("", *describe(count), *record.lines(), sep="\n")

@@ -1,4 +1,4 @@
-"""Runs of the trainer on GPUs with the real launcher, agents and etcd, through killed workers."""
+"""Runs of the trainer on GPUs with the real launcher, agents and etcd, in which workers are killed."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ ARGUMENTS = (
 
 @pytest.fixture(scope="module")
 def etcd_program() -> None:
-    """Get etcd, or skip with the reason."""
+    """Provide etcd, or skip the tests with the reason."""
     if os.environ.get("EVERSTEP_TEST_ETCD"):
         return
     try:
@@ -38,21 +38,21 @@ def etcd_program() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("etcd_program")
-def test_a_killed_worker_on_one_gpu_continues_to_the_bits_of_an_undisturbed_run(
+def test_a_run_on_one_gpu_with_a_killed_worker_is_bitwise_equal_to_an_undisturbed_run(
     tmp_path: Path,
 ) -> None:
-    check_killed_worker(tmp_path, [gpu(0)])
+    check_killed_worker(tmp_path, [gpu_environment(0)])
 
 
 @pytest.mark.gpu(count=2, purpose="an elastic run over two GPUs, with a killed worker")
 @pytest.mark.usefixtures("etcd_program")
-def test_a_killed_worker_of_two_gpus_continues_to_the_bits_of_an_undisturbed_run(
+def test_a_run_on_two_gpus_with_a_killed_worker_is_bitwise_equal_to_an_undisturbed_run(
     tmp_path: Path,
 ) -> None:
-    check_killed_worker(tmp_path, [gpu(0), gpu(1)])
+    check_killed_worker(tmp_path, [gpu_environment(0), gpu_environment(1)])
 
 
-def gpu(number: int) -> Mapping[str, str]:
+def gpu_environment(number: int) -> Mapping[str, str]:
     """Return the environment of a node with one GPU of this machine."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpu_count()))))
     inherited = {

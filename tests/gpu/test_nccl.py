@@ -17,9 +17,7 @@ pytestmark = pytest.mark.gpu
 two_gpus = pytest.mark.gpu(count=2, purpose="NCCL between two GPUs")
 
 
-def test_a_communicator_is_built_by_another_thread_and_aborted_without_the_end_of_the_process() -> (
-    None
-):
+def test_other_threads_can_build_and_abort_a_communicator_without_ending_the_process() -> None:
     with running_ranks(build_use_and_abort_twice, 1) as ranks:
         for was_initialized, is_initialized, is_equal, still_aborts in ranks.results(1)[0]:
             assert not was_initialized
@@ -31,7 +29,7 @@ def test_a_communicator_is_built_by_another_thread_and_aborted_without_the_end_o
 
 
 @two_gpus
-def test_sums_are_over_all_gpus_in_every_type_that_steps_use() -> None:
+def test_a_sum_covers_all_gpus_in_every_dtype_that_steps_use() -> None:
     with running_ranks(add_ranks, 2) as ranks:
         assert ranks.results(2) == {0: [3.0] * 8, 1: [3.0] * 8}
 
@@ -47,7 +45,7 @@ def test_a_batch_copies_tensors_of_all_types() -> None:
 
 @pytest.mark.gpu(count=2, purpose="an aborted sum, and survivors of a lost peer with NCCL")
 @pytest.mark.parametrize("work", [lose_a_silent_peer, lose_a_killed_peer])
-def test_an_aborted_sum_is_a_lost_peer_and_the_survivor_continues(work: Work) -> None:
+def test_an_aborted_sum_reports_a_lost_peer_and_the_survivor_continues(work: Work) -> None:
     with running_ranks(work, 2) as ranks:
         results = ranks.results(1)
         assert results.keys() == {0}, results
@@ -56,5 +54,7 @@ def test_an_aborted_sum_is_a_lost_peer_and_the_survivor_continues(work: Work) ->
 
         assert (first_sum, later_sum) == (2.0, 1.0)
         assert was_aborted
-        assert outcome == LOST, "the step would be applied to gradients without the peer's part"
+        assert outcome == LOST, (
+            "the step would be applied to gradients without the peer's contribution"
+        )
         assert ranks.exit_code(0) == 0, "torch's watchdog has ended the survivor"

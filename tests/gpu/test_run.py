@@ -38,7 +38,7 @@ def test_a_marked_test_fails_without_a_gpu(
     assert NO_GPU in result.stdout.str()
 
 
-def test_with_one_gpu_the_reason_names_what_needs_two(
+def test_with_one_gpu_the_reason_names_the_purpose_of_a_test_that_needs_two(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.gpu.conftest.gpu_count", lambda: 1)
@@ -62,7 +62,7 @@ def test_with_one_gpu_the_reason_names_what_needs_two(
     ]
 
 
-def test_enough_gpus_are_no_reason_to_skip() -> None:
+def test_a_test_is_not_skipped_if_there_are_enough_gpus() -> None:
     assert skip_reason(2, 2, "NCCL between two GPUs") is None
 
 
@@ -87,7 +87,7 @@ def test_a_run_in_which_no_test_passed_or_one_failed_exits_with_1(
     assert ("NOT TESTED: no etcd" in record.lines()) == ("skipped" in outcomes)
 
 
-def test_every_test_of_gpus_is_marked() -> None:
+def test_every_gpu_test_is_marked() -> None:
     tests_without_mark = [
         f"{path.name}: {test}"
         for path in FOLDER.glob("test_*.py")

@@ -16,7 +16,7 @@ from trainer import models
 
 pytestmark = pytest.mark.gpu
 
-FIRST_WITH_BFLOAT16 = 8  # major number of the compute capability: Ampere
+FIRST_WITH_BFLOAT16 = 8  # major compute capability: Ampere
 Factory = Callable[[nn.Module], torch.optim.Optimizer]
 
 
@@ -57,7 +57,7 @@ def test_a_run_in_the_precision_of_the_gpu_takes_all_steps_with_finite_weights()
     assert any(not torch.equal(old, new) for old, new in zip(initial, values(model), strict=True))
 
 
-def test_exact_asks_cudnn_for_determinism_and_yields_equal_bits_twice() -> None:
+def test_exact_mode_makes_cudnn_deterministic_and_two_runs_bitwise_equal() -> None:
     digests = set()
     for _ in range(2):
         model = classifier()

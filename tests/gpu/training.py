@@ -30,7 +30,7 @@ def classifier(name: str = "resnet18") -> nn.Module:
 
 
 def train(model: nn.Module, optimizer: torch.optim.Optimizer, **options: Any) -> elastic.Run:
-    """Return the run after its steps."""
+    """Train a model on random images and return the completed run."""
     precision = models.precision("resnet18", GPU, exact=options.get("mode") == "exact")
     run = elastic.Run(
         model,

@@ -27,7 +27,7 @@ AWS_ACCOUNT = "111122223333"
 
 PROVIDERS = {"eks": "aws", "aks": "azure-native"}
 QUOTAS = {"L-3819A6DF": 192, "L-DB2E81BA": 64}
-"""vCPUs of spot and on-demand machines with GPUs: what the largest stack may use."""
+"""vCPUs of spot and on-demand machines with GPUs: as many as the largest stack may use."""
 
 AZURE_GROUPS = frozenset({"11111111-2222-3333-4444-555555555555"})
 """Object IDs of the user's groups, which the guide makes administrators."""
@@ -39,7 +39,7 @@ ZONE_IDS = {"us-east-1c": "use1-az4", "us-east-1d": "use1-az3"}
 """Zone -> zone ID in this account; EKS supports a control plane in each of them."""
 
 SETTINGS = {
-    "PULUMI_CONFIG_PASSPHRASE": "of a test",
+    "PULUMI_CONFIG_PASSPHRASE": "test-passphrase",
     "PULUMI_SKIP_UPDATE_CHECK": "true",
     "PULUMI_SKIP_CONFIRMATIONS": "true",
     "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
@@ -54,7 +54,7 @@ class UserMachine:
     Attributes:
         shell: its shell, in the clone.
         project: the folder that `everstep init` writes.
-        twin: folder of the twin that is the account.
+        twin: folder of the twin that stands in for the account.
     """
 
     shell: Shell
@@ -69,7 +69,7 @@ def user_machine(folder: Path, stack: str, *, offline: bool) -> Iterator[UserMac
     Args:
         folder: an empty folder.
         stack: name of the guide's stack.
-        offline: whether the account has no machines, which is enough for previews and the registry.
+        offline: True for an account without machines, which is enough for previews and the registry.
     """
     clone, home, programs = (folder / name for name in ("clone", "home", "programs"))
     for path in (clone, home, folder / "backend"):

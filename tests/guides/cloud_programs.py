@@ -1,4 +1,4 @@
-"""The parts of the programs `aws`, `az` and `kubelogin` that the guides use: a kubeconfig, and its tokens.
+"""Stand-ins for `aws`, `az` and `kubelogin` that support the guides: they write a kubeconfig and get tokens.
 
 python -m tests.guides.cloud_programs aws KUBECONFIG_OF_THE_TWIN eks update-kubeconfig --name NAME --region REGION
 """
@@ -70,7 +70,7 @@ def write_kubeconfig(program: str, twin: Path, arguments: Sequence[str]) -> None
 
 
 def convert_kubeconfig(arguments: Sequence[str]) -> None:
-    """Set the login of the kubeconfig of $KUBECONFIG."""
+    """Set the login method in the kubeconfig at $KUBECONFIG."""
     path = Path(os.environ["KUBECONFIG"])
     content = yaml.safe_load(path.read_text())
     exec_arguments = content["users"][0]["user"]["exec"]["args"]
@@ -79,7 +79,7 @@ def convert_kubeconfig(arguments: Sequence[str]) -> None:
 
 
 def main(program: str, twin: Path, arguments: Sequence[str]) -> int:
-    """Run a program; return its exit code."""
+    """Run a stand-in and return its exit code."""
     if (program, *arguments[:1]) in SUPPORTED:
         convert_kubeconfig(arguments)
         return 0

@@ -4,7 +4,7 @@ A fenced block of docs/eks.md and docs/aks.md has one command per line. A commen
 tests run:
 
     COMMAND
-    # twin: ANOTHER COMMAND          the other command, because the twin has no counterpart of this one
+    # twin: ANOTHER COMMAND          the other command, because the twin has no counterpart to this one
     # not on the twin: REASON        nothing
     # only: STACK                    the command for this stack only
 """
@@ -17,7 +17,7 @@ from textwrap import dedent
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = {"eks": ROOT / "docs/eks.md", "aks": ROOT / "docs/aks.md"}
-"""Guide by the first word of its stacks' names."""
+"""First word of a stack's name -> its guide."""
 
 TESTED_SECTIONS = ("Steps", "Upgrade", "Teardown")
 """Sections whose commands the tests run, one after the other."""
@@ -34,7 +34,7 @@ class GuideCommand:
     """A command of a guide.
 
     Attributes:
-        section: heading of the second level above it.
+        section: second-level heading above it.
         text: the command of the page.
         twin_command: the command that the twin runs in its place; empty for the same.
         skip_reason: the reason why the twin runs nothing; empty if it runs something.
@@ -48,13 +48,13 @@ class GuideCommand:
     only_stack: str = ""
 
     @property
-    def on_twin(self) -> str:
+    def text_on_twin(self) -> str:
         """The command that the twin runs; empty for none."""
         return "" if self.skip_reason else self.twin_command or self.text
 
 
 def blocks(page: str) -> Iterator[tuple[str, str]]:
-    """Yield each fenced block of a page with the heading of the second level above it."""
+    """Yield each fenced block of a page with the second-level heading above it."""
     for block in BLOCK.finditer(page):
         section = page[: block.start()].rpartition("\n## ")[2].partition("\n")[0]
         yield section, dedent(block[2])

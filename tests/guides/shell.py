@@ -34,12 +34,11 @@ class Shell:
     def start(self, command: str) -> "subprocess.Popen[str]":
         """Start a command in its own session; stderr is part of its output.
 
-        Ctrl-C ends it as in a terminal, even if the tests run in the background of a shell, which ignores it.
+        Ctrl-C ends it as in a terminal, even if the tests ignore SIGINT because a shell runs them in the background.
         """
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-            signal.signal(
-                signal.SIGINT, signal.default_int_handler
-            )  # an ignored signal is inherited
+            # The command would inherit an ignored signal.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         session = str(self.log.with_suffix(".session"))
         return subprocess.Popen(
             ["bash", "-c", SCRIPT.format(command=command)],
@@ -62,7 +61,7 @@ class Shell:
         with self.start(command) as process:
             try:
                 output, _ = process.communicate(timeout=seconds)
-            except BaseException:  # also Ctrl-C: the command is in a session of its own
+            except BaseException:  # Ctrl-C too: the command is in its own session
                 os.killpg(process.pid, signal.SIGKILL)
                 raise
         self.record(command, output)

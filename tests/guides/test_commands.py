@@ -47,7 +47,7 @@ AWS_CLI_ONLY: dict[tuple[str, str], frozenset[str]] = {
     ("ecr", "get-login-password"): frozenset({"--region"}),
     ("sso", "login"): frozenset(),
 }
-"""Commands of the AWS CLI that are not an operation of a service, with the options that the guides use."""
+"""AWS CLI commands that are not operations of a service, with the options that the guides use."""
 
 AZURE: dict[str, frozenset[str]] = {
     "login": frozenset(),
@@ -98,14 +98,14 @@ def test_every_block_is_in_a_section_that_tests_run(guide: str) -> None:
 
 
 @pytest.mark.parametrize("guide", GUIDES)
-def test_every_command_is_of_a_known_program(guide: str) -> None:
+def test_every_command_runs_a_known_program(guide: str) -> None:
     for command in every_command(guide):
         program = next(argument for argument in command.text.split() if "=" not in argument)
         assert program in PROGRAMS | SHELL, command
         assert not command.skip_reason or program in SKIPPABLE_PROGRAMS, (
             f"{command.text}: only a command without a counterpart on the twin may be skipped"
         )
-        if program in CLOUD_PROGRAMS and command.on_twin == command.text:
+        if program in CLOUD_PROGRAMS and command.text_on_twin == command.text:
             prefix = tuple(command.text.split()[: 2 if program == "kubelogin" else 3])
             assert prefix in SUPPORTED, (
                 f"{command.text}: the twin has no counterpart; add the comment `# twin: COMMAND`"
@@ -114,7 +114,7 @@ def test_every_command_is_of_a_known_program(guide: str) -> None:
 
 @pytest.mark.parametrize(("guide", "stack"), STACKS)
 def test_the_commands_of_a_stack_include_every_phase_in_order(guide: str, stack: str) -> None:
-    commands = [command.on_twin for command in guide_commands(guide, stack)]
+    commands = [command.text_on_twin for command in guide_commands(guide, stack)]
 
     position = 0
     for phase in PHASES:

@@ -1,6 +1,6 @@
-"""Real exporters for a Prometheus: the workers of a run, the copy of a data set, a controller, a GPU node, a kubelet.
+"""Real exporters for Prometheus: the workers of a run, the copy of a data set, a controller, a GPU node, a kubelet.
 
-The tests of the queries use them, and docs/images/dashboards.py.
+The tests of the queries and docs/images/dashboards.py use them.
 """
 
 import itertools
@@ -55,10 +55,11 @@ def training(folder: Path) -> Iterator[tuple[LauncherProcess, list[int]]]:
 
 def lose_worker(folder: Path, launcher: LauncherProcess) -> None:
     """Kill a worker and wait until a group is formed again."""
-    formed = journals(folder).count('"kind": "generation"')
+    previous_count = journals(folder).count('"kind": "generation"')
     launcher.kill_worker()
     launcher.wait_until(
-        lambda: journals(folder).count('"kind": "generation"') > formed, "a group is formed again"
+        lambda: journals(folder).count('"kind": "generation"') > previous_count,
+        "a group is formed again",
     )
 
 
@@ -91,12 +92,12 @@ def controller(states: Iterator[Sequence[Pod]], replicas: int) -> Iterator[int]:
     """Yield the metrics port of a controller that reconciles one job.
 
     Args:
-        states: pods of the job at each pass, without an end.
-        replicas: workers of the job's spec.
+        states: the job's pods at each pass; never ends.
+        replicas: number of workers in the job's spec.
     """
     metrics, stop = Metrics(), threading.Event()
     metrics.leader.set(1)
-    # The etcd of this job has no TLS.
+    # Set here, because the etcd of this job has no TLS.
     metrics.certificate_expiry.labels("ns", JOB).set(time.time() + 10 * YEAR_SECONDS)
     server = serve(metrics, 0, lambda: True)
     passes = threading.Thread(target=_reconcile, args=(metrics, states, replicas, stop))
@@ -152,7 +153,7 @@ def kubelet() -> Iterator[int]:
 
 @contextmanager
 def serving(metrics: Callable[[], str]) -> Iterator[int]:
-    """Yield the port of an exporter of these metrics."""
+    """Yield the port of an exporter that responds with the text that `metrics` returns."""
 
     class Exporter(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

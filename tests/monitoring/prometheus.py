@@ -1,4 +1,4 @@
-"""Prometheus and promtool, of Debian's package, and a server that scrapes this machine.
+"""Prometheus and promtool from Debian's package, and a server that scrapes this machine.
 
 The package is unpacked into the cache of built programs rather than installed: the installation would start a service.
 """
@@ -67,7 +67,7 @@ def _apt(folder: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def promtool(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run promtool in a folder; the tests read its exit code and output."""
+    """Run promtool in a folder and return the result, whether it succeeds or fails."""
     return subprocess.run(
         [program("promtool"), *arguments], cwd=folder, capture_output=True, text=True, check=False
     )
@@ -107,7 +107,7 @@ class Prometheus:
         """Return the data of an API call.
 
         Raises:
-            AssertionError: the server refuses it, such as a query that it cannot parse.
+            AssertionError: the server refuses it, for example because it cannot parse the query.
         """
         query = urllib.parse.urlencode(parameters)
         try:

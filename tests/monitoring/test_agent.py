@@ -47,7 +47,7 @@ def test_prometheus_accepts_the_rules_of_the_workspace(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_a_wrong_configuration_is_found(tmp_path: Path) -> None:
+def test_an_invalid_configuration_is_detected(tmp_path: Path) -> None:
     invalid_text = configuration(ENDPOINT, ARGS).replace("sigv4:", "sigv5:")
 
     assert "sigv5 not found" in faults(tmp_path, invalid_text)

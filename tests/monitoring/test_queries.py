@@ -62,6 +62,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
 
 
 def with_values(query: str) -> str:
+    """Return a query with values in place of the dashboard's variables."""
     for name, value in VARIABLES.items():
         query = query.replace(name, value)
     return query
@@ -114,7 +115,7 @@ def test_every_series_that_a_rule_selects_has_data(prometheus: Prometheus) -> No
             wait_for_data(prometheus, selector)
 
 
-def test_the_alert_of_certificates_reads_the_lifetime_of_a_real_one(
+def test_the_certificate_alert_reads_the_lifetime_of_a_real_certificate(
     prometheus: Prometheus,
 ) -> None:
     rule = next(rule for rule in read_rules() if rule.get("alert") == "EverstepCertificateExpires")

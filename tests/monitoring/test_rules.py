@@ -1,4 +1,4 @@
-"""The rules and alerts, by promtool's own unit tests, and deliberate mistakes that these must find."""
+"""The rules and alerts in promtool's unit tests, and deliberate mistakes that these tests must catch."""
 
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,7 @@ def alerts() -> dict[str, dict[str, Any]]:
 
 
 def failures(folder: Path, rules: str, alert: str = "") -> str:
-    """Run promtool's tests over rules; return its output if one fails, else an empty text.
+    """Run promtool's tests of the rules and return its output; empty if all pass.
 
     Args:
         folder: folder for copies of the files.
@@ -117,7 +117,7 @@ def test_every_alert_has_a_deliberate_mistake() -> None:
 @pytest.mark.parametrize(
     ("alert", "old", "new"), [(name, *pair) for name, pairs in MISTAKES.items() for pair in pairs]
 )
-def test_a_wrong_metric_or_label_is_found(tmp_path: Path, alert: str, old: str, new: str) -> None:
+def test_a_wrong_metric_or_label_is_caught(tmp_path: Path, alert: str, old: str, new: str) -> None:
     rules = RULES.read_text()
     assert rules.count(old) == 1, f"update the mistake of {alert}"
 

@@ -1,4 +1,4 @@
-"""A small training for the tests of queries: arguments are the port of its metrics and its folder.
+"""A small training program for the tests of queries. Its arguments are the port of its metrics and its folder.
 
 It saves often, evaluates often and never ends. `time.sleep` keeps it from using a whole core.
 """

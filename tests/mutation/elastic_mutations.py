@@ -137,7 +137,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _CHECKPOINT_TESTS,
     ),
     Mutation(
-        "storage that hangs and is not given up",
+        "hung storage that the run still waits for",
         _SESSION,
         "            if sums.hung:",
         "            if False:",
@@ -186,7 +186,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _RECOVERY_TESTS,
     ),
     Mutation(
-        "torn state that stays offered",
+        "torn state still offered to others",
         _RECOVERY,
         "            self.progress = StepProgress()  # torn from here on\n",
         "            pass\n",
@@ -306,7 +306,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _MEMBERSHIP_TESTS,
     ),
     Mutation(
-        "follower that decides by members it does not watch",
+        "follower that decides from members it does not watch",
         _MEMBERSHIP,
         "return self.view.is_complete and self.watches_all",
         "return True",
@@ -327,7 +327,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _AGENT_TESTS,
     ),
     Mutation(
-        "unreadable key logged at each reading",
+        "unreadable key logged at each read",
         _KEY_READER,
         "            if entry.key not in self._unreadable_keys:\n",
         "            if True:\n",
@@ -404,7 +404,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _STATE_MACHINE_TESTS,
     ),
     Mutation(
-        "agent that ends when its worker crashes in an outage",
+        "agent that ends when its worker crashes during an outage",
         _OWN_KEY,
         "            except EverstepError as error:\n",
         "            except ZeroDivisionError as error:\n",
@@ -432,7 +432,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _ETCD_TESTS,
     ),
     Mutation(
-        "revisions of two clusters compared by a reading",
+        "revisions of two clusters compared by a read",
         _KEYS,
         "is_replaced = has_gone_back or (bool(self._cluster) and reading.cluster != self._cluster)",
         "is_replaced = has_gone_back",

@@ -132,7 +132,7 @@ def _inject(mutation: Mutation, copies: "SimpleQueue[Path]") -> Result:
 def _run_tests(copy: Path, tests: Sequence[str]) -> str | None:
     """Run the tests of a copy; return the first that fails, None if all pass.
 
-    A run that does not end in time fails: a mistake may make a test wait without end.
+    A run that does not end in time fails: a mistake may make a test wait forever.
     """
     command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     path = ":".join(str(copy / folder) for folder in ("", "facts", "twin"))

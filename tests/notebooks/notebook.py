@@ -23,7 +23,7 @@ class Cell:
 
     Attributes:
         id: its identifier, unique in the notebook.
-        is_code: whether it is executed.
+        is_code: True if it is executed.
         source: its text.
         tags: its tags.
         execution_count: its number in an execution; None before one.
@@ -64,10 +64,10 @@ def copy_notebooks(folder: Path, cloud: str) -> list[Path]:
     """Copy the notebooks and their module into a folder, for a cloud; return the notebooks."""
     folder.mkdir(parents=True)
     shutil.copy(FOLDER / "lab.py", folder)
-    return [_choose(path, folder / path.name, cloud) for path in PATHS]
+    return [_copy_with_cloud(path, folder / path.name, cloud) for path in PATHS]
 
 
-def _choose(path: Path, target: Path, cloud: str) -> Path:
+def _copy_with_cloud(path: Path, target: Path, cloud: str) -> Path:
     notebook = json.loads(path.read_text())
     for cell in notebook["cells"]:
         if CHOICE_TAG in cell["metadata"].get("tags", ()):

@@ -110,7 +110,7 @@ def test_the_script_loses_a_worker_and_no_step(lab: Lab) -> None:
     assert "steps: 1000 of 1000" in output
 
 
-def test_the_job_alone_changes_and_grows_to_three_workers_while_it_trains(lab: Lab) -> None:
+def test_only_the_job_changes_and_it_grows_to_three_workers_while_it_trains(lab: Lab) -> None:
     assert "1 to update" in lab.output(3, "previewed")
     assert "to replace" not in lab.output(3, "previewed")
     sizes = re.findall(r"(\d) workers", lab.output(3, "sizes"))

@@ -46,7 +46,7 @@ def test_the_steps_are_numbered_from_the_environment_to_the_eviction() -> None:
 
 
 @every_notebook
-def test_a_notebook_is_kept_without_outputs(path: Path) -> None:
+def test_a_notebook_is_stored_without_outputs(path: Path) -> None:
     cells_with_output = [
         cell.id for cell in code_cells(path) if cell.output or cell.execution_count is not None
     ]
@@ -57,7 +57,7 @@ def test_a_notebook_is_kept_without_outputs(path: Path) -> None:
 
 
 @every_notebook
-def test_a_notebook_is_of_the_format_whose_cells_have_identifiers(path: Path) -> None:
+def test_a_notebook_has_the_format_whose_cells_have_identifiers(path: Path) -> None:
     notebook = json.loads(path.read_text())
     identifiers = [cell.id for cell in read_cells(path)]
 
@@ -100,7 +100,7 @@ def test_a_copy_of_the_notebooks_chooses_its_cloud(tmp_path: Path) -> None:
 
 
 @every_notebook
-def test_commands_on_a_stack_are_on_the_twin_or_the_account_that_was_chosen(path: Path) -> None:
+def test_a_command_on_a_stack_uses_the_twin_or_the_chosen_account(path: Path) -> None:
     for command in commands(path):
         words = command.split()
         if "--stack" in words and words[1] not in ("init", "cost", "doctor"):

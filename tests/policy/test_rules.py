@@ -74,7 +74,15 @@ def role_trusting(principal: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Case:
-    """One rule with a compliant and a violating resource."""
+    """One rule with a compliant and a violating resource.
+
+    Attributes:
+        rule: name of the rule.
+        kind: type of both resources.
+        compliant_properties: properties without a violation.
+        violating_properties: properties with exactly one violation.
+        message: part of the message about the violation.
+    """
 
     rule: str
     kind: str

@@ -24,7 +24,13 @@ STACK = "local"
 
 @dataclass(frozen=True)
 class Project:
-    """A copy of the project that a test may edit, with a separate state."""
+    """A copy of the project that a test may edit, with its own state.
+
+    Attributes:
+        folder: root of the project.
+        pulumi: path of the Pulumi CLI.
+        environment: environment variables of Pulumi.
+    """
 
     folder: Path
     pulumi: Path
@@ -132,7 +138,7 @@ def make_project(root: Path, environment: dict[str, str]) -> Project:
             **variables,
             **install_plugins(home, pulumi),
             "PULUMI_BACKEND_URL": backend_url(backend),
-            "PULUMI_CONFIG_PASSPHRASE": "of a test",
+            "PULUMI_CONFIG_PASSPHRASE": "test-passphrase",
             "PULUMI_STACK": STACK,
             **environment,
         },

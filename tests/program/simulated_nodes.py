@@ -28,7 +28,7 @@ HEARTBEAT_SECONDS = 5.0
 SYSTEM, GPU = "system", "gpu-spot"
 NODES = {"system-0": SYSTEM, "gpu-0": GPU, "gpu-1": GPU, "gpu-2": GPU}
 MISSING_IMAGE = "registry.example.org/missing:1"
-"""An image that no registry has: pods with it wait for it."""
+"""An image that no registry has: pods that use it wait for it."""
 
 SPOT_TAINT = {"key": "everstep.dev/spot", "value": "true", "effect": "NoSchedule"}
 
@@ -67,7 +67,7 @@ def _update_periodically(api: client.ApiClient, stop: threading.Event) -> None:
             for name in NODES:
                 _ignore_expected_errors(partial(_report_ready, api, name))
         _ignore_expected_errors(partial(_run_pods, api))
-        _ignore_expected_errors(partial(_train, api))
+        _ignore_expected_errors(partial(_report_running, api))
 
 
 def _ignore_expected_errors(action: Callable[[], Any]) -> None:
@@ -145,7 +145,7 @@ def _status(pod: Any, address: str) -> dict[str, Any]:
     }
 
 
-def _train(api: client.ApiClient) -> None:
+def _report_running(api: client.ApiClient) -> None:
     custom: Any = client.CustomObjectsApi(api)
     resource = (GROUP, VERSION, NAMESPACE, PLURAL)
     condition = {"type": "Running", "status": "True", "reason": "ElasticJobRunning"}

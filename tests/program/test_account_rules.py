@@ -1,4 +1,4 @@
-"""A stack on AWS in an account with rules: the real engine, and a cloud that checks them."""
+"""A stack in an AWS account with a team's rules: the real engine, and the rules as checked by the twin."""
 
 import json
 

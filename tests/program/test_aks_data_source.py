@@ -1,4 +1,4 @@
-"""A container with data on Azure: the real engine, and Azure's rules by the twin."""
+"""A container with data on Azure: the real engine, and Azure's rules as checked by the twin."""
 
 from collections.abc import Mapping
 
@@ -51,7 +51,7 @@ def source(location: str = PHOTOS) -> dict[str, object]:
     return {"dataset": "imagefolder", "source": location, "sourceResourceGroup": "data"}
 
 
-def test_a_role_on_a_container_outside_of_the_stack_is_created_and_deleted(
+def test_a_role_on_a_container_outside_the_stack_is_created_and_deleted(
     project: CloudProject,
 ) -> None:
     project.program(program(None))

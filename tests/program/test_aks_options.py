@@ -1,4 +1,4 @@
-"""The options of AKS that a platform team needs, together: the real engine, and Azure's rules by the twin."""
+"""All AKS options that a platform team needs, together: the real engine, and Azure's rules as checked by the twin."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -31,7 +31,7 @@ def test_all_faults_of_a_stack_file_are_shown_together(project_without_cluster: 
     assert "did you mean fashion-mnist?" in output
 
 
-def test_a_misspelt_section_is_shown(project_without_cluster: Project) -> None:
+def test_a_misspelled_section_is_shown(project_without_cluster: Project) -> None:
     project_without_cluster.change("storge", size="1Gi")
 
     assert "did you mean storage?" in failed_preview(project_without_cluster)

@@ -1,4 +1,4 @@
-"""EKS nodes behind an HTTP proxy: the real engine, and AWS's rules by the twin."""
+"""EKS nodes behind an HTTP proxy: the real engine, and AWS's rules as checked by the twin."""
 
 from base64 import b64decode
 
@@ -31,7 +31,7 @@ EksEnvironment("eks", EksEnvironmentArgs(config=config, stack="eks-test"))
 """
 
 
-def test_all_nodes_of_a_stack_with_a_proxy_configure_it(project: CloudProject) -> None:
+def test_all_nodes_of_a_stack_are_configured_with_its_proxy(project: CloudProject) -> None:
     project.program(PROGRAM)
 
     project.up()

@@ -26,7 +26,7 @@ HEALTH_TIMEOUT_SECONDS = 200.0
 
 @dataclass
 class Members:
-    """Three etcd processes; a local folder replaces a member's folder on the shared volume."""
+    """Three etcd processes; each has a local folder in place of its folder on the shared volume."""
 
     program: Path
     folder: Path

@@ -1,4 +1,4 @@
-"""A stack on a cluster with a volume of its own: real engine, real API server, simulated nodes."""
+"""A stack that uses an existing volume of its cluster: real engine, real API server, simulated nodes."""
 
 import json
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def volume(cluster: Path) -> Iterator[str]:
 
 
 def use_claim(project: Project, **values: Any) -> None:
-    """Let the stack claim a volume of the cluster instead of a folder of its nodes."""
+    """Make the stack claim a volume of the cluster instead of using a folder on its nodes."""
     content = yaml.safe_load(project.stack_file.read_text(encoding="utf-8"))
     content["config"]["everstep:storage"] = {"kind": "claim", **values}
     project.stack_file.write_text(yaml.safe_dump(content), encoding="utf-8")
@@ -73,7 +73,7 @@ def test_an_existing_volume_is_claimed_and_outlives_the_stack(
     project.run_checked("preview")
 
 
-def test_a_class_of_the_cluster_gives_the_stack_a_volume(
+def test_a_storage_class_of_the_cluster_provides_a_volume(
     project: Project, cluster: Path, nodes: None, volume: str
 ) -> None:
     kubectl(cluster, "patch", "pv", volume, "-p", '{"spec":{"storageClassName":"team"}}')

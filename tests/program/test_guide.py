@@ -27,9 +27,9 @@ def test_the_commands_of_the_guide_lead_from_an_empty_backend_to_a_preview_and_a
         for command in guide_commands(guide, stack):
             if command.text.startswith(FIRST_SKIPPED_COMMAND):
                 break
-            if command.on_twin:
-                outputs.append(machine.shell.run(command.on_twin, COMMAND_SECONDS))
-                programs.append(command.on_twin.split()[:2])
+            if command.text_on_twin:
+                outputs.append(machine.shell.run(command.text_on_twin, COMMAND_SECONDS))
+                programs.append(command.text_on_twin.split()[:2])
 
     edits = [["pulumi", "config"]] * sum(command == ["pulumi", "config"] for command in programs)
     doctor = ["everstep", "doctor"] if guide == "eks" else ["env", "$AZURE"]

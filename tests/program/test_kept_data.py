@@ -61,7 +61,7 @@ def identity(project: CloudProject, kind: str) -> str:
 
 
 def check_next_up(project: CloudProject, kind: str) -> set[str]:
-    """Destroy a stack except its data and bring it back; return the types that stayed meanwhile.
+    """Destroy a stack except its data and create it again; return the types that remained in between.
 
     Args:
         project: a project with the program of a stack.

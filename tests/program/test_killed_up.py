@@ -43,10 +43,10 @@ environment.declare(from_mapping(json.loads({config!r})), "test")
 CLOUDS = {"eks": "aws", "aks": "azure-native"}
 WAIT_SECONDS, POLL_SECONDS = 200, 0.02
 LATENCY_SECONDS = 0.3
-"""Time between the creation of a resource and the answer of its service: a kill hits it."""
+"""Time from the creation of a resource to the response of its service, so that a kill falls between the two."""
 
 KILLS, MAX_RESOURCES = 2, 12
-"""Kills of a stack, and the most resources that an update creates before one."""
+"""Number of kills per stack, and maximum number of resources that an update creates before a kill."""
 
 
 def recovery_commands() -> list[str]:
@@ -64,7 +64,7 @@ def declare(project: CloudProject, stack: str) -> None:
 
 
 def resources_of_program(project: CloudProject, cloud: str) -> list[dict[str, Any]]:
-    """Return the account's resources that the program declares, without those that a service adds."""
+    """Return the account's resources that the program declares, without resources that a service adds."""
     return [
         dict(resource)
         for resource in project.account(cloud)
@@ -88,12 +88,12 @@ def kill_update(project: CloudProject, cloud: str, resources: int) -> None:
     def has_created() -> bool:
         if len(resources_of_program(project, cloud)) >= expected:
             return True
-        assert process.poll() is None, f"it ended early:\n{process.communicate()[0]}"
+        assert process.poll() is None, f"the update ended early:\n{process.communicate()[0]}"
         return False
 
     wait_until(
         has_created,
-        f"it has created {resources} resources",
+        f"the update has created {resources} resources",
         WAIT_SECONDS,
         interval_seconds=POLL_SECONDS,
     )
@@ -143,11 +143,11 @@ def recover(project: CloudProject, cloud: str) -> int:
 def test_a_killed_update_is_resumed_and_the_account_has_every_resource_once(
     project: CloudProject, stack: str, seed: int
 ) -> None:
-    cloud, randomness, imported = CLOUDS[stack.partition("-")[0]], random.Random(seed), 0
+    cloud, generator, imported = CLOUDS[stack.partition("-")[0]], random.Random(seed), 0
     declare(project, stack)
     project.faults(latency={"*": LATENCY_SECONDS})
     for _ in range(KILLS):
-        kill_update(project, cloud, randomness.randint(1, MAX_RESOURCES))
+        kill_update(project, cloud, generator.randint(1, MAX_RESOURCES))
         imported += recover(project, cloud)
 
     project.up()

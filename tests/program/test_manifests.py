@@ -1,4 +1,4 @@
-"""The manifests on a real API server: CRD, RBAC and the example of an ElasticJob."""
+"""The manifests on a real API server: CRD, RBAC and the example ElasticJob."""
 
 import subprocess
 from collections.abc import Callable, Iterator
@@ -110,7 +110,7 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         lambda job: worker(job).pop("replicas"),
         "spec.replicaSpecs.Worker.replicas: Required value",
     ),
-    "no such policy": (
+    "unknown policy": (
         lambda job: worker(job).update(restartPolicy="Sometimes"),
         'supported values: "Always", "OnFailure", "Never", "ExitCode"',
     ),
@@ -122,7 +122,7 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         lambda job: job["spec"].pop("rdzvEndpoint"),
         "spec.rdzvEndpoint: Required value",
     ),
-    "misspelt policy": (
+    "misspelled policy": (
         lambda job: job["spec"].update(RunPolicy={"cleanPodPolicie": "All"}),
         'unknown field "spec.RunPolicy.cleanPodPolicie"',
     ),

@@ -1,4 +1,4 @@
-"""The services that monitor a stack of each cloud: the real engine, and each cloud's rules by the twin."""
+"""The monitoring services of a stack on each cloud: the real engine, and each cloud's rules as checked by the twin."""
 
 import pytest
 

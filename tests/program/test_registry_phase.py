@@ -27,7 +27,7 @@ CLOUDS = {"eks": "aws", "aks": "azure-native"}
 
 
 def declare(project: CloudProject, stack: str, **sections: Any) -> None:
-    """Make the program of the project this repository's, with the configuration of one of its stacks."""
+    """Let the project run this repository's program with the configuration of one of its stacks."""
     config = yaml.safe_load((ROOT / f"stacks/Pulumi.{stack}.yaml").read_text())["config"]
     values = {key.replace("everstep:", "probe:"): value for key, value in config.items()}
     values |= {f"probe:{name}": section for name, section in sections.items()}
@@ -42,7 +42,7 @@ def declare(project: CloudProject, stack: str, **sections: Any) -> None:
 
 
 def identities(project: CloudProject, cloud: str) -> set[tuple[str, str]]:
-    """Return type and ID of every resource of the account."""
+    """Return the type and ID of every resource of the account."""
     return {(str(resource["token"]), str(resource["id"])) for resource in project.account(cloud)}
 
 

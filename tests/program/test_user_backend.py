@@ -10,20 +10,20 @@ from tests.guides.account import UserMachine, user_machine
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
-SECONDS = 400
+COMMAND_SECONDS = 400
 STACK = "eks-dev"
 
 
-def fail(machine: UserMachine, command: str) -> str:
+def run_failing(machine: UserMachine, command: str) -> str:
     """Run a command that must fail; return its output."""
     with machine.shell.start(command) as process:
-        output, _ = process.communicate(timeout=SECONDS)
+        output, _ = process.communicate(timeout=COMMAND_SECONDS)
     assert process.returncode, f"{command} should fail:\n{output}"
     return output
 
 
-def configure(machine: UserMachine) -> None:
-    """Configure a registry for the stack, which a phase creates without machines."""
+def configure_registry(machine: UserMachine) -> None:
+    """Configure a registry for the stack; it can be created without machines."""
     file = machine.project / f"stacks/Pulumi.{STACK}.yaml"
     content = yaml.safe_load(file.read_text())
     content["config"]["everstep:registry"] = {"kind": "ecr", "name": "everstep-dev"}
@@ -32,52 +32,54 @@ def configure(machine: UserMachine) -> None:
 
 def resource_types(machine: UserMachine) -> list[str]:
     """Return the types of the resources in the state that the user's own Pulumi exports."""
-    state = json.loads(machine.shell.run(f"pulumi stack export --stack {STACK}", SECONDS))
+    state = json.loads(machine.shell.run(f"pulumi stack export --stack {STACK}", COMMAND_SECONDS))
     return [resource["type"] for resource in state["deployment"].get("resources") or ()]
 
 
 @pytest.mark.parametrize("choice", ["login", "variable", "project"])
-def test_a_stack_is_searched_in_the_backend_that_pulumi_would_use(
+def test_a_stack_is_looked_up_in_the_backend_that_pulumi_would_use(
     tmp_path: Path, choice: str
 ) -> None:
     with user_machine(tmp_path, STACK, offline=True) as machine:
-        machine.shell.run(f"everstep init training --stack {STACK} && cd training", SECONDS)
+        machine.shell.run(f"everstep init training --stack {STACK} && cd training", COMMAND_SECONDS)
         choose_backend(machine, choice, tmp_path / "backend")
 
-        missing = fail(machine, f"everstep up --stack {STACK} --yes")
+        missing = run_failing(machine, f"everstep up --stack {STACK} --yes")
 
         assert f"there is no stack {STACK} in the backend file://{tmp_path}/backend" in missing
         assert "pulumi login URL" in missing
         assert "pulumi stack init" in missing
 
 
-def test_up_and_down_act_on_the_stack_of_the_users_backend(tmp_path: Path) -> None:
+def test_up_and_down_act_on_the_stack_in_the_users_backend(tmp_path: Path) -> None:
     with user_machine(tmp_path, STACK, offline=True) as machine:
-        machine.shell.run(f"everstep init training --stack {STACK} && cd training", SECONDS)
-        configure(machine)
+        machine.shell.run(f"everstep init training --stack {STACK} && cd training", COMMAND_SECONDS)
+        configure_registry(machine)
         choose_backend(machine, "login", tmp_path / "backend")
-        machine.shell.run(f"pulumi stack init {STACK}", SECONDS)
+        machine.shell.run(f"pulumi stack init {STACK}", COMMAND_SECONDS)
 
         for _ in range(2):  # the second run must find the stack that the first one used
-            machine.shell.run(f"everstep up --stack {STACK} --target registry --yes", SECONDS)
+            machine.shell.run(
+                f"everstep up --stack {STACK} --target registry --yes", COMMAND_SECONDS
+            )
         assert "aws:ecr/repository:Repository" in resource_types(machine)
         assert machine.shell.run(
-            f"PULUMI_STACK={STACK} everstep pulumi stack output registry", SECONDS
+            f"PULUMI_STACK={STACK} everstep pulumi stack output registry", COMMAND_SECONDS
         )
 
-        machine.shell.run(f"everstep down --stack {STACK} --yes", SECONDS)
+        machine.shell.run(f"everstep down --stack {STACK} --yes", COMMAND_SECONDS)
         assert resource_types(machine) == []
-        second_result = fail(machine, f"everstep down --stack {STACK} --yes")
+        second_result = run_failing(machine, f"everstep down --stack {STACK} --yes")
         assert f"stack {STACK} has no resources in the backend file://" in second_result
         assert "nothing is left" not in second_result
 
 
 def choose_backend(machine: UserMachine, choice: str, backend: Path) -> None:
-    """Name the backend in one of the ways of Pulumi."""
+    """Choose the backend by login, variable or project file, as Pulumi allows."""
     if choice == "login":
-        machine.shell.run(f"pulumi login file://{backend}", SECONDS)
+        machine.shell.run(f"pulumi login file://{backend}", COMMAND_SECONDS)
     elif choice == "variable":
-        machine.shell.run(f"export PULUMI_BACKEND_URL=file://{backend}", SECONDS)
+        machine.shell.run(f"export PULUMI_BACKEND_URL=file://{backend}", COMMAND_SECONDS)
     else:
         file = machine.project / "Pulumi.yaml"
         file.write_text(f"{file.read_text()}backend:\n  url: file://{backend}\n")
@@ -87,13 +89,13 @@ def test_down_with_another_backend_destroys_nothing_and_says_so(tmp_path: Path) 
     other = tmp_path / "other"
     other.mkdir()
     with user_machine(tmp_path, STACK, offline=True) as machine:
-        machine.shell.run(f"everstep init training --stack {STACK} && cd training", SECONDS)
-        configure(machine)
-        machine.shell.run(f"pulumi login file://{tmp_path / 'backend'}", SECONDS)
-        machine.shell.run(f"pulumi stack init {STACK}", SECONDS)
-        machine.shell.run(f"EVERSTEP_PART=registry pulumi up --stack {STACK}", SECONDS)
+        machine.shell.run(f"everstep init training --stack {STACK} && cd training", COMMAND_SECONDS)
+        configure_registry(machine)
+        machine.shell.run(f"pulumi login file://{tmp_path / 'backend'}", COMMAND_SECONDS)
+        machine.shell.run(f"pulumi stack init {STACK}", COMMAND_SECONDS)
+        machine.shell.run(f"EVERSTEP_PART=registry pulumi up --stack {STACK}", COMMAND_SECONDS)
 
-        refusal = fail(
+        refusal = run_failing(
             machine, f"PULUMI_BACKEND_URL=file://{other} everstep down --stack {STACK} --yes"
         )
 

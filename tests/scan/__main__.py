@@ -69,14 +69,14 @@ def scan(checkov: Path, folder: Path, frameworks: list[str]) -> set[Finding]:
 
 
 def report(findings: set[Finding], accepted: list[AcceptedFinding]) -> int:
-    """Print missing and stale entries; return the exit status."""
-    missing_entries = unaccepted_findings(findings, accepted)
-    entries_without_finding = stale_entries(findings, accepted)
-    for finding in missing_entries:
+    """Print unaccepted findings and stale entries; return the exit status."""
+    unaccepted = unaccepted_findings(findings, accepted)
+    stale = stale_entries(findings, accepted)
+    for finding in unaccepted:
         print(f"not accepted: {finding.check} at {finding.resource}: {finding.rule}")
-    for entry in entries_without_finding:
+    for entry in stale:
         print(f"accepted without a finding: {entry.check} at {', '.join(entry.resources)}")
-    if missing_entries or entries_without_finding:
+    if unaccepted or stale:
         print(f"Fix them, or change the table in {SECURITY_PAGE.relative_to(REPOSITORY)}.")
         return 1
     print(f"{len(findings)} findings, all accepted.")

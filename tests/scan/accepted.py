@@ -40,7 +40,7 @@ class AcceptedFinding:
     reason: str
 
     def covers(self, finding: Finding) -> bool:
-        """Return whether this entry accepts a finding."""
+        """Return True if this entry accepts a finding."""
         return finding.check == self.check and any(
             fnmatchcase(finding.resource, pattern) for pattern in self.resources
         )

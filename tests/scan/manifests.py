@@ -20,7 +20,7 @@ def write_manifests(folder: Path) -> None:
 
 
 def objects(graph: Graph) -> Iterator[Mapping[str, Any]]:
-    """Yield the objects; in place of an ElasticJob, which scanners do not know, its worker's pod."""
+    """Yield the objects, with a worker's pod in place of an ElasticJob, which scanners do not support."""
     for resource in graph.resources.values():
         if resource.type.startswith("kubernetes:") and "kind" in resource.inputs:
             content: dict[str, Any] = json.loads(json.dumps(resource.inputs, default=str))

@@ -30,6 +30,7 @@ class MetadataServer:
         stalling: while set, requests are accepted but get no response.
         stalled_requests: number of requests that got no response.
         silent_paths: paths at which the connection is closed without a response.
+        base_url: URL of the server.
     """
 
     cloud: str
@@ -77,6 +78,7 @@ class MetadataServer:
         return 200, json.dumps(self.documents[path]).encode()
 
     def stop(self) -> None:
+        """Let the stalled requests continue."""
         self._stopped.set()
 
 

@@ -22,7 +22,7 @@ class Simulation:
         refused_pods: names of the pods that the API server refuses to evict or to annotate.
         node_is_refused: True while the API server refuses to change the node.
         evictions: time and eviction, in order.
-        started_events: events with a request to start them, and the number of pods on the node at that time.
+        started_events: id of each event that the watcher started, and the number of pods on the node at that time.
     """
 
     now: float = START

@@ -1,4 +1,4 @@
-"""Parsing of pods, responses that are errors, and the command line."""
+"""Parsing of pods, error responses, and the command line."""
 
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -54,7 +54,7 @@ def test_drains_ignore_daemonset_pods_static_pods_and_finished_pods(
     assert read_pod(pod_document(**changes)).is_ignored is ignored
 
 
-def test_in_a_pod_the_api_server_is_found_by_the_environment(
+def test_in_a_pod_the_address_of_the_api_server_comes_from_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("NODE_NAME", "gpu-0")
@@ -79,7 +79,7 @@ def test_outside_a_pod_node_and_api_server_are_required(
     assert "--node and --api are required outside a pod" in capsys.readouterr().err
 
 
-def test_a_worker_is_recognized_by_its_label_with_its_deadline() -> None:
+def test_a_worker_is_recognized_by_its_label_and_its_deadline_is_parsed() -> None:
     labels = {"group-name": "elastic.pytorch.org"}
     annotations = {"everstep.dev/deadline": "2026-11-21T08:20:30Z"}
 
@@ -113,7 +113,7 @@ def overloaded_api_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
         yield ApiServer(f"http://127.0.0.1:{port}", "gpu-0", tmp_path / "token", tls=None)
 
 
-def test_an_overloaded_api_server_refuses_requests_and_is_not_unavailable(
+def test_an_overloaded_api_server_counts_as_refusing_and_not_as_unavailable(
     overloaded_api_server: ApiServer,
 ) -> None:
     """After a refusal the watcher continues with the next pod; unavailability ends its pass."""

@@ -68,7 +68,7 @@ def test_a_token_is_used_until_it_is_refused(aws: MetadataServer) -> None:
     assert aws.issued_tokens == 2, "a token expires after six hours, a node may live longer"
 
 
-def test_an_interruption_counts_if_only_the_other_path_is_silent(aws: MetadataServer) -> None:
+def test_an_interruption_counts_even_if_the_other_path_is_silent(aws: MetadataServer) -> None:
     client = AwsMetadata(aws.base_url)
     aws.silent_paths = {REBALANCE}
     assert client.poll() is None, "a silent path is not an all-clear"

@@ -149,7 +149,7 @@ def test_events_of_other_machines_and_of_unknown_types_are_ignored(
     assert azure.read(document, "aks-t4-1-vmss_0") == ()
 
 
-def test_the_machine_has_its_name_in_azure_not_the_name_of_its_node() -> None:
+def test_the_machine_is_identified_by_its_name_in_azure_and_not_by_its_node_name() -> None:
     document = {"compute": {"name": "aks-t4-1-vmss_0", "osProfile": {"computerName": "aks-t4-0"}}}
 
     assert azure.read_machine_name(response_with(document)) == "aks-t4-1-vmss_0"

@@ -74,7 +74,7 @@ def test_a_cloud_that_promises_to_drain_gets_a_sixth_of_the_notice() -> None:
     assert [eviction.pod.name for _, eviction in node.evictions] == ["worker"]
 
 
-def test_a_node_that_cannot_be_annotated_is_drained_at_the_same_time() -> None:
+def test_a_node_that_cannot_be_annotated_is_drained_no_later() -> None:
     node = Simulation(
         notices=(preemption(30),),
         running_pods=by_name(pod("worker", grace_seconds=25)),
@@ -270,7 +270,7 @@ spans = st.lists(st.tuples(st.integers(0, 90), st.integers(1, 15)), max_size=3)
 
 
 @given(data=st.data())
-def test_the_guarantees_hold_during_any_outages(data: st.DataObject) -> None:
+def test_the_guarantees_hold_despite_outages(data: st.DataObject) -> None:
     announced_second = data.draw(st.integers(0, 20))
     withdrawn_second = data.draw(st.none() | st.integers(21, 60))
     kind = data.draw(st.sampled_from([notice, preemption]))

@@ -14,7 +14,7 @@ def images(count: int) -> np.ndarray:
     return np.random.default_rng(0).integers(1, 255, (count, 9, 7, 1), dtype=np.uint8)
 
 
-def test_an_image_depends_on_its_seed_epoch_and_id_only() -> None:
+def test_an_image_depends_only_on_its_seed_epoch_and_id() -> None:
     batch, ids = images(8), np.arange(100, 108)
 
     whole_batch = crop_and_flip(batch, 1, 2, ids, PAD)
@@ -26,7 +26,7 @@ def test_an_image_depends_on_its_seed_epoch_and_id_only() -> None:
     assert not np.array_equal(whole_batch, crop_and_flip(batch, 1, 2, ids + 8, PAD))
 
 
-def test_images_are_only_shifted_and_mirrored_by_every_offset() -> None:
+def test_images_are_only_mirrored_and_shifted_by_every_offset() -> None:
     batch, ids, offsets = images(64), np.arange(64), range(2 * PAD + 1)
     shifts = []
 

@@ -61,7 +61,7 @@ def classifier(data: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Cl
 
 
 def tiny_network(classifier: Classifier) -> Tiny:
-    """Return the network with its type."""
+    """Return the network as a `Tiny`."""
     assert isinstance(classifier.model, Tiny)
     return classifier.model
 
@@ -146,7 +146,7 @@ class BreakingGroup(SingleProcessGroup):
     """A group of two workers that breaks in its first sum; this worker then continues alone.
 
     Args:
-        keeps: whether the next group continues from this worker's state.
+        keeps: True if the next group continues from this worker's state.
     """
 
     def __init__(self, *, keeps: bool = True) -> None:
@@ -169,7 +169,7 @@ class BreakingGroup(SingleProcessGroup):
 
 @pytest.mark.parametrize("mode", STOP_OPTIONS)
 @pytest.mark.parametrize("keeps", [True, False])
-def test_a_failed_step_is_completed_without_computing_kept_results(
+def test_a_failed_step_is_completed_without_recomputing_kept_results(
     mode: list[str], keeps: bool, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     undisturbed_classifier = assemble_classifier(data, tmp_path / "other", mode)
@@ -215,7 +215,7 @@ def test_a_complete_run_has_its_result_and_is_not_continued(
 
 
 @pytest.mark.parametrize("classifier", STOP_OPTIONS, indirect=True)
-def test_a_checkpoint_of_the_first_version_is_continued(classifier: Classifier) -> None:
+def test_a_run_continues_from_a_checkpoint_of_the_first_version(classifier: Classifier) -> None:
     """A checkpoint of the first version always has momentum, and no hyperparameters of the optimizer."""
     state = {
         name: torch.full_like(tensor, 2)

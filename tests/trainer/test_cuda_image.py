@@ -1,4 +1,4 @@
-"""The trainer's image for a cloud, built as a user builds it on a stand-in of its CUDA base, and a training step in it.
+"""The trainer's image for a cloud, built as by a user on a stand-in for its CUDA base, and a training step in it.
 
 cuda_base/Dockerfile names the differences from the base. No test here runs a CUDA library or the base's version of
 PyTorch; unit tests run with that version.
@@ -31,8 +31,8 @@ BASE_PYTHON = (3, 12)
 """Python of the CUDA base, which has Ubuntu 24.04."""
 
 IMAGES = 8
-OF_THE_BASE = ("torch", "torchvision", "numpy", "PIL")
-OURS = (
+BASE_PACKAGES = ("torch", "torchvision", "numpy", "PIL")
+OUR_PACKAGES = (
     "azure",
     "boto3",
     "cv2",
@@ -57,7 +57,7 @@ for top in ("everstep", "trainer"):
 for name in ("azure.identity", "azure.storage.blob", "boto3", "cv2"):
     importlib.import_module(name)
 """
-"""Imports what the image contains; the trainer imports OpenCV and the clients of stores only where it uses them."""
+"""Imports all modules of the image; the trainer imports OpenCV and the clients of stores only where it uses them."""
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
@@ -79,14 +79,14 @@ class Builder:
             "BUILDAH_ISOLATION": "chroot",
             "TMPDIR": str(self.folder),
         }
-        # buildah keeps a cache of its own below /var/lib.
+        # buildah keeps its own cache under /var/lib.
         own_files = ["sh", "-c", 'mount -t tmpfs everstep /var/lib && exec "$@"', "sh"]
         result = confine.run([*own_files, *command], settings)
         assert result.code == 0, f"{' '.join(command)}\n{result.output}"
         return result.output
 
     def in_container(self, container: str, volume: Path, *command: str) -> str:
-        """Run a command in a container as its user; `volume` is its /mnt."""
+        """Run a command in a container as its user, with `volume` mounted at /mnt."""
         options = ("--env=OMP_NUM_THREADS=1", f"--volume={volume}:/mnt")
         return self.run("buildah", "run", *options, container, "--", *command)
 
@@ -98,7 +98,7 @@ class Builder:
 
 @pytest.fixture(scope="module")
 def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
-    """Yield a builder that has the stand-in of the CUDA base."""
+    """Yield a builder that has the stand-in for the CUDA base."""
     folder = tmp_path_factory.mktemp("builder")
     shared = images_folder() / "buildah"
     provide_twin_base(Buildah(shared))
@@ -107,7 +107,7 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
         f'[storage.options]\nadditionalimagestores = ["{shared}/layers"]\n'
     )
     context = shutil.copytree(Path(__file__).parent / "cuda_base", folder / "context")
-    package(context / "package")
+    write_package(context / "package")
     builder = Builder(folder)
     arguments = (f"--build-arg=BASE_IMAGE={TORCH.reference}", f"--tag={BASE}")
     builder.run("buildah", "build", *arguments, str(context))
@@ -123,7 +123,7 @@ def provide_twin_base(builder: Buildah) -> None:
             builder.load(layout, TORCH.reference)
 
 
-def package(folder: Path) -> None:
+def write_package(folder: Path) -> None:
     """Write the contents of a Debian package with a few images, in place of Fashion-MNIST."""
     write_source(folder / "usr/share/datasets/fashion-mnist", train=IMAGES, test=4)
     fields = {"Package": "dataset-fashion-mnist", "Version": "1", "Architecture": "all"}
@@ -148,13 +148,19 @@ def test_the_stand_in_has_pytorch_where_the_base_has_it_and_no_package_of_ours(
     builder: Builder, tmp_path: Path
 ) -> None:
     output = builder.in_container(
-        builder.container(BASE, "base"), tmp_path, "python3", "-c", FIND, *OF_THE_BASE, *OURS
+        builder.container(BASE, "base"),
+        tmp_path,
+        "python3",
+        "-c",
+        FIND,
+        *BASE_PACKAGES,
+        *OUR_PACKAGES,
     )
 
     origins = json.loads(next(line for line in output.splitlines() if line.startswith("{")))
-    assert all(origins[name].startswith("/usr/local/lib/python3.") for name in OF_THE_BASE)
-    assert {name: origins[name] for name in OURS} == dict.fromkeys(OURS), (
-        "the image must bring what the base lacks"
+    assert all(origins[name].startswith("/usr/local/lib/python3.") for name in BASE_PACKAGES)
+    assert {name: origins[name] for name in OUR_PACKAGES} == dict.fromkeys(OUR_PACKAGES), (
+        "the image must add the packages that the base lacks"
     )
 
 

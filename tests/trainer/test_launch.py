@@ -71,7 +71,7 @@ def test_a_finished_run_is_detected_before_torch_is_imported(tmp_path: Path) -> 
     assert program.returncode == 0, "a late joiner would wait seconds for the import of torch"
 
 
-def test_a_result_without_an_accuracy_is_a_result(tmp_path: Path) -> None:
+def test_a_result_without_an_accuracy_counts_as_a_result(tmp_path: Path) -> None:
     fingerprint = parse(trainer_arguments(tmp_path)).fingerprint
     (tmp_path / "result.json").write_text(json.dumps({"max_steps": 0, "fingerprint": fingerprint}))
 

@@ -1,4 +1,4 @@
-"""The models by name."""
+"""The models of the trainer."""
 
 import pytest
 import torch

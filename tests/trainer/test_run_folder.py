@@ -17,7 +17,7 @@ def settings_of(run: Path) -> Settings:
     return parse([*arguments, "--run", str(run)])
 
 
-def test_an_earlier_run_is_moved_although_a_user_has_removed_one_before_it(tmp_path: Path) -> None:
+def test_an_earlier_run_is_moved_even_if_a_user_has_removed_one_before_it(tmp_path: Path) -> None:
     (tmp_path / "previous-2").mkdir()
     (tmp_path / "journal").mkdir()
     for name in ("first", "second"):
@@ -65,7 +65,7 @@ def test_the_next_start_continues_an_interrupted_move(
     )
 
 
-def test_a_run_folder_that_cannot_be_created_is_an_error_with_a_fix(tmp_path: Path) -> None:
+def test_the_error_for_a_run_folder_that_cannot_be_created_has_a_fix(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("a file at the folder's path")
 
     with pytest.raises(EverstepError, match="cannot be written") as error:

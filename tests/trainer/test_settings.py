@@ -82,7 +82,7 @@ def test_a_digest_that_is_not_hexadecimal_is_refused() -> None:
         parse([*ARGUMENTS, "--accept-data", "any"])
 
 
-def test_a_misspelt_option_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_misspelled_option_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse([*ARGUMENTS, "--epoch", "3"])
 

@@ -62,7 +62,7 @@ def test_the_program_prints_the_result_and_returns_its_exit_code(tmp_path: Path)
     assert "2 commits, the last at step 8, 50 samples: every sample exactly once" in result.stdout
 
 
-def test_data_accepted_during_a_run_count_from_their_step() -> None:
+def test_accepted_data_count_from_the_step_of_the_change() -> None:
     ledger, checkpoints = SampleLedger(), []
     changed_order = SampleOrder(samples=30, global_batch=7, epochs=3, seed=11)
     for step in range(14):
@@ -132,7 +132,7 @@ def test_a_run_without_its_settings_cannot_be_verified(tmp_path: Path, text: str
     assert "Traceback" not in result.stderr
 
 
-def test_a_ledger_that_lacks_the_end_of_a_finished_run_is_wrong(tmp_path: Path) -> None:
+def test_a_ledger_that_lacks_the_end_of_a_finished_run_is_reported(tmp_path: Path) -> None:
     write_run(tmp_path, commits(3, 8), [])
     (tmp_path / "result.json").write_text(json.dumps({"steps": 20}))
 

@@ -1,4 +1,4 @@
-"""`trainer.verify` on the folder of a run, in a process of its own, as a user runs it."""
+"""`trainer.verify` on the folder of a run, in a separate process, as a user runs it."""
 
 import subprocess
 import sys

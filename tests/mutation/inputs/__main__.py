@@ -23,7 +23,7 @@ from tests.mutation.inputs.run import (
 )
 from tests.mutation.inputs.verdict import judge
 
-MAX_REASON = 200  # characters
+MAX_REASON_CHARACTERS = 200
 
 
 def main() -> int:
@@ -64,7 +64,7 @@ def _show(tallies: dict[str, Tally]) -> None:
     all_tallies = total(tallies)
     for accepted in all_tallies.accepted_variants:
         reason = " ".join(accepted.reason.split())
-        print(f"accepted {name_of(accepted.variant)}: {reason[:MAX_REASON]}")
+        print(f"accepted {name_of(accepted.variant)}: {reason[:MAX_REASON_CHARACTERS]}")
     for variant, trace in all_tallies.failures:
         print(f"failed {name_of(variant)}\n{trace}")
 

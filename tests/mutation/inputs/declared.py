@@ -71,7 +71,7 @@ def declare_resources(
         config = stack_table.read(stack_table.STACKS / f"Pulumi.{stack}.yaml")
 
         def program() -> Mapping[str, Any]:
-            context = environment.declare(config, stack)  # noqa: B023  it runs within the loop's pass
+            context = environment.declare(config, stack)  # noqa: B023  it runs within the same iteration
             args = TrainingStackArgs(config=config, cluster=context.cluster, volume=context.volume)  # noqa: B023
             return {**context.outputs, **TrainingStack("training", args).outputs}
 

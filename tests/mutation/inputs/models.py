@@ -1,6 +1,6 @@
 """The oracle for AWS inputs: botocore's service models, read without any code of the twin.
 
-`ParamValidator` checks types, required members, unknown members and minima. The models state more: maxima,
+`ParamValidator` checks types, required members, unknown members and minima. The models define more: maxima,
 enumerations and patterns. `violations` checks all of them.
 """
 

@@ -1,6 +1,6 @@
 """The requests for a resource, by type: operations of AWS, and the members that its inputs become.
 
-An input becomes the member with its name, compared without case and plural; `paths` lists the others. Inputs that
+An input becomes the member with its name, compared without case and plural s; `paths` lists the others. Inputs that
 only the provider reads are in `PROVIDER_ONLY`. Every other input is sent under its own name, so that the
 service's model refuses it.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.mutation.inputs import models
 
-SUFFIX = "20260101000000000000000001"  # what the provider appends to a name prefix
+SUFFIX = "20260101000000000000000001"  # the provider appends it to a name prefix
 VPC, GROUP = "vpc-0123456789abcdef0", "sg-0123456789abcdef0"
 FILE_SYSTEM, ASSOCIATION = "fs-0123456789abcdef0", "dra-0123456789abcdef0"
 KEY = "12345678-1234-1234-1234-123456789012"
@@ -152,7 +152,7 @@ def _specifications(blocks: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _encryption(rules: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the first of a list, as the provider does; its default type is AES256."""
+    """Return the first entry of a list, as the provider does; its default type is AES256."""
     return {"encryptionType": "AES256", **(rules[0] if rules else {})}
 
 
@@ -198,7 +198,7 @@ def _permission(source: str) -> Callable[[Any], Any]:
 
 
 def _ec2(operation: str, kind: str = "", **record: Any) -> Call:
-    """Return a call of EC2; with a kind of resource, it takes tags."""
+    """Return a call of EC2; if a kind of resource is given, the call accepts tags."""
     tags = {"tags": "TagSpecifications"} if kind else {}
     convert = {"tags": tag_specification(kind)} if kind else {}
     record["paths"] = {**tags, **record.get("paths", {})}
@@ -213,7 +213,7 @@ def _s3_tagging(operation: str, **constants: Any) -> Call:
 
 
 def _group_rule(direction: str) -> tuple[Call, ...]:
-    """Return the call for a rule; each part of the permission is sent alone."""
+    """Return the calls for a rule of a security group; each part of the permission is sent separately."""
     operation = f"AuthorizeSecurityGroup{direction}"
     base = {"GroupId": GROUP}
     scalars = ("ipProtocol", "fromPort", "toPort")

@@ -17,7 +17,7 @@ SEED = 20261123
 MAX_ACCEPTED_SHARE = 0.02
 """Largest share of the variants that the oracle refuses and the twin may accept."""
 
-HEAD = (
+TABLE_HEADER = (
     "| type | refused by the oracle | at preview | at up | accepted | failed |\n"
     "| --- | --- | --- | --- | --- | --- |"
 )
@@ -46,7 +46,7 @@ class Tally:
     Attributes:
         refusals: number of the variants that the oracle refuses, by the outcome on the twin.
         accepted_variants: variants that the twin accepts.
-        failures: any variants at which the twin fails, with the traceback.
+        failures: all variants on which the twin fails, with the traceback.
     """
 
     refusals: Counter[str] = field(default_factory=Counter)
@@ -92,7 +92,7 @@ def _mutations(resource: DeclaredResource, generator: random.Random) -> Iterator
     """Yield the wrong variants of one resource."""
     cloud = CLOUDS[resource.token.partition(":")[0]]
     schema = SchemaStore(cloud.name, cloud.types).load(resource.token)
-    yield from wrong_values.mutations(resource.inputs, generator, tags="tags" in schema.inputs)
+    yield from wrong_values.mutations(resource.inputs, generator, has_tags="tags" in schema.inputs)
     yield from wrong_values.undeclared_mutations(resource.inputs, schema)
     name, kind = wrong_policies.DOCUMENTS.get(resource.token, ("", ""))
     for description, text in (
@@ -109,7 +109,7 @@ def reason_of(variant: Variant) -> str:
     if not resource.token.startswith("aws:"):
         return next(sdk.reasons(resource.token, mutation.inputs), "")
     model_errors = requests.reasons(resource.token, mutation.inputs)
-    # A known input of the SDK that is not a member of the request is for the provider only.
+    # Only the provider reads an input of the SDK that is not a member of the request.
     models = (error for error in model_errors if not error.startswith("Unknown parameter"))
     return next(chain(models, formats.reasons(mutation.inputs)), "")
 
@@ -148,7 +148,7 @@ def table(tallies: Mapping[str, Tally]) -> str:
     sum_of_all = total(tallies)
     share = len(sum_of_all.accepted_variants) / max(1, sum_of_all.count)
     rows = [_row(token.rpartition(":")[2], tally) for token, tally in sorted(tallies.items())]
-    return "\n".join([HEAD, *rows, _row(f"all ({share:.1%} accepted)", sum_of_all)])
+    return "\n".join([TABLE_HEADER, *rows, _row(f"all ({share:.1%} accepted)", sum_of_all)])
 
 
 def _row(name: str, tally: Tally) -> str:

@@ -1,7 +1,7 @@
 """The oracle for Azure inputs: the argument classes of Pulumi's SDK, and the models of Azure's SDK.
 
-The classes state names, types, required properties and enumerations, the models limits of numbers, lengths and
-patterns. A class has the model with its name. The twin takes its limits from the same models, by other code.
+The classes define names, types, required properties and enumerations; the models define limits of numbers, lengths and
+patterns. A class and its model have the same name. The twin takes its limits from the same models, by other code.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A sample of the wrong inputs of a stack of each cloud; `python -m tests.mutation.inputs` sends all of them."""
+"""A sample of the wrong inputs of one stack for each cloud; `python -m tests.mutation.inputs` sends all of them."""
 
 import random
 
@@ -41,7 +41,7 @@ def test_the_twin_accepts_at_most_two_percent_of_the_inputs_that_the_service_ref
     assert len(accepted_inputs) <= MAX_ACCEPTED_SHARE * sample.count, accepted_inputs
 
 
-def test_each_refusal_is_a_message_and_no_traceback(sample: Tally) -> None:
+def test_every_refusal_is_a_message_without_a_traceback(sample: Tally) -> None:
     failures = [f"{name_of(variant)}\n{trace}" for variant, trace in sample.failures]
 
     assert not failures, "\n".join(failures)

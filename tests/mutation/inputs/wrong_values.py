@@ -1,4 +1,4 @@
-"""Wrong variants of a resource's inputs, with one wrong value each. An oracle decides which of them are wrong."""
+"""Variants of a resource's inputs with one changed value each. An oracle decides which of them are invalid."""
 
 import copy
 import random
@@ -77,14 +77,14 @@ class Mutation:
 
 
 def mutations(
-    inputs: Mapping[str, Any], generator: random.Random, *, tags: bool
+    inputs: Mapping[str, Any], generator: random.Random, *, has_tags: bool
 ) -> Iterator[Mutation]:
     """Yield the wrong variants of inputs.
 
     Args:
         inputs: valid inputs of one resource.
         generator: source of the positions of wrong characters.
-        tags: True if the type has tags.
+        has_tags: True if the type has tags.
     """
     for path, value in leaves_and_branches(inputs):
         path_text = text_of(path)
@@ -96,7 +96,7 @@ def mutations(
             yield Mutation(
                 f"unknown key: {path_text}", inputs, (*path, "nonsuch"), "x", certain=True
             )
-    for description, wrong_value in WRONG_TAGS if tags else ():
+    for description, wrong_value in WRONG_TAGS if has_tags else ():
         yield Mutation(description, inputs, ("tags",), wrong_value)
 
 
@@ -113,7 +113,7 @@ def _absent_properties(
     objects: Mapping[str, Fields],
     parents: Path,
 ) -> Iterator[tuple[Path, Shape]]:
-    """Yield the paths and shapes of all properties of an object that it does not have, and below it."""
+    """Yield the paths and shapes of the properties that an object, or an object in it, does not have."""
     for name, field in fields.items():
         if name not in value:
             yield (*parents, name), field.shape
@@ -168,7 +168,7 @@ def text_of(path: Path) -> str:
 
 
 def wrong_values(value: Any, generator: random.Random) -> Iterator[tuple[str, Any]]:
-    """Yield wrong values of a value's kind, with their mistakes."""
+    """Yield pairs of a mistake and a wrong value that replaces this value."""
     if isinstance(value, bool):
         yield from (("wrong type", wrong_value) for wrong_value in ("maybe", ["a"], {"a": "b"}))
     elif isinstance(value, int | float):

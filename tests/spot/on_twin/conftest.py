@@ -53,7 +53,7 @@ class WatcherBench:
         return self.core.read_namespaced_pod(name, JOB_NAMESPACE)
 
     def confirm_deletion(self, name: str) -> None:
-        """Remove a pod as a kubelet would after its end."""
+        """Remove a pod, as a kubelet does after its containers have ended."""
         self.core.delete_namespaced_pod(name, JOB_NAMESPACE, grace_period_seconds=0)
 
 

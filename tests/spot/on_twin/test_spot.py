@@ -46,7 +46,7 @@ def event(kind: str, seconds: float) -> dict[str, Any]:
 
 
 def ec2_time(seconds: float) -> str:
-    """Return a time from now, as EC2 writes it."""
+    """Return the time that is `seconds` from now, in EC2's format."""
     return datetime.fromtimestamp(time.time() + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -123,7 +123,7 @@ def test_the_watcher_drains_if_the_node_group_of_ec2_does_not(
         )
         assert not is_cordoned(bench), "advice alone does not cordon"
 
-        # The time is computed here, because the start of the watcher may take long.
+        # The time is computed here, because the watcher may take long to start.
         notice_time = ec2_time(EC2_NOTICE_SECONDS)
         aws.documents[ACTION] = {"action": "terminate", "time": notice_time}
         wait_until(lambda: is_cordoned(bench), "the node is cordoned")
@@ -240,7 +240,7 @@ def test_the_api_server_refuses_other_changes_of_the_watcher(
     bench: WatcherBench, action: str
 ) -> None:
     with as_watcher(bench) as core:
-        # The API server applies a new admission policy after some moments.
+        # The API server applies a new admission policy after a short delay.
         wait_until(
             lambda: _is_refused(lambda: FORBIDDEN_ACTIONS[action](core)), f"refused: {action}"
         )

@@ -1,4 +1,4 @@
-"""Random images in the files of Fashion-MNIST: gzipped IDX, as the Debian package has them."""
+"""Random images in the format of Fashion-MNIST: gzipped IDX files, as in the Debian package."""
 
 import gzip
 import struct

@@ -87,7 +87,7 @@ def test_the_error_for_unprepared_data_names_the_command(tmp_path: Path) -> None
     assert "trainer.prepare" in error.value.fix
 
 
-def test_other_labels_are_other_data(tmp_path: Path) -> None:
+def test_changed_labels_change_the_identity_of_the_data(tmp_path: Path) -> None:
     def identity(name: str) -> str:
         prepare.prepare_fashion_mnist(tmp_path / "source", tmp_path / name)
         return data.load("fashion-mnist", tmp_path / name, "train", 28).identity

@@ -62,8 +62,8 @@ def test_another_seed_or_epoch_gives_another_image(folder: Path) -> None:
 
 @pytest.mark.parametrize("size", [32, 64, 100])  # decoded at a quarter, at half and whole
 @pytest.mark.parametrize("random_word", [None, 3, 2**63 + 5])
-def test_a_crop_has_the_pixels_of_pil_even_if_decoded_at_a_reduced_size(
-    size: int, random_word: int
+def test_a_crop_matches_pil_even_if_decoded_at_a_reduced_size(
+    size: int, random_word: int | None
 ) -> None:
     pixels = smooth_image(4, 500, 375)
     crop = center_crop(500, 375) if random_word is None else random_crop(500, 375, random_word)

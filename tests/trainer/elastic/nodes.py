@@ -80,7 +80,19 @@ def _accepts_connections(port: int) -> bool:
 
 
 class Nodes:
-    """Machines that each run one agent of a job."""
+    """Machines that each run one agent of a job.
+
+    Args:
+        folder: folder of the runs and logs.
+        etcd: endpoint of etcd.
+        options: options of the trainer.
+        job: name of the job.
+        workers: number of workers per node.
+        max_members: maximum number of nodes in a group.
+        flags: additional options of the agent.
+        bounds_file: file with the bounds of the number of nodes, such as `1:3`; None: fixed bounds.
+        program: the program of the workers, as arguments of the agent.
+    """
 
     def __init__(
         self,
@@ -165,13 +177,15 @@ class Nodes:
         signal_all(lambda: self.processes(name), number)
 
     def worker(self, name: str) -> int:
-        """Return the process id of a node's worker: the newest of its processes."""
+        """Return the process ID of a node's worker: its newest process."""
         return max(self.processes(name), key=start_ticks)
 
     def exit_code(self, name: str, seconds: float) -> int:
+        """Return the exit code of a node's agent, which must end within `seconds`."""
         return self._agents[name].wait(seconds)
 
     def close(self) -> None:
+        """Kill all processes of all nodes."""
         for name, agent in self._agents.items():
             self.signal_all(name, signal.SIGKILL)
             agent.wait()
@@ -182,6 +196,7 @@ class Nodes:
             return len(etcd.get(f"/everstep/{self._job}/members/")[0])
 
     def journal(self, kind: str) -> list[JournalEntry]:
+        """Return the journal entries of a kind, ordered by time."""
         return [entry for entry in self._journal.read() if entry["kind"] == kind]
 
     def next_step(

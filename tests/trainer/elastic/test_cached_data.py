@@ -79,7 +79,7 @@ def credentials(address: str) -> dict[str, str]:
 
 
 def train_from(folder: Path, run: Path) -> Path:
-    """Train the same run alone from a folder; return the folder of the run."""
+    """Train the same run in one process from a folder; return the folder of the run."""
     command = [sys.executable, "-m", "trainer.train", *OPTIONS, f"--data={folder}", f"--run={run}"]
     result = subprocess.run(command, cwd=REPOSITORY, check=False, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr

@@ -84,7 +84,7 @@ def test_readers_ignore_sigterm_and_end_with_their_worker_even_if_it_is_killed(
         worker.wait()
 
     try:
-        assert wait_for_end(handle, 100), "a reader without a worker must not stay"
+        assert wait_for_end(handle, 100), "a reader without a worker must not keep running"
     finally:
         os.close(handle)
 

@@ -1,4 +1,4 @@
-"""One node trains: reruns and damaged checkpoints."""
+"""A job on one node: reruns and damaged checkpoints."""
 
 import json
 import shutil

@@ -84,7 +84,7 @@ def test_a_key_is_removed_with_its_lease(etcd: Etcd) -> None:
 
     assert etcd.get("/leased")[0] == []
     assert not etcd.keep_alive(lease, request_seconds=30, retry_seconds=60)
-    etcd.revoke(lease)  # a second time raises nothing
+    etcd.revoke(lease)  # revoking it again raises nothing
 
 
 def test_the_expiry_of_a_lease_is_detected_and_not_before(etcd: Etcd) -> None:
@@ -149,7 +149,7 @@ def test_an_idle_watch_ends_so_that_the_keys_are_read_again(etcd: Etcd) -> None:
         next(etcd.watch("/silent/", revision + 1, 0.3))
 
 
-def test_a_watch_in_another_store_than_its_revision_ends_immediately(etcd: Etcd) -> None:
+def test_a_watch_ends_immediately_if_its_revision_is_from_another_store(etcd: Etcd) -> None:
     reading = etcd.read("/replaced/")
     assert reading.cluster == etcd.cluster != ""
 
@@ -181,7 +181,7 @@ def test_resolved_addresses_are_used_without_dns(
     assert etcd.get("/dns")[0][0].value == "1"
 
 
-def test_an_unreachable_etcd_is_an_error_with_its_address() -> None:
+def test_the_error_for_an_unreachable_etcd_contains_its_address() -> None:
     endpoint = f"127.0.0.1:{free_port()}"
 
     options = EtcdOptions(endpoints=(endpoint,), retry_seconds=0.3)
@@ -215,11 +215,11 @@ class Peer:
         self.ranks: queue.Queue[NodeAssignment | Exception] = queue.Queue()
         self.agent.start()
 
-    def wait(self) -> None:
+    def request_rank(self) -> None:
         """Request a rank in the background."""
-        threading.Thread(target=self._wait, daemon=True).start()
+        threading.Thread(target=self._receive_rank, daemon=True).start()
 
-    def _wait(self) -> None:
+    def _receive_rank(self) -> None:
         try:
             self.agent.report_ready()
             self.ranks.put(self.agent.next_assignment())
@@ -237,7 +237,7 @@ class Peer:
         self.agent._stop_threads()
 
     def silence(self) -> None:
-        """Send no more heartbeats; the lease is renewed, and etcd is watched."""
+        """Stop the heartbeats; the lease is still renewed, and etcd is still watched."""
         assert self.agent._heartbeats is not None
         self.agent._heartbeats.close()
 
@@ -267,7 +267,7 @@ def peers_of_one_group(
     peers = [Peer(endpoint, run, name, limits, heartbeats=heartbeats) for name in names]
     try:
         for peer in peers:
-            peer.wait()
+            peer.request_rank()
         ranks = [peer.assignment(timeout=100) for peer in peers]
         assert sorted(assignment.rank for assignment in ranks) == [0, 1, 2]
         assert {assignment.generation.number for assignment in ranks} == {1}
@@ -285,7 +285,7 @@ def test_workers_that_can_never_exchange_data_form_few_generations(endpoint: str
     try:
         for expected in range(1, 6):
             for peer in peers:
-                peer.wait()
+                peer.request_rank()
             numbers = {peer.assignment(timeout=100).generation.number for peer in peers}
             assert numbers == {expected}
     finally:
@@ -300,7 +300,7 @@ def test_a_vanished_node_is_detected_when_its_lease_expires(group: list[Peer]) -
 
     assert "lost" in group[0].stops.get(timeout=100)
     for peer in group[:2]:
-        peer.wait()
+        peer.request_rank()
     ranks = [peer.assignment(timeout=100) for peer in group[:2]]
     assert {assignment.generation.number for assignment in ranks} == {2}
     assert not group[0].agent.commit(1, 1, 5), (
@@ -325,12 +325,12 @@ def test_a_silent_member_is_fenced_although_its_lease_is_valid_and_returns(
     assert remaining_peers[0].stops.get(timeout=100) == f"lost n{lost_rank}"
     assert "suspected" in silent_peer.stops.get(timeout=100)
     for peer in group_with_heartbeats:
-        peer.wait()
-    while silent_peer.ranks.empty():  # it may join the others in the group after their next one
+        peer.request_rank()
+    while silent_peer.ranks.empty():  # it may miss the next group and join the one after it
         for peer in remaining_peers:
             with contextlib.suppress(queue.Empty):
                 peer.regroups.get(timeout=0.05)
-                peer.wait()
+                peer.request_rank()
     generation = silent_peer.assignment(timeout=100).generation
     assert len(generation.members) == 3
     assert not silent_peer.agent.commit(1, 1, 5), "its old generation is over"
@@ -370,7 +370,7 @@ def test_a_probing_neighbor_revokes_only_lapsed_leases(
     assert all(f"lease of {name}-" in line for line in messages)
 
 
-def test_unreadable_keys_end_no_agent_and_no_group(
+def test_unreadable_keys_do_not_end_agents_or_groups(
     group: list[Peer], etcd: Etcd, request: pytest.FixtureRequest
 ) -> None:
     prefix = f"/everstep/{request.node.name}/"
@@ -392,7 +392,7 @@ def test_unreadable_keys_end_no_agent_and_no_group(
     for peer in group:
         # A slow agent may learn of a group that the others have formed since.
         assert re.fullmatch(r"generation [5-9] has replaced 1", peer.stops.get(timeout=100))
-        peer.wait()
+        peer.request_rank()
     numbers = {peer.assignment(timeout=100).generation.number for peer in group}
     assert min(numbers) >= 6, "on a busy machine, a member may be late for generation 6"
 
@@ -403,14 +403,14 @@ def test_a_leaving_node_is_announced_to_all_and_departs(group: list[Peer]) -> No
     assert group[0].regroups.get(timeout=100) == "n1 leaves"
     assert group[1].regroups.get(timeout=100) == "n1 leaves"
     for peer in group:
-        peer.wait()
+        peer.request_rank()
     assert isinstance(group[1].ranks.get(timeout=100), LeftError)
     assert group[0].assignment(timeout=100).generation.number == 2
     assert group[1].agent.wait_departed(100)
 
 
 def test_waiting_members_receive_the_end_of_the_run(group: list[Peer]) -> None:
-    group[0].wait()  # its worker is gone, the others still run: it waits
+    group[0].request_rank()  # its worker is gone, the others still run: it waits
     group[1].agent.end_run(RunEnded(finished=True, reason="done"), 1)
 
     error = group[0].ranks.get(timeout=100)

@@ -27,7 +27,7 @@ LOOPBACK = IPv4Address("127.0.0.1")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with certificates of one CA for the server and a client, and of another CA."""
     folder = tmp_path_factory.mktemp("secured")
-    ca, other_ca = pki.new_ca("everstep"), pki.new_ca("other_ca")
+    ca, other_ca = pki.new_ca("everstep"), pki.new_ca("other")
     ca.save(folder, "authority")
     pki.issue(ca, "etcd", names=["localhost"], addresses=[LOOPBACK]).save(folder, "server")
     pki.issue(ca, "worker").save(folder, "client")
@@ -97,7 +97,7 @@ def test_other_clients_and_servers_are_refused(
 
 @pytest.fixture(scope="module")
 def user_options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdOptions]:
-    """Run an etcd with users and tokens of one second; `worker` has access to `/everstep/` only."""
+    """Run an etcd with users and tokens that expire after one second; `worker` has access to `/everstep/` only."""
     folder = tmp_path_factory.mktemp("guarded")
     with etcd_process(folder, f"--auth-token-ttl={TOKEN_SECONDS}") as (endpoint, _):
         add_users(endpoint)
@@ -112,7 +112,7 @@ def worker(folder: Path, endpoint: str) -> EtcdOptions:
 
 def add_users(endpoint: str) -> None:
     """Set up the users of an etcd without users and enable authentication."""
-    # The keys are those from /everstep/ to /everstep0, in base64.
+    # The range from /everstep/ to /everstep0, in base64.
     keys = {"key": "L2V2ZXJzdGVwLw==", "range_end": "L2V2ZXJzdGVwMA=="}
     post(endpoint, "auth/role/add", name="root")
     post(endpoint, "auth/role/add", name="run")

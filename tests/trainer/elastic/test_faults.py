@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
 
-STATE_MEGABYTES = 90  # MiB, as tmpfs counts: parameters and momentum of ResNet-18
+STATE_MEBIBYTES = 90  # parameters and momentum of ResNet-18
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Mount a disk that is too small for one checkpoint at the folder of the checkpoints."""
     folder = tmp_path / "runs" / "job" / "checkpoints"
     folder.mkdir(parents=True)
-    size = f"size={STATE_MEGABYTES // 2}m"
+    size = f"size={STATE_MEBIBYTES // 2}m"
     subprocess.run(["mount", "-t", "tmpfs", "-o", size, "everstep-test", str(folder)], check=True)
     yield folder
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
@@ -65,7 +65,7 @@ def test_failed_saves_are_reported_on_a_full_or_read_only_disk_while_training_co
     # The folder is polled, because the next attempt may be in progress.
     wait_until(lambda: not list(small_disk.iterdir()), "incomplete files are removed", 100)
 
-    remount(small_disk, f"size={STATE_MEGABYTES * 6}m")
+    remount(small_disk, f"size={STATE_MEBIBYTES * 6}m")
     journal_entry(nodes, "checkpoint", time.time())
 
     remount(small_disk, "ro")

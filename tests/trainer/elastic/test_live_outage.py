@@ -39,7 +39,7 @@ def test_half_a_minute_without_etcd_costs_no_step_and_commits_succeed_afterwards
     )
     nodes.next_step(outage_end + 10, world_size=3)
 
-    # The first group may have been smaller, on a machine where the start of a node takes long.
+    # The first group may have been smaller, on a machine where a node takes long to start.
     steps = [entry for entry in nodes.journal("step") if entry["at"] >= first_step["at"]]
     steps_in_outage = [entry for entry in steps if outage_start + 3 < entry["at"] < outage_end]
     assert len({entry["step"] for entry in steps_in_outage}) > 5, "training continues"

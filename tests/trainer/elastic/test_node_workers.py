@@ -36,6 +36,7 @@ def run(endpoint: str, request: pytest.FixtureRequest) -> Iterator[tuple[str, Ru
 def agent(
     endpoint: str, run: tuple[str, RunKeys], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator["Workers"]:
+    """Yield clients of a running agent."""
     monkeypatch.setenv(AGENT_VARIABLE, str(tmp_path / "agent.sock"))
     monkeypatch.setenv("POD_NAME", "w0")
     # Other members of these tests have no agent, so their turns to propose must pass quickly.
@@ -54,7 +55,7 @@ def agent(
     handler.shutdown()
 
 
-# Greater than any process id, proc(5): an agent may kill a worker that does not react.
+# Greater than any process ID, see proc(5): an agent may kill a worker that does not respond.
 UNUSED_PROCESS_ID = 2**22
 
 
@@ -82,7 +83,7 @@ class Workers:
         return process_id, connection
 
     def crash(self) -> bool:
-        """Crash a worker in its first step; return whether its supervisor may restart it."""
+        """Crash a worker in its first step; return True if its supervisor may restart it."""
         process_id, connection = self.join()
         connection.close()
         _, supervisor = self.connect(crashed=process_id)
@@ -97,7 +98,7 @@ def generation_revision(keys: RunKeys) -> int:
     return snapshot(keys).revision
 
 
-def member_keys(keys: RunKeys) -> list[str]:
+def member_identities(keys: RunKeys) -> list[str]:
     return [member.identity for member in snapshot(keys).members]
 
 
@@ -109,7 +110,7 @@ def receive(connection: channel.MessageStream, kind: str) -> channel.Message:
     raise AssertionError(f"the agent closed the connection before it sent {kind!r}")
 
 
-def test_a_worker_that_starts_at_the_end_of_the_run_is_informed(
+def test_a_worker_that_starts_after_the_end_of_the_run_is_informed(
     agent: Workers, run: tuple[str, RunKeys]
 ) -> None:
     _, first_worker = agent.connect()
@@ -162,7 +163,7 @@ def test_a_worker_that_cannot_be_killed_makes_its_node_withdraw(
 
     run[1].propose(Generation(9, ("other-1",), "none:1"), generation_revision(run[1]))
 
-    wait_until(lambda: not member_keys(run[1]), "the others need not wait for this node", 100)
+    wait_until(lambda: not member_identities(run[1]), "the others need not wait for this node", 100)
 
 
 def test_a_step_resets_the_count_of_crashes(agent: Workers) -> None:

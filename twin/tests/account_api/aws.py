@@ -35,7 +35,7 @@ AwsResponse: TypeAlias = Mapping[str, Any]
 JSON_SERVICES = frozenset({"eks", "logs", "servicequotas", "ecr", "kms", "fsx"})
 ALL_RESOURCES = "*"
 SESSION_KEY = "ASIACLOUDTWIN"  # id of the access key of an assumed role
-POLL_SECONDS = 0.01  # time in which the server notices its shutdown
+POLL_SECONDS = 0.01  # interval at which the server checks for its shutdown
 DEFAULT_QUOTA = 0.0  # GPU quota of a new account
 DEFAULT_QUOTAS: Mapping[str, float] = {
     "L-1216C47A": 64,

@@ -35,7 +35,7 @@ REGIONAL_CORES, SPOT_CORES = "cores", "lowPriorityCores"
 DEFAULT_LIMITS: Mapping[str, int] = {REGIONAL_CORES: 100, SPOT_CORES: 3}
 DEFAULT_FAMILY_LIMIT = 10
 GPU_FAMILY_LIMIT = 0
-PREVIEW = "1.38"
+PREVIEW_VERSION = "1.38"  # version of Kubernetes that AKS offers as a preview
 OWNER: Mapping[str, Any] = {
     "actions": ["*"],
     "notActions": [],
@@ -306,12 +306,12 @@ class AzureApi:
 
     def kubernetes_versions(self, _request: AzureRequest, _match: re.Match[str]) -> AzureResponse:
         """Return the versions of Kubernetes."""
-        versions = {**self.facts.kubernetes, PREVIEW: ("KubernetesOfficial",)}
+        versions = {**self.facts.kubernetes, PREVIEW_VERSION: ("KubernetesOfficial",)}
         return {
             "values": [
                 {
                     "version": version,
-                    "isPreview": version == PREVIEW,
+                    "isPreview": version == PREVIEW_VERSION,
                     "capabilities": {"supportPlan": list(plans)},
                     "patchVersions": {f"{version}.1": {"upgrades": []}},
                 }
@@ -363,13 +363,13 @@ class AzureApi:
         }
 
     def storage_name(self, request: AzureRequest, _match: re.Match[str]) -> AzureResponse:
-        """Return whether a storage account may have a name."""
+        """Return whether a name is available for a storage account."""
         return self._availability(
             request, "Microsoft.Storage/storageAccounts", ACCOUNT, "accountName"
         )
 
     def registry_name(self, request: AzureRequest, _match: re.Match[str]) -> AzureResponse:
-        """Return whether a registry may have a name."""
+        """Return whether a name is available for a registry."""
         kind = "Microsoft.ContainerRegistry/registries"
         return self._availability(request, kind, REGISTRY, "registryName")
 

@@ -29,6 +29,6 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(shards: Path, monkeypatch: pytest.MonkeyPatch) -> FolderObjects:
-    """Return the shards as objects; requests that break are repeated immediately."""
+    """Return the shards as objects; broken requests are retried immediately."""
     monkeypatch.setattr(objects_module, "FIRST_WAIT_SECONDS", 0.0)
     return FolderObjects(shards)

@@ -12,9 +12,10 @@ class FolderObjects:
     """The files of a folder as objects.
 
     Attributes:
+        name: URL of the store, as in messages.
         requests: number of requests for each object.
-        broken_requests: number of coming requests that break.
-        damaged_responses: number of coming responses with damaged content.
+        broken_requests: number of the next requests whose connection breaks.
+        damaged_responses: number of the next responses that have damaged content.
         damaged_once: names of the objects whose next response has damaged content.
     """
 

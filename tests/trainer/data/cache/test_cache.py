@@ -41,7 +41,7 @@ def credentials(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def caches(tmp_path: Path) -> Iterator[list[Cache]]:
-    """Yield two caches in one folder, as two worker processes of a node have them."""
+    """Yield two caches in one folder, as two worker processes of a node open them."""
     opened_caches = [open_cache(STORE, tmp_path / "cache", CacheLimits()) for _ in range(2)]
     yield opened_caches
     for cache in opened_caches:

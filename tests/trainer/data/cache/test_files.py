@@ -94,9 +94,7 @@ def test_a_damaged_response_is_requested_again(cache: CacheFolder, store: Folder
     assert np.array_equal(batch(dataset), expected)
 
 
-def test_an_object_that_was_replaced_is_an_error_with_its_name(
-    cache: CacheFolder, store: FolderObjects
-) -> None:
+def test_a_replaced_object_is_reported_by_name(cache: CacheFolder, store: FolderObjects) -> None:
     dataset = open_cached(cache, store)
     store.damaged_responses = 100_000
 
@@ -108,7 +106,7 @@ def test_an_object_that_was_replaced_is_an_error_with_its_name(
     assert "do not replace objects" in error.value.fix
 
 
-def test_a_store_that_loses_an_object_is_an_error_with_its_name(
+def test_an_object_that_the_store_lost_is_reported_by_name(
     cache: CacheFolder, tmp_path: Path
 ) -> None:
     dataset = open_cached(cache, FolderObjects(tmp_path))

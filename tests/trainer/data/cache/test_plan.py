@@ -1,4 +1,4 @@
-"""The decision which shards a cache keeps, fetches and evicts."""
+"""The decision about which shards a cache keeps, downloads and evicts."""
 
 from dataclasses import replace
 
