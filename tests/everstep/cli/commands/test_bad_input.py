@@ -76,7 +76,7 @@ def test_up_without_root_is_refused_and_suggests_an_existing_cluster(project: Pa
     assert not (project.parent / "state").exists(), "a refused command must not create state"
 
 
-def test_a_misspelt_key_is_found_before_anything_is_built(project: Path) -> None:
+def test_a_misspelled_key_is_found_before_anything_is_built(project: Path) -> None:
     file = project / "stacks" / "Pulumi.local.yaml"
     file.write_text(file.read_text().replace("minReplicas", "minReplcas"))
 

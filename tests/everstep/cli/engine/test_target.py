@@ -104,7 +104,7 @@ def test_the_twin_uses_the_maintained_controller_and_a_real_cloud_the_published_
     assert copy_stack_file(cloud.workspace, None).read_text() == EKS
 
 
-@pytest.mark.parametrize("damage", ["not YAML", "gone", "misspelt"])
+@pytest.mark.parametrize("damage", ["not YAML", "gone", "misspelled"])
 @pytest.mark.parametrize(
     ("stack", "target", "types"),
     [
@@ -119,7 +119,7 @@ def test_a_stack_to_destroy_is_found_by_its_state_if_its_file_is_unusable(
 ) -> None:
     declare(workspace_on(target, stack), *types)
     file = project / "stacks" / f"Pulumi.{stack}.yaml"
-    faults = {"not YAML": "config: {", "misspelt": "config: {'everstep:jbo': {}}"}
+    faults = {"not YAML": "config: {", "misspelled": "config: {'everstep:jbo': {}}"}
     file.write_text(faults[damage]) if damage in faults else file.unlink()
 
     context = open_stack_to_destroy(stack)

@@ -317,7 +317,7 @@ def test_the_schedules_interrupt_copies() -> None:
             world.move()
 
     assert sum(world.interrupted_copies for world in worlds) > 0, (
-        "otherwise rule 4 of docs/elasticity.md is not tested"
+        "otherwise rule 4 of the state machine is not tested"
     )
 
 
