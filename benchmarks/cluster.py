@@ -102,7 +102,7 @@ def memory(twin: Twin) -> dict[str, object]:
 def programs(twin: Twin) -> dict[int, str]:
     """Return the twin's processes and the program of each."""
     names = {}
-    for pid in CgroupHierarchies.here().processes(twin.layout.identity):
+    for pid in CgroupHierarchies.detect().processes(twin.layout.identity):
         try:
             words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
         except OSError:

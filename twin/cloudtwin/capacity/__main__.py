@@ -185,7 +185,7 @@ class Daemon:
 
     def machines(self) -> list[tuple[Machine, Notice | None]]:
         """Return the machines of all pools with their notices, oldest first."""
-        cgroups, layout = CgroupHierarchies.here(), self.twin.layout
+        cgroups, layout = CgroupHierarchies.detect(), self.twin.layout
         machines = [Machine(layout, cgroups, record) for record in records.all_of(layout)]
         # Records are sorted by address.
         machines.sort(key=lambda machine: fleet.machine_number(machine.name))

@@ -58,7 +58,7 @@ def ensure_control_plane(
     twin = Twin(Layout(state), options)
     if not twin.status().api_ready:
         twin.up([], progress or Silent())
-    registry.ensure(twin.layout, CgroupHierarchies.here(), progress or Silent())
+    registry.ensure(twin.layout, CgroupHierarchies.detect(), progress or Silent())
     daemon.start(state)
     settings = files.read_json(twin.layout.settings) or {}
     ca = (twin.layout.pki / "ca.crt").read_bytes()
@@ -102,7 +102,7 @@ def _machines(twin: Twin, pool: str) -> tuple[list[MachineRecord], list[str]]:
 
     It is cheaper than `Twin.status`, because `wait` calls it several times per second.
     """
-    layout, cgroups = twin.layout, CgroupHierarchies.here()
+    layout, cgroups = twin.layout, CgroupHierarchies.detect()
     pool_machines = [
         Machine(layout, cgroups, r) for r in records.all_of(layout) if r.spec.pool == pool
     ]

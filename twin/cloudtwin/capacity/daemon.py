@@ -31,7 +31,7 @@ def start(state: Path) -> None:
     layout = Layout(state)
     if find(layout):
         return
-    cgroups = CgroupHierarchies.here()
+    cgroups = CgroupHierarchies.detect()
     cgroups.create(layout.capacity_cgroup)
     command = [sys.executable, "-P", "-m", "cloudtwin.capacity", "--state", str(state)]
     command_in_cgroup = [*cgroups.command_prefix(layout.capacity_cgroup), *command]

@@ -28,7 +28,7 @@ def leftovers(command: Callable[[Path], str] = down_command) -> list[Leftover]:
     Args:
         command: returns the shell command that takes down the twin of a state folder.
     """
-    cgroups, root = CgroupHierarchies.here(), state_root()
+    cgroups, root = CgroupHierarchies.detect(), state_root()
     running_folders = set(running_twins(cgroups))
     folders = [folder for folder in sorted(root.glob("*")) if folder.is_dir()]
     result = [
@@ -54,7 +54,7 @@ def twins(command: Callable[[Path], str] = down_command) -> list[RunningTwin]:
     Args:
         command: returns the shell command that takes down the twin of a state folder.
     """
-    cgroups = CgroupHierarchies.here()
+    cgroups = CgroupHierarchies.detect()
     unsorted_twins = [
         _running_twin(folder, cgroups, command(folder)) for folder in running_twins(cgroups)
     ]

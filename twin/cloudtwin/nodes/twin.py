@@ -93,7 +93,7 @@ class Twin:
             if self.options:
                 self.options.save(self.layout)
             bring_up.bring_up(
-                self.layout, CgroupHierarchies.here(), machines, self.images, progress
+                self.layout, CgroupHierarchies.detect(), machines, self.images, progress
             )
 
     def images(self, progress: Progress) -> ImageStore:
@@ -106,7 +106,7 @@ class Twin:
         if daemon := processes.load(self.layout.process(components.CAPACITY)):
             daemon.kill()  # first, otherwise it starts machines while they are removed
         with self._exclusive("down", progress):
-            take_down.take_down(self.layout, CgroupHierarchies.here(), progress)
+            take_down.take_down(self.layout, CgroupHierarchies.detect(), progress)
 
     def status(self) -> TwinStatus:
         """Return the state of the twin; works in any state.
@@ -124,7 +124,7 @@ class Twin:
             components=components.running_components(self.layout),
             machines=tuple(
                 machine.status(nodes.get(machine.name))
-                for machine in _machines(self.layout, CgroupHierarchies.here())
+                for machine in _machines(self.layout, CgroupHierarchies.detect())
             ),
         )
 
@@ -140,7 +140,7 @@ class Twin:
             images = image_copies.newest_copy(self.layout)
             bring_up.bring_up(
                 self.layout,
-                CgroupHierarchies.here(),
+                CgroupHierarchies.detect(),
                 [spec],
                 lambda p: images or self.images(p),
                 progress,
@@ -155,7 +155,7 @@ class Twin:
         with self._held("launch", LAUNCH_SECONDS), api_errors():
             for spec in specs:
                 self._note("add", spec.name)
-            launch.launch(self.layout, CgroupHierarchies.here(), specs, self.images, progress)
+            launch.launch(self.layout, CgroupHierarchies.detect(), specs, self.images, progress)
 
     def remove(self, name: str) -> None:
         """Remove a machine and its Node; call `drain` first to let its pods end in order."""
@@ -270,7 +270,7 @@ class Twin:
         with self._held("alias images"):
             pids = {
                 machine.name: machine.process.pid
-                for machine in _machines(self.layout, CgroupHierarchies.here())
+                for machine in _machines(self.layout, CgroupHierarchies.detect())
                 if machine.power is Power.RUNNING and machine.process
             }
             image_aliases.add(self.layout, aliases, pids)
@@ -363,7 +363,7 @@ class Twin:
 
     def _find(self, name: str) -> Machine:
         machines = {
-            machine.name: machine for machine in _machines(self.layout, CgroupHierarchies.here())
+            machine.name: machine for machine in _machines(self.layout, CgroupHierarchies.detect())
         }
         if name in machines:
             return machines[name]

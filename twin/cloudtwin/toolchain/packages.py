@@ -26,12 +26,12 @@ class Package:
 
     Attributes:
         name: the name of the package in apt.
-        proofs: programs (on PATH) or absolute paths; the package is installed if all exist.
+        required_files: programs (on PATH) or absolute paths; the package is installed if all exist.
         purpose: the use of the package in the twin, for the error message.
     """
 
     name: str
-    proofs: tuple[str, ...]
+    required_files: tuple[str, ...]
     purpose: str
 
 
@@ -88,7 +88,9 @@ def ensure_packages(progress: Progress) -> None:
 def missing(exists: Callable[[str], bool] | None = None) -> list[Package]:
     """Return the packages with a missing file or program."""
     check = exists or _is_present
-    return [package for package in PACKAGES if not all(check(proof) for proof in package.proofs)]
+    return [
+        package for package in PACKAGES if not all(check(file) for file in package.required_files)
+    ]
 
 
 def not_installed_error(packages: Iterable[Package]) -> TwinError:
@@ -102,11 +104,11 @@ def not_installed_error(packages: Iterable[Package]) -> TwinError:
     )
 
 
-def _is_present(proof: str) -> bool:
-    if proof.startswith("/"):
-        return Path(proof).exists()
+def _is_present(file: str) -> bool:
+    if file.startswith("/"):
+        return Path(file).exists()
     # The PATH of some users lacks the sbin folders, which contain half of these programs.
-    return shutil.which(proof, path=f"{os.environ.get('PATH', '')}:{SYSTEM_FOLDERS}") is not None
+    return shutil.which(file, path=f"{os.environ.get('PATH', '')}:{SYSTEM_FOLDERS}") is not None
 
 
 def _install(names: list[str]) -> None:

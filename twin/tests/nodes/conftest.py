@@ -49,7 +49,7 @@ def wait_until(condition: Callable[[], object], seconds: float, description: str
 
 def kill_everything(twin: Twin) -> None:
     """Send SIGKILL to every process of the twin."""
-    cgroups = CgroupHierarchies.here()
+    cgroups = CgroupHierarchies.detect()
     while pids := cgroups.processes(twin.layout.identity):
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):  # it ended with its machine

@@ -8,7 +8,7 @@ from cloudtwin.toolchain.packages import PACKAGES, Package
 
 
 def test_a_package_is_missing_when_one_of_its_files_is() -> None:
-    missing_packages = packages.missing(lambda proof: proof not in {"ctr", "/usr/lib/cni/bridge"})
+    missing_packages = packages.missing(lambda file: file not in {"ctr", "/usr/lib/cni/bridge"})
 
     assert [package.name for package in missing_packages] == [
         "containerd",
@@ -17,7 +17,7 @@ def test_a_package_is_missing_when_one_of_its_files_is() -> None:
 
 
 def test_no_package_is_missing_when_every_file_exists() -> None:
-    assert packages.missing(lambda proof: True) == []
+    assert packages.missing(lambda file: True) == []
 
 
 def test_the_error_names_each_package_its_purpose_and_the_install_command() -> None:

@@ -42,7 +42,7 @@ class CgroupHierarchies:
     controllers: tuple[str, ...] = ()
 
     @classmethod
-    def here(cls, root: Path = ROOT) -> "CgroupHierarchies":
+    def detect(cls, root: Path = ROOT) -> "CgroupHierarchies":
         """Return the hierarchies of this host; a hybrid of both versions counts as version 1."""
         if (root / "cgroup.controllers").exists():
             return cls(root, 2)

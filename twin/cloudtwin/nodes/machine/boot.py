@@ -25,7 +25,7 @@ OTHER_NAMESPACES = Namespace.CGROUP | Namespace.UTS | Namespace.IPC | Namespace.
 
 def main(state: Path, name: str) -> None:
     """Boot a prepared machine."""
-    layout, cgroups = Layout(state), CgroupHierarchies.here()
+    layout, cgroups = Layout(state), CgroupHierarchies.detect()
     machine = layout.machine(name)
     record, switch = MachineRecord.load(machine.record), holder(layout)
     if record is None or switch is None:

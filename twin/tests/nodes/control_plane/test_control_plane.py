@@ -142,7 +142,7 @@ def test_an_up_that_was_killed_halfway_can_be_repeated(twin: Twin, seconds: floa
 
     assert twin.status().api_ready
     recorded_pids = {pid_of(twin, component) for component in twin.status().components}
-    running_pids = CgroupHierarchies.here().processes(twin.layout.control_plane_cgroup)
+    running_pids = CgroupHierarchies.detect().processes(twin.layout.control_plane_cgroup)
     assert running_pids == recorded_pids, (
         "processes of the killed run must not remain next to the new ones"
     )

@@ -23,7 +23,7 @@ def version_2(tmp_path: Path) -> Path:
 
 
 def test_version_1_has_a_hierarchy_for_each_controller(version_1: Path) -> None:
-    cgroups = CgroupHierarchies.here(version_1)
+    cgroups = CgroupHierarchies.detect(version_1)
 
     assert (cgroups.version, set(cgroups.controllers)) == (
         1,
@@ -33,7 +33,7 @@ def test_version_1_has_a_hierarchy_for_each_controller(version_1: Path) -> None:
 
 
 def test_version_2_has_one_hierarchy(version_2: Path) -> None:
-    cgroups = CgroupHierarchies.here(version_2)
+    cgroups = CgroupHierarchies.detect(version_2)
 
     assert cgroups.version == 2
     assert cgroups.folders("a/b") == [version_2 / "a/b"]
@@ -43,11 +43,11 @@ def test_a_hybrid_host_counts_as_version_1(version_1: Path) -> None:
     (version_1 / "unified").mkdir()
     (version_1 / "unified" / "cgroup.controllers").write_text("")
 
-    assert CgroupHierarchies.here(version_1).version == 1
+    assert CgroupHierarchies.detect(version_1).version == 1
 
 
 def test_every_process_below_a_cgroup_is_found_once(version_1: Path) -> None:
-    cgroups = CgroupHierarchies.here(version_1)
+    cgroups = CgroupHierarchies.detect(version_1)
     for controller, path, pids in (
         ("memory", "e", "7\n8\n"),
         ("memory", "e/pods/x", "9\n"),
@@ -62,7 +62,7 @@ def test_every_process_below_a_cgroup_is_found_once(version_1: Path) -> None:
 
 
 def test_removing_a_cgroup_removes_its_children_and_no_sibling(version_1: Path) -> None:
-    cgroups = CgroupHierarchies.here(version_1)
+    cgroups = CgroupHierarchies.detect(version_1)
     for controller in cgroups.controllers:
         (version_1 / controller / "cloudtwin-a" / "machine" / "pods").mkdir(parents=True)
         (version_1 / controller / "cloudtwin-b").mkdir()
@@ -82,7 +82,7 @@ def test_version_2_delegates_the_controllers_that_containers_need(
     writes: list[tuple[Path, str]] = []
     monkeypatch.setattr(Path, "write_text", lambda path, text: writes.append((path, text)))
 
-    CgroupHierarchies.here(version_2).create("cloudtwin-a/machine-b")
+    CgroupHierarchies.detect(version_2).create("cloudtwin-a/machine-b")
 
     assert {path.name for path, _ in writes} == {"cgroup.subtree_control"}
     assert sorted((path.parent, text) for path, text in writes) == [
@@ -95,7 +95,7 @@ def test_version_2_delegates_the_controllers_that_containers_need(
 
 
 def test_a_program_is_in_its_cgroup_before_it_starts(version_1: Path) -> None:
-    cgroups = CgroupHierarchies.here(version_1)
+    cgroups = CgroupHierarchies.detect(version_1)
     for controller in cgroups.controllers:
         (version_1 / controller / "cloudtwin-a").mkdir()
 

@@ -32,7 +32,7 @@ PULL_SECONDS = 60
 @pytest.fixture(scope="module")
 def twin(nodes_twin: Twin) -> Twin:
     nodes_twin.up([AWS], Lines())
-    registry.ensure(nodes_twin.layout, CgroupHierarchies.here(), Lines())
+    registry.ensure(nodes_twin.layout, CgroupHierarchies.detect(), Lines())
     return nodes_twin
 
 

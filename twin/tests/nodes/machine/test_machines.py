@@ -332,7 +332,7 @@ def test_a_killed_kubelet_is_started_again_finds_its_gpus_and_requests_a_certifi
 
 def kubelet_pid(twin: Twin, name: str) -> int | None:
     """Return the PID on the host of a machine's kubelet; None if it does not run."""
-    for pid in CgroupHierarchies.here().processes(twin.layout.machine_cgroup(name)):
+    for pid in CgroupHierarchies.detect().processes(twin.layout.machine_cgroup(name)):
         with contextlib.suppress(OSError):
             if Path(f"/proc/{pid}/comm").read_text().strip() == "kubelet":
                 return pid
