@@ -103,7 +103,7 @@ class SourceCycle(LifeCycle):
         return self.folder / "store"
 
     def fill_store(self) -> None:
-        """Upload photographs to both buckets and shards to one of them, and get credentials for this one."""
+        """Upload photographs to both buckets and shards to one of them, and get credentials for the latter."""
         photographs = write_photographs(self.folder / "photographs", PER_CLASS, test="val")
         shards = self.folder / "shards"
         convert.convert(photographs, shards, Resizing(short_side=32), 1, Silent())
@@ -312,7 +312,7 @@ def test_workers_read_shards_of_the_bucket_through_a_cache(cycle: SourceCycle) -
 
 
 def test_down_leaves_nothing_but_what_existed_before_the_stack(cycle: SourceCycle) -> None:
-    """Without such resources `down` succeeds; otherwise it fails, since a twin has no other resources."""
+    """`down` fails if any resource remains, so it succeeds only if none existed before the stack."""
     result, earlier_resources = cycle.results["down"], set(cycle.store.earlier_resources)
     lines = re.findall(r"^\s*(?:AWS|Azure): (.*)$", result.stderr, re.MULTILINE)
 
