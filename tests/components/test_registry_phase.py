@@ -7,7 +7,7 @@ from components import registry_phase
 from components.registry_phase import VARIABLE, Phase, foreign_types, phase
 
 
-def test_the_registry_and_what_it_needs_belong_to_the_phase() -> None:
+def test_the_registry_and_its_dependencies_belong_to_the_phase() -> None:
     types = [
         "pulumi:pulumi:Stack",
         "pulumi:providers:aws",

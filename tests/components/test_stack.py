@@ -252,7 +252,7 @@ def test_fields_written_by_the_upstream_controller_are_ignored() -> None:
     assert maintained_stack()["training-job-fashion"].ignore_changes == ()
 
 
-def test_the_namespace_enforces_the_strictest_standard_of_its_controller() -> None:
+def test_the_namespace_enforces_the_strictest_standard_that_its_controller_allows() -> None:
     def enforced_standard(graph: Graph) -> str:
         labels = graph["training-namespace"].inputs["metadata"]["labels"]
         return str(labels["pod-security.kubernetes.io/enforce"])

@@ -47,7 +47,7 @@ def test_pods_start_after_the_identity_that_mounts_the_volume_exists() -> None:
 
 
 @pytest.mark.parametrize("name", ["training-job-fashion", "training-data-fashion-mnist"])
-def test_pods_that_mount_the_volume_use_the_account_of_the_storage(name: str) -> None:
+def test_pods_that_mount_the_volume_use_its_service_account(name: str) -> None:
     resource = default_graph()[name]
     pod = pod_of(resource)
     spec = resource.inputs["spec"]
