@@ -135,19 +135,19 @@ class SourceCycle(LifeCycle):
         """Create the admission policies; return False while there is no API server."""
         if not Layout(self.twin).kubeconfig.exists():
             return False
-        of_preparation = admission_policy(
+        preparation_policy = admission_policy(
             f'object.spec.serviceAccountName == "{DATA_ACCOUNT}"',
             "prepare",
             self.preparation_access,
         )
-        of_workers = admission_policy(
+        worker_policy = admission_policy(
             f'object.spec.containers.exists(container, container.name == "{WORKER_CONTAINER}")',
             WORKER_CONTAINER,
             self.worker_access,
         )
         try:
-            self._create_policy(PREPARATION_POLICY, of_preparation)
-            self._create_policy(WORKER_POLICY, of_workers)
+            self._create_policy(PREPARATION_POLICY, preparation_policy)
+            self._create_policy(WORKER_POLICY, worker_policy)
         except ApiError:
             return False
         return True

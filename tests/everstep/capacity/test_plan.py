@@ -65,14 +65,14 @@ def test_each_policy_is_replayed() -> None:
     empty_history = CapacityHistory(("a",), 300.0, ((0,),) * 400)
     limits = JobLimits(deadline_seconds=24 * HOUR_SECONDS)
 
-    ours, uniform = (
+    latest, uniform = (
         replay(empty_history, Choice(1, OnDemand.FALLBACK, fallback), JOB, limits)
         for fallback in (FallbackPolicy.LATEST_START, FallbackPolicy.UNIFORM_PROGRESS)
     )
 
-    assert ours.complete
+    assert latest.complete
     assert uniform.complete
-    assert uniform.on_demand_seconds != ours.on_demand_seconds
+    assert uniform.on_demand_seconds != latest.on_demand_seconds
 
 
 def test_a_deadline_that_no_policy_can_meet_is_refused_with_the_earliest_possible() -> None:
