@@ -225,7 +225,7 @@ def test_a_node_that_returns_trains_with_a_cold_cache_and_fills_it(
 
     (cached_stack.store / HOLD).unlink()
     cached_stack.wait_until("the new node has all shards", lambda: cached_stack.is_filled(LOST))
-    # Meanwhile all earlier requests are answered.
+    # During these steps, all earlier requests are answered.
     cached_stack.wait_for_steps(world_size=2, steps=COLD_STEPS)
     warm = len(cached_stack.requests())
     cached_stack.wait_for_steps(world_size=2, steps=COLD_STEPS)

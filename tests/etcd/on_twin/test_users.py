@@ -258,7 +258,7 @@ def test_an_agent_may_not_administer_etcd(pod: Pod, method: str, body: dict[str,
 
 
 def test_no_client_is_admitted_without_a_user(pod: Pod) -> None:
-    """The certificate alone, which has no common name, is not a user."""
+    """The certificate has no common name, so it does not identify a user."""
     with closing(Etcd(replace(pod.agent_options(), user=None))) as etcd:
         for attempt in (
             lambda: etcd.put(f"/everstep/{RUN}/ended", "{}"),

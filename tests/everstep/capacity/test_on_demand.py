@@ -73,7 +73,7 @@ def test_with_little_reserve_left_all_machines_are_on_demand_until_the_end() -> 
     assert (purchase.on_demand, purchase.use_spot) == (10, False)
 
 
-def test_a_long_job_starts_earlier_than_a_short_one() -> None:
+def test_a_long_job_buys_machines_earlier_than_a_short_one() -> None:
     """Each hour of work left can lose all spot machines once more."""
     long_job = Terms(work=10 * 48 * HOUR, machines=10, deadline_seconds=60 * HOUR)
     margin_hours = 1.0

@@ -327,7 +327,7 @@ def test_actions_are_simulated_in_the_region_of_the_stack(doctor: Doctor) -> Non
     assert {check.name for check in faults} == {"permissions"}, "its policies allow another region"
 
 
-def test_a_stack_with_a_key_of_the_team_needs_no_permission_to_create_one(doctor: Doctor) -> None:
+def test_a_stack_with_an_existing_key_needs_no_permission_to_create_one(doctor: Doctor) -> None:
     denied = frozenset({"kms:CreateKey", "kms:CreateAlias"})
 
     assert failed_checks(doctor(cluster={"kmsKeyArn": KEY}, key=METADATA, denied=denied)) == []

@@ -381,14 +381,14 @@ def test_a_node_group_that_a_deleted_cluster_left_is_named(doctor: Doctor, tmp_p
     assert f"az group delete --name {NODE_GROUP}" in check.fix
 
 
-def test_a_resource_group_of_others_is_named(doctor: Doctor, tmp_path: Path) -> None:
+def test_a_resource_group_of_another_stack_is_named(doctor: Doctor, tmp_path: Path) -> None:
     add_resource(tmp_path, GROUP, f"{ROOT}/{GROUP_NAME}", tags={"stack": "theirs"})
     check = only_failed_check(doctor())
 
     assert f"another resource group is named {GROUP_NAME}" in check.observed
 
 
-def test_a_cluster_of_others_in_the_group_is_named(doctor: Doctor, tmp_path: Path) -> None:
+def test_a_cluster_of_another_stack_in_the_group_is_named(doctor: Doctor, tmp_path: Path) -> None:
     add_resource(tmp_path, GROUP, f"{ROOT}/team")
     path = f"{ROOT}/team/providers/Microsoft.ContainerService/managedClusters/everstep"
     add_resource(tmp_path, CLUSTER, path, tags={"stack": "theirs"})
