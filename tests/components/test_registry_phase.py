@@ -7,7 +7,7 @@ from components import registry_phase
 from components.registry_phase import VARIABLE, Phase, foreign_types, phase
 
 
-def test_the_registry_and_what_it_needs_belong_to_the_phase() -> None:
+def test_the_registry_and_its_dependencies_belong_to_the_phase() -> None:
     types = [
         "pulumi:pulumi:Stack",
         "pulumi:providers:aws",
@@ -52,7 +52,7 @@ def test_an_unknown_part_is_refused_before_it_deletes_the_stack(
         phase()
 
 
-def test_without_the_program_of_pulumi_the_phase_is_refused(
+def test_without_pulumi_on_the_path_the_phase_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PATH", "")

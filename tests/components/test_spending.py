@@ -9,7 +9,7 @@ from components.spending import DIGITS, job_spending, zone_ceilings, zone_prices
 from tests.components.config.bad_stacks import AKS, EKS, LOCAL, pools, with_changes
 
 PRICES = {"g5.xlarge": {"onDemand": 2.0, "spot": 0.5}}
-# Listed prices in USD: of a GiB of gp3, of Standard SSD and of SCRATCH_2 a month, of all others an hour.
+# List prices in USD: gp3, Standard SSD and SCRATCH_2 per GiB and month, all others per hour.
 EKS_GPU_DISK = 100 * 0.08 / HOURS_PER_MONTH
 AKS_GPU_DISK = 128 * 0.075 / HOURS_PER_MONTH
 SYSTEM_NODES = 2 * (0.192 + 50 * 0.08 / HOURS_PER_MONTH)
@@ -78,9 +78,7 @@ def test_the_price_of_an_on_demand_fallback_is_not_the_price_of_its_zone() -> No
     assert zone_prices(config) == {}
 
 
-def test_zones_of_azure_have_the_label_of_their_nodes_and_zones_without_a_price_are_absent() -> (
-    None
-):
+def test_azure_zones_are_named_as_in_node_labels_and_zones_without_a_price_are_absent() -> None:
     config = from_mapping(with_changes(AKS, pools(AKS)))
 
     assert zone_prices(config).keys() == {"eastus-1", "eastus-2"}

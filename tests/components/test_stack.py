@@ -148,7 +148,7 @@ def test_no_two_workers_share_a_node() -> None:
     assert rule["labelSelector"] == {"matchLabels": {"job-name": "fashion"}}
 
 
-def test_the_job_follows_the_stack_file() -> None:
+def test_the_job_has_the_values_of_the_stack_file() -> None:
     job = {
         "name": "flowers",
         "model": "efficientnet_b0",
@@ -237,7 +237,7 @@ def test_a_changed_template_replaces_the_job_and_changed_replicas_do_not() -> No
     assert job.delete_before_replace, "the old and the new job have the same name"
 
 
-def test_numbers_of_workers_do_not_change_the_template() -> None:
+def test_the_number_of_workers_does_not_change_the_template() -> None:
     scaled_stack = declare_existing(
         job={"name": "fashion", "replicas": 2, "minReplicas": 2, "maxReplicas": 4}
     )
@@ -252,7 +252,7 @@ def test_fields_written_by_the_upstream_controller_are_ignored() -> None:
     assert maintained_stack()["training-job-fashion"].ignore_changes == ()
 
 
-def test_the_namespace_enforces_the_strictest_standard_of_its_controller() -> None:
+def test_the_namespace_enforces_the_strictest_standard_that_its_controller_allows() -> None:
     def enforced_standard(graph: Graph) -> str:
         labels = graph["training-namespace"].inputs["metadata"]["labels"]
         return str(labels["pod-security.kubernetes.io/enforce"])

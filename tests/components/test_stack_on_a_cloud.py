@@ -8,8 +8,7 @@ from tests.components.existing.existing_stack import pod_of
 from tests.components.fake_cloud import default_graph, fake_cloud_graph
 from tests.components.recorder import Graph
 
-# Order of deletion: resource -> resources that are deleted after it.
-DESTRUCTION = [
+DELETION_ORDER = [
     "training-job-fashion",
     "training-data-fashion-mnist",
     "training-controller-deployment",
@@ -27,9 +26,9 @@ DESTRUCTION = [
 
 
 def test_no_resource_is_deleted_before_its_dependents() -> None:
-    for index, resource in enumerate(DESTRUCTION):
+    for index, resource in enumerate(DELETION_ORDER):
         ancestors = default_graph().ancestors(resource)
-        missing = set(DESTRUCTION[index + 1 :]) - ancestors
+        missing = set(DELETION_ORDER[index + 1 :]) - ancestors
         assert not missing, f"{missing} could be deleted while {resource} still exists"
 
 
@@ -48,7 +47,7 @@ def test_pods_start_after_the_identity_that_mounts_the_volume_exists() -> None:
 
 
 @pytest.mark.parametrize("name", ["training-job-fashion", "training-data-fashion-mnist"])
-def test_pods_that_mount_the_volume_use_the_account_of_the_storage(name: str) -> None:
+def test_pods_that_mount_the_volume_use_its_service_account(name: str) -> None:
     resource = default_graph()[name]
     pod = pod_of(resource)
     spec = resource.inputs["spec"]
@@ -202,7 +201,7 @@ def test_workers_with_efa_request_all_adapters_and_the_huge_pages_of_their_node(
     assert ".mars-north-1." in plugin["image"], "each region has its own registry"
 
 
-def test_workers_preempt_no_pods_but_their_services_do() -> None:
+def test_platform_pods_preempt_workers_and_workers_preempt_no_pod() -> None:
     graph = default_graph()
     classes = {
         resource.inputs["metadata"]["name"]: resource.inputs
@@ -234,7 +233,7 @@ def test_the_quota_has_the_configured_limits() -> None:
     }
 
 
-def test_members_of_etcd_in_memory_run_on_different_nodes() -> None:
+def test_etcd_members_with_data_in_memory_run_on_different_nodes() -> None:
     pod = pod_of(default_graph()["training-etcd-members"])
     (volume,) = pod["volumes"]
     (constraint,) = pod["topologySpreadConstraints"]
@@ -265,7 +264,7 @@ def test_a_single_member_needs_no_rejoin_container() -> None:
     assert "--name=$(POD_NAME)" in pod["containers"][0]["args"]
 
 
-def test_etcd_has_a_disk_for_each_member_and_deletes_them_with_it() -> None:
+def test_each_etcd_member_has_a_disk_which_is_deleted_with_it() -> None:
     graph = fake_cloud_graph(etcd={"persistence": "disk", "storageClass": "fast"})
     spec = graph["training-etcd-members"].inputs["spec"]
     (claim,) = spec["volumeClaimTemplates"]
@@ -277,4 +276,4 @@ def test_etcd_has_a_disk_for_each_member_and_deletes_them_with_it() -> None:
     assert spec["persistentVolumeClaimRetentionPolicy"] == {
         "whenDeleted": "Delete",
         "whenScaled": "Delete",
-    }, "an unused disk would cause costs"
+    }, "an unused disk would be billed"

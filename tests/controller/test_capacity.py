@@ -104,11 +104,11 @@ def test_workers_with_anti_affinity_fit_once_on_each_node() -> None:
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_finished_pod_takes_no_capacity(phase: str) -> None:
+def test_a_finished_pod_uses_no_capacity(phase: str) -> None:
     assert count_schedulable(worker(), [node("a")], [worker("a", phase=phase)]) == 1
 
 
-def test_a_pending_pod_takes_no_capacity() -> None:
+def test_a_pending_pod_uses_no_capacity() -> None:
     assert count_schedulable(worker(), [node("a")], [worker(None, phase="Pending")]) == 1
 
 

@@ -57,8 +57,8 @@ class RecordingApi(KubernetesClient):
         return self.response
 
 
-def test_a_request_has_one_attempt_within_its_timeout(tmp_path: Path) -> None:
-    """urllib3 repeated each request three times, so that a pass waited minutes for an API server."""
+def test_a_request_is_not_retried_within_its_timeout(tmp_path: Path) -> None:
+    """By default, urllib3 retries three times, so that a pass would wait minutes for an API server."""
     kubeconfig = tmp_path / "kubeconfig"
     requests = list[bytes]()
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -147,7 +147,7 @@ def test_a_node_that_does_not_exist_is_none_and_other_errors_are_raised() -> Non
         RecordingApi(error=FORBIDDEN).nodes(["n0"])
 
 
-def test_the_message_of_an_event_is_cut_at_the_limit_of_the_api_server() -> None:
+def test_the_message_of_an_event_is_truncated_to_the_limit_of_the_api_server() -> None:
     api = RecordingApi()
 
     api.record_event(job(), Event(reason="Scaled", message="x" * 2000), NOW)
@@ -162,14 +162,14 @@ def test_each_spec_of_several_jobs_is_dry_run_once() -> None:
 
     rejections = [api.pod_rejection(each_job) for _ in range(3) for each_job in jobs]
     assert all("Required value" in str(rejection) for rejection in rejections)
-    assert len(api.requests) == 2, "the jobs do not evict each other's result"
+    assert len(api.requests) == 2, "the jobs do not evict each other's results"
 
     api.pod_rejection(replace(jobs[0], generation=2))
     api.forget("v")
     api.pod_rejection(jobs[1])
-    assert len(api.requests) == 4, "a new spec, and a job of which nothing is kept"
+    assert len(api.requests) == 4, "a new spec, and a job whose result was dropped"
 
 
-def test_a_refusal_for_another_reason_than_the_pod_is_not_a_fault_of_the_spec() -> None:
+def test_a_refusal_for_a_reason_other_than_the_pod_is_not_a_fault_of_the_spec() -> None:
     """For example, an exhausted quota."""
     assert RecordingApi(error=FORBIDDEN).pod_rejection(job()) is None

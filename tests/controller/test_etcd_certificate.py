@@ -1,4 +1,4 @@
-"""The expiry of etcd's certificate: from real handshakes, and from certificates of any form."""
+"""The expiry of etcd's certificate: from real handshakes, and from arbitrary certificates."""
 
 import asyncio
 import socket
@@ -61,7 +61,7 @@ def job_spec(endpoint: str, *args: str) -> dict[str, Any]:
     return {**spec(1), "rdzvEndpoint": endpoint, "replicaSpecs": {"Worker": worker}}
 
 
-def test_the_expiry_is_read_from_a_server_that_requires_a_certificate_of_its_clients(
+def test_the_expiry_is_read_from_a_server_that_requires_client_certificates(
     tmp_path: Path,
 ) -> None:
     with etcd(tmp_path) as port:
@@ -126,14 +126,14 @@ def test_a_certificate_with_an_invalid_expiry_is_refused(text: bytes) -> None:
         ({}, None),
     ],
 )
-def test_only_the_etcd_of_a_job_with_tls_is_asked(
+def test_only_the_etcd_of_a_job_with_tls_is_queried(
     body: dict[str, Any], endpoint: tuple[str, int] | None
 ) -> None:
     assert tls_endpoint(body) == endpoint
 
 
 class ReconcilerWithMetrics:
-    """A reconciler of which the operator uses only the metrics."""
+    """A stand-in for the reconciler, of which the operator uses only the metrics."""
 
     def __init__(self) -> None:
         self.metrics = Metrics()
@@ -167,7 +167,7 @@ def test_the_controller_exports_the_expiry_of_a_jobs_etcd_and_forgets_it_with_th
 def test_the_certificate_of_a_job_that_is_deleted_and_created_again_is_read_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its gauge was missing for an hour if both happened between two rounds of the reader."""
+    """If both happen between two rounds of the reader, its gauge must not be missing for an hour."""
     readings, rounds, sleep = list[str](), list[float](), asyncio.sleep
 
     def expiry(host: str, port: int) -> float:

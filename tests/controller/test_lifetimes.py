@@ -34,7 +34,7 @@ def observation(
 
 
 def restarted(state: LifetimeState | None) -> LifetimeState | None:
-    """Return a state after its JSON, as a restarted controller reads it."""
+    """Return a state as a restarted controller reads it from JSON."""
     return state and LifetimeState.from_json(json.loads(json.dumps(state.to_json())))
 
 
@@ -45,7 +45,7 @@ def totals(state: LifetimeState, zone: str = ZONE) -> list[float]:
 
 
 def about(seconds: float, losses: float) -> object:
-    """Return the totals to compare with, with tolerance for their fading: 3 % in an hour."""
+    """Return the expected totals, with tolerance for their decay: 3 % in an hour."""
     return pytest.approx([seconds, losses], rel=0.03)
 
 
@@ -109,7 +109,7 @@ def test_time_without_a_controller_is_counted_from_the_pods() -> None:
     assert totals(state) == about(7200 + 1800 + 600, 0)
 
 
-def test_old_observations_fade() -> None:
+def test_old_observations_decay() -> None:
     state = count(observation([machine(0, interrupted=True)]), None)
     half = count(observation([], after=HALF_LIFE_SECONDS), state)
 

@@ -183,6 +183,6 @@ def test_a_node_has_been_unready_since_its_condition_changed(ready: str) -> None
     assert read_node(node_json("True")).unready_since is None
 
 
-def test_a_node_is_out_of_service_by_its_taint() -> None:
+def test_a_node_with_the_out_of_service_taint_is_out_of_service() -> None:
     assert read_node(node_json("True", "node.kubernetes.io/out-of-service")).out_of_service
     assert not read_node(node_json("False", "node.kubernetes.io/unreachable")).out_of_service

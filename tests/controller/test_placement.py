@@ -180,7 +180,7 @@ def test_of_equal_offers_the_cheaper_zone_wins_and_without_prices_the_preferred_
     assert decide([], decide().state, both_offers(), after=1).state.zone == ZONE_B
 
 
-def test_a_zone_above_its_price_ceiling_is_neither_the_first_nor_entered_nor_searched() -> None:
+def test_a_zone_above_its_price_ceiling_is_neither_chosen_first_nor_searched_nor_entered() -> None:
     capped = replace(
         SETTINGS,
         usd_per_hour={ZONE_A: 2, ZONE_B: 2, ZONE_C: 3},
@@ -214,7 +214,7 @@ def test_observed_lifetimes_survive_a_move() -> None:
     assert moved_state.lifetimes == state.lifetimes
 
 
-def test_machines_that_are_too_few_are_released_and_requested_again_later() -> None:
+def test_an_offer_of_too_few_machines_is_released_and_requested_again_later() -> None:
     workers = [worker(0), worker(1)]
     offer = [bound_placeholder(ZONE_B, number) for number in range(3)]
 
@@ -227,7 +227,7 @@ def test_machines_that_are_too_few_are_released_and_requested_again_later() -> N
     assert retry_plan.placeholders == {ZONE_B: 5, ZONE_C: 5}
 
 
-def test_a_zone_that_offered_too_few_is_tried_again_as_soon_as_they_would_suffice() -> None:
+def test_a_zone_that_offered_too_few_is_tried_again_as_soon_as_its_offer_would_suffice() -> None:
     workers = [worker(0), worker(1)]
     offer = [bound_placeholder(ZONE_B, number) for number in range(3)]
     plan = decide(workers, searching_state(workers), offer, after=SHORT_SECONDS, wanted=5)
@@ -272,7 +272,7 @@ def test_a_worker_that_runs_and_does_not_join_is_awaited_for_a_bounded_time() ->
     assert (later_plan.leaving_pods, later_plan.state.moves[-1].unjoined) == (tuple(old), 2)
 
 
-def test_workers_that_restart_repeatedly_hold_up_a_move_for_a_bounded_time() -> None:
+def test_workers_that_restart_repeatedly_delay_a_move_for_a_bounded_time() -> None:
     old = [worker(0)]
     bound = SHORT_SECONDS + SETTINGS.move_seconds + SETTINGS.join_seconds
     for after in (bound - 1, bound):
@@ -348,7 +348,7 @@ def test_a_move_whose_workers_do_not_start_is_abandoned_while_more_train_in_the_
     assert "the next move is possible at 2026-01-01T13:10:00Z" in last_state.reason
 
 
-def test_a_move_with_fewer_workers_than_offered_ends_in_the_new_zone_if_no_fewer_train_there() -> (
+def test_a_move_with_fewer_workers_than_offered_ends_in_the_new_zone_if_as_many_train_there() -> (
     None
 ):
     old, new = [worker(0)], [worker(2, ZONE_B), pending_worker(3, ZONE_B)]
@@ -358,7 +358,7 @@ def test_a_move_with_fewer_workers_than_offered_ends_in_the_new_zone_if_no_fewer
     ).leaving_pods == (old[0],)
 
 
-def test_the_bound_on_moves_survives_in_the_status() -> None:
+def test_the_minimum_interval_between_moves_holds_after_a_restart() -> None:
     state = decide([], moving_state(), after=SHORT_SECONDS + 1).state
     offer = [bound_placeholder(ZONE_C, number) for number in range(4)]
 
@@ -378,7 +378,7 @@ def test_workers_with_an_interruption_notice_count_as_lost() -> None:
     assert decide(leaving_workers).placeholders == {ZONE_B: 4, ZONE_C: 4}
 
 
-def test_machines_that_are_too_few_to_train_count_as_none() -> None:
+def test_too_few_machines_to_train_count_as_none() -> None:
     plan = decide([worker(0)], min_workers=2)
     assert plan.placeholders == {ZONE_B: 4, ZONE_C: 4}, (
         "a group that does not train has no reason to wait"
@@ -482,14 +482,14 @@ def test_the_annotation_lists_zones_with_prices_and_may_change_times() -> None:
         ),
     ],
 )
-def test_a_faulty_annotation_is_refused_with_its_fix(text: str, fault: str) -> None:
+def test_an_invalid_annotation_is_refused_with_its_fix(text: str, fault: str) -> None:
     settings, faults = read_settings(text)
 
     assert settings is None
     assert fault in "; ".join(faults)
 
 
-def test_a_worker_has_the_zone_of_its_node_selector_and_a_notice_as_annotation() -> None:
+def test_the_zone_and_the_notice_of_a_worker_are_read_from_its_pod() -> None:
     source: dict[str, Any] = {
         "metadata": {
             "name": "job-worker-0",
@@ -505,7 +505,7 @@ def test_a_worker_has_the_zone_of_its_node_selector_and_a_notice_as_annotation()
     assert (read_pod(source).zone, read_pod(source).interrupted) == ("", False)
 
 
-def test_a_placeholder_has_a_machine_since_it_was_scheduled() -> None:
+def test_a_placeholder_has_had_a_machine_since_it_was_scheduled() -> None:
     scheduled = {"type": "PodScheduled", "lastTransitionTime": "2026-01-01T12:00:00Z"}
     source: dict[str, Any] = {
         "metadata": {"name": "p", "uid": "u"},

@@ -105,7 +105,7 @@ def test_a_worker_that_was_scaled_in_does_not_count_as_lost() -> None:
     assert not later_plan.status.is_true(ConditionType.RESTARTING)
 
 
-def test_pods_of_a_node_that_is_gone_are_removed_by_force() -> None:
+def test_pods_on_a_node_that_is_gone_are_force_deleted() -> None:
     result = decide(
         job(), pod(0), pod(1, node="gone"), pod(2), nodes={"n0": Node(name="n0"), "gone": None}
     )
@@ -222,7 +222,7 @@ def test_the_job_fails_when_no_other_worker_makes_progress(others: tuple[Pod, ..
     assert result.delete_pods == ()
 
 
-def test_restart_policy_never_allows_no_failure_regardless_of_the_back_off_limit() -> None:
+def test_under_restart_policy_never_the_first_failure_fails_the_job_at_any_back_off_limit() -> None:
     result = decide(job(spec(policy="Never", backoffLimit=9)), failed_pod(0), pod(1), pod(2))
 
     assert result.status.is_true(ConditionType.FAILED)

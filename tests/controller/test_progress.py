@@ -30,7 +30,7 @@ everstep_worker_steps_total{elasticjob="job",worker="job-worker-0"} 7.0
 def share(
     reader: ProgressReader, pods: Sequence[Pod], now: datetime = NOW, uid: str = "u"
 ) -> float | None:
-    """Return the share of a job that its workers have now."""
+    """Return the completed share of a job, as its workers report it."""
     read = reader.share(uid, pods, now)
     return read.value if read else None
 
@@ -39,7 +39,7 @@ def test_the_share_is_the_completed_fraction_of_the_planned_steps() -> None:
     assert read_share(METRICS) == 0.25
 
 
-def test_a_group_that_returned_to_its_beginning_has_a_share_of_zero() -> None:
+def test_a_group_that_started_over_has_a_share_of_zero() -> None:
     metrics = METRICS.replace(" 250.0", " 0.0")
 
     assert share(ProgressReader(lambda _: metrics), [pod(0, address="10.0.0.1")]) == 0.0
@@ -107,7 +107,7 @@ def test_the_share_is_read_from_the_metrics_that_a_worker_serves() -> None:
         assert read_share(scrape("127.0.0.1", port, 30)) == 0.25
 
 
-def test_workers_are_scraped_at_most_twice_a_minute_and_their_share_holds_in_between() -> None:
+def test_workers_are_scraped_at_most_twice_a_minute_and_their_share_is_kept_in_between() -> None:
     steps = iter((100, 200, 300))
     reader = ProgressReader(lambda _: f"everstep_step {next(steps)}\neverstep_planned_steps 1000")
     pods = [pod(0, address="10.0.0.1")]

@@ -215,13 +215,13 @@ class SimulatedJob:
     """Machines for one worker each, a scheduler, and a job that follows capacity.
 
     Attributes:
-        hidden: machines that appear free but accept no worker.
+        unusable: machines that appear free but accept no worker.
         changes: (time in seconds, new number of desired workers).
     """
 
     replica_range: ReplicaRange
     machines: int
-    hidden: int = 0
+    unusable: int = 0
     now: float = 0.0
     scheduled: int = 0
     pending: list[float] = field(default_factory=list)
@@ -243,7 +243,7 @@ class SimulatedJob:
         capacity = WorkerCapacity(
             scheduled=self.scheduled,
             pending_since=tuple(time_after(moment) for moment in self.pending),
-            schedulable=max(self.machines + self.hidden - self.scheduled, 0),
+            schedulable=max(self.machines + self.unusable - self.scheduled, 0),
         )
         self.scaling, wake = desired_replicas(
             self.replica_range, capacity, previous, time_after(self.now), TIMEOUTS
@@ -373,10 +373,12 @@ def test_machines_that_an_autoscaler_starts_on_request_are_all_used_soon(
 
 
 @settings(deadline=None, max_examples=25)
-@given(hidden=st.integers(1, 4), machines=st.integers(1, 4))
-def test_unusable_capacity_is_tried_rarely(hidden: int, machines: int) -> None:
+@given(unusable=st.integers(1, 4), machines=st.integers(1, 4))
+def test_unusable_capacity_is_tried_rarely(unusable: int, machines: int) -> None:
     simulation = SimulatedJob(
-        ReplicaRange(replicas=8, min_replicas=1, max_replicas=8), machines=machines, hidden=hidden
+        ReplicaRange(replicas=8, min_replicas=1, max_replicas=8),
+        machines=machines,
+        unusable=unusable,
     )
 
     simulation.run(7200)

@@ -108,7 +108,7 @@ def test_the_metrics_of_a_deleted_jobs_workers_are_forgotten() -> None:
     assert scrapes_of_both_readers() == 2
 
 
-def test_the_second_candidate_leads_only_after_the_lease_of_the_first_expired() -> None:
+def test_the_second_candidate_leads_only_after_the_lease_of_the_first_has_expired() -> None:
     time, leases = [0.0], FakeLeaseApi()
     first, second = (Candidate(leases, "ns", name, clock=lambda: time[0]) for name in ("a", "b"))
     assert first.try_to_lead()
@@ -201,7 +201,7 @@ def test_a_leader_whose_requests_block_reports_the_loss_before_its_lease_expires
     assert losses[0] <= writes[-1] + LEASE_SECONDS, "another candidate may lead from then on"
 
 
-# Runs a controller that becomes the leader, and whose operator runs this code.
+# A controller that becomes the leader; `operator` is the body of its operator.
 PROCESS = """
 import asyncio, itertools, os, signal, sys, threading, time
 from controller import leader
@@ -274,7 +274,7 @@ def test_a_candidate_on_standby_is_healthy_and_tries_again_after_an_error() -> N
     assert wait_to_lead(Candidate(FakeLeaseApi(), "ns", "leader"), Stop(), lambda: None)
 
 
-def test_a_key_is_processed_once_at_a_time_and_queued_again_meanwhile() -> None:
+def test_a_key_that_is_added_while_it_is_processed_is_taken_again_afterwards() -> None:
     async def scenario() -> None:
         queue = WorkQueue[str]()
         queue.add("a")
@@ -346,7 +346,7 @@ def sample(metrics: Metrics, name: str) -> float | None:
     return metrics.registry.get_sample_value(name, {"namespace": "ns", "elasticjob": "job"})
 
 
-def test_metrics_have_the_workers_of_each_job_until_it_is_deleted() -> None:
+def test_the_metrics_count_the_workers_of_each_job_until_it_is_deleted() -> None:
     metrics, elastic_job = Metrics(), job(spec(3, min_replicas=2))
     metrics.forget(("ns", "job"))  # a job that was never observed
 
@@ -402,7 +402,7 @@ def test_the_status_of_the_upstream_controller_can_be_read() -> None:
 
 
 @pytest.mark.parametrize(("own_namespace", "expected"), [(None, "elastic-job"), ("own", "own")])
-def test_the_jobs_of_the_pods_namespace_are_run_by_default(
+def test_the_controller_runs_the_jobs_of_its_own_namespace_by_default(
     monkeypatch: pytest.MonkeyPatch, own_namespace: str | None, expected: str
 ) -> None:
     monkeypatch.delenv("POD_NAMESPACE", raising=False)

@@ -160,7 +160,7 @@ def test_the_rest_of_the_stack_is_billed_while_the_job_is_not_suspended() -> Non
     assert decide((), suspended, settings, after=2 * HOUR, runs=False).state.usd == suspended.usd
 
 
-def test_the_budget_is_used_up_before_a_pass_and_the_end_of_the_workers_would_exceed_it() -> None:
+def test_the_budget_is_used_up_once_a_pass_and_the_end_of_the_workers_would_exceed_it() -> None:
     pods = [worker(index, "spot-b") for index in range(4)]
     settings = replace(BUDGET, budget_usd=8.0, on_demand=OnDemand.NEVER)
     first_pass = decide(pods, settings=settings)
@@ -204,8 +204,8 @@ def state_with_share(share: float, hours: float) -> SpendingState:
     )
 
 
-def test_the_work_that_is_left_is_estimated_from_the_share_and_the_time_of_the_machines() -> None:
-    # Half of the training took all machines 2 h; 8 h are left. With a quarter after 3.9 h, they are too few.
+def test_the_remaining_work_is_estimated_from_the_share_and_the_machine_time() -> None:
+    # All machines took 2 h for half of the training; 8 h are left. A quarter after 3.9 h is too little.
     early_plan = decide((), state_with_share(0.5, 2), DEADLINE, after=2 * HOUR, share=0.5)
     late_plan = decide((), state_with_share(0.25, 2), DEADLINE, after=3.9 * HOUR, share=0.25)
 
@@ -216,7 +216,7 @@ def test_the_work_that_is_left_is_estimated_from_the_share_and_the_time_of_the_m
     assert late_plan.state.on_demand == 4
 
 
-def test_progress_before_the_first_observation_does_not_count_as_fast() -> None:
+def test_progress_before_the_first_observation_does_not_make_the_training_seem_faster() -> None:
     first_state = decide([worker(index) for index in range(4)], None, DEADLINE, share=0.8).state
     later = decide(
         [worker(index) for index in range(4)], first_state, DEADLINE, after=HOUR, share=0.85

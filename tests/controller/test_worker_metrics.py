@@ -1,4 +1,4 @@
-"""Reading the metrics of a worker: the program of a user may send any response."""
+"""Reading the metrics of a worker: a user's program may send any response."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""The life cycle of one stack on the twin, from its files to its end, for tests that each change a part of it."""
+"""The life cycle of one stack on the twin, from its files to its removal, for tests that each change a part of it."""
 
 import json
 import os
@@ -126,7 +126,7 @@ class LifeCycle:
         return json.loads(result.stdout) if result.returncode == 0 else {}
 
     def progress(self) -> Report:
-        """Return the output of `report`, without the seconds that a command takes to start."""
+        """Return the report of the run, built in this process: a command takes seconds to start."""
         return build(FolderReader(self.run_folder, self.twin / "events.jsonl").read())
 
     def api(self) -> KubernetesClient:
@@ -184,7 +184,7 @@ def holds_now(condition: Callable[[], object]) -> bool:
 
 
 def copy_project(folder: Path) -> Path:
-    """Fill an empty folder with the project, and return it: the program, and stack files to change."""
+    """Fill an empty folder with links to the program and copies of the stack files, and return it."""
     shutil.copytree(REPOSITORY / "stacks", folder / "stacks")
     shutil.copy(REPOSITORY / "Pulumi.yaml", folder)
     for name in ("components", "__main__.py", "manifests"):

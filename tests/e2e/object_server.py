@@ -1,4 +1,4 @@
-"""A server of S3's GetObject that can hold the requests for whole objects, so that a cache stays cold.
+"""A server for S3's GetObject that can hold requests for whole objects, so that a cache stays cold.
 
     python -m tests.e2e.object_server ADDRESS PORT FOLDER
 
@@ -31,7 +31,7 @@ class Server(ThreadingHTTPServer):
         self.folder = folder
         self.writing = threading.Lock()
 
-    def note(self, client: str, name: str, *, is_whole: bool) -> None:
+    def record(self, client: str, name: str, *, is_whole: bool) -> None:
         """Record a response, as one write."""
         line = json.dumps({"client": client, "name": name, "is_whole": is_whole}) + "\n"
         with self.writing, (self.folder / REQUESTS).open("a") as file:
@@ -58,7 +58,7 @@ class Handler(BaseHTTPRequestHandler):
         with path.open("rb") as file:
             file.seek(first)
             content = file.read(last + 1 - first)
-        self.server.note(self.client_address[0], path.name, is_whole=is_whole)
+        self.server.record(self.client_address[0], path.name, is_whole=is_whole)
         headers = (
             {"Content-Range": f"bytes {first}-{last}/{size}"} if "Range" in self.headers else {}
         )

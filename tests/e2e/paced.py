@@ -1,6 +1,6 @@
 """Stacks on the twin whose workers take a fixed time for each sample.
 
-All workers share the cores of this machine, so that one worker alone trains about as fast as three, and a busy machine
+All workers share the cores of this machine, so that a single worker trains about as fast as three, and a busy machine
 trains more slowly. A file on the volume makes each worker take the same time for a sample under any load.
 Throughput then grows with the number of machines, as on separate machines.
 """

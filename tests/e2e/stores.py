@@ -27,13 +27,13 @@ FORBIDDEN = "of-another-account"
 
 
 class Store(ABC):
-    """A store with the same photographs in two buckets, of which the stack may read one; this one has shards, too.
+    """A store with the same photographs in two buckets, of which the stack may read one; that bucket has shards, too.
 
     Attributes:
         stack: stack of the repository that reads from it.
         cloud: provider of this stack.
         program: program of the server.
-        retry_seconds: time in which the Job of the stack repeats a copy that is refused.
+        retry_seconds: time for which the Job of the stack retries a copy that is refused.
         refusal: parts of the error for the other bucket.
     """
 
@@ -43,11 +43,11 @@ class Store(ABC):
     retry_seconds: int
     refusal: tuple[str, ...]
     earlier_resources: tuple[str, ...] = ()
-    """Type and name of the account's resources that existed before the stack and outlast it."""
+    """Types and names of the account's resources that exist before the stack and outlast it."""
 
     @abstractmethod
     def serve_locally(self, folder: Path) -> AbstractContextManager[str]:
-        """Run the server for this process; yield its address."""
+        """Run the server for clients in this process; yield its address."""
 
     @abstractmethod
     def fill(self, address: str, photographs: Path, shards: Path) -> None:
@@ -81,7 +81,7 @@ class MinioStore(Store):
     )
 
     def serve_locally(self, folder: Path) -> AbstractContextManager[str]:
-        """Run the server for this process; yield its address."""
+        """Run the server for clients in this process; yield its address."""
         return servers.minio(folder)
 
     def fill(self, address: str, photographs: Path, shards: Path) -> None:
@@ -132,7 +132,7 @@ class AzuriteStore(Store):
 
     stack, cloud = "aks-dev", "azure-native"
     program = servers.AZURITE
-    retry_seconds = 900  # 10.5 minutes, in which Azure may not have applied a role yet, and the starts of seven pods
+    retry_seconds = 900  # 10.5 minutes until Azure has applied a role, and the starts of seven pods
     refusal = (
         f"the container '{FORBIDDEN}' of the account '{servers.AZURITE_ACCOUNT}' cannot be accessed",
         "Assign this identity the role Storage Blob Data Reader",
@@ -145,7 +145,7 @@ class AzuriteStore(Store):
     )
 
     def serve_locally(self, folder: Path) -> AbstractContextManager[str]:
-        """Run the server for this process; yield its address."""
+        """Run the server for clients in this process; yield its address."""
         return servers.azurite(folder)
 
     def fill(self, address: str, photographs: Path, shards: Path) -> None:

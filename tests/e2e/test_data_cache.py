@@ -66,8 +66,8 @@ JOB = {
 
 
 @dataclass
-class Bench:
-    """A twin with a store of shards, and a stack that trains from it.
+class CachedStack:
+    """A stack that trains from a store of shards, and the twin of both.
 
     Attributes:
         twin: the machines.
@@ -106,24 +106,24 @@ class Bench:
         return any("is complete: " in log for log in logs)
 
     def steps(self, world_size: int, since: float) -> int:
-        """Return the number of steps that groups of a size have completed since a time."""
+        """Return the number of steps that groups of `world_size` workers have completed since a time."""
         steps = [entry for entry in self._journal.read() if entry["kind"] == "step"]
         return sum(step["world_size"] == world_size and step["at"] > since for step in steps)
 
-    def train(self, world_size: int, steps: int = 1) -> None:
-        """Wait until a group of a size has completed more steps."""
+    def wait_for_steps(self, world_size: int, steps: int = 1) -> None:
+        """Wait until groups of `world_size` workers have completed `steps` more steps."""
         since = time.time()
-        self.until(
+        self.wait_until(
             f"{world_size} workers take {steps} steps",
             lambda: self.steps(world_size, since) >= steps,
         )
 
-    def until(self, description: str, holds: Callable[[], object]) -> None:
+    def wait_until(self, description: str, holds: Callable[[], object]) -> None:
         """Wait until a condition holds."""
         wait_until(lambda: holds_now(holds), description, WAIT_SECONDS, interval_seconds=0.5)
 
     def up(self) -> None:
-        """Create the stack, and the credentials of the store as soon as there is a namespace."""
+        """Create the stack, and the credentials of the store as soon as the namespace exists."""
         log = self.project / "up.log"
         with log.open("w") as file:
             up = subprocess.Popen(
@@ -134,7 +134,7 @@ class Bench:
                 stderr=file,
             )
         try:
-            self.until("the stack has a namespace", lambda: self._create_secret() or up.poll())
+            self.wait_until("the stack has a namespace", lambda: self._create_secret() or up.poll())
             assert up.wait(UP_SECONDS) == 0, log.read_text()[-4000:]
         finally:
             up.kill()
@@ -156,7 +156,7 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+def cached_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CachedStack]:
     """Start the machines and the store; both are always taken down."""
     monkeypatch.setenv("CLOUDTWIN_STATE", str(tmp_path / "state" / "twins"))
     monkeypatch.setattr(convert, "MIN_SAMPLES", 16)
@@ -169,7 +169,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     try:
         twin.up([system_machine("system-0"), *map(gpu_machine, NODES)], Lines())
         server = serve(twin, store)
-        yield Bench(twin, store, project(tmp_path / "project", twin))
+        yield CachedStack(twin, store, project(tmp_path / "project", twin))
     finally:
         if server:
             server.kill()
@@ -203,29 +203,34 @@ def project(folder: Path, twin: Twin) -> Path:
     return folder
 
 
-def test_a_node_that_returns_trains_with_a_cold_cache_and_fills_it(bench: Bench) -> None:
-    bench.up()
-    bench.train(world_size=2)
-    bench.until("both nodes have all shards", lambda: all(map(bench.is_filled, NODES)))
+def test_a_node_that_returns_trains_with_a_cold_cache_and_fills_it(
+    cached_stack: CachedStack,
+) -> None:
+    cached_stack.up()
+    cached_stack.wait_for_steps(world_size=2)
+    cached_stack.wait_until(
+        "both nodes have all shards", lambda: all(map(cached_stack.is_filled, NODES))
+    )
 
-    (bench.store / HOLD).touch()
-    bench.twin.vanish(LOST)
-    bench.train(world_size=1)
-    before = len(bench.requests())
-    bench.twin.return_node(LOST)
-    bench.train(world_size=2, steps=COLD_STEPS)
+    (cached_stack.store / HOLD).touch()
+    cached_stack.twin.vanish(LOST)
+    cached_stack.wait_for_steps(world_size=1)
+    before = len(cached_stack.requests())
+    cached_stack.twin.return_node(LOST)
+    cached_stack.wait_for_steps(world_size=2, steps=COLD_STEPS)
 
-    cold = bench.requests()[before:]
-    assert cold, "the new node has the images of its steps from the store"
+    cold = cached_stack.requests()[before:]
+    assert cold, "the new node reads the images of its steps from the store"
     assert not any(request["is_whole"] for request in cold), "it has no shard yet"
 
-    (bench.store / HOLD).unlink()
-    bench.until("the new node has all shards", lambda: bench.is_filled(LOST))
-    bench.train(world_size=2, steps=COLD_STEPS)  # meanwhile all earlier requests are answered
-    warm = len(bench.requests())
-    bench.train(world_size=2, steps=COLD_STEPS)
-    assert len(bench.requests()) == warm, "a complete cache needs no store"
+    (cached_stack.store / HOLD).unlink()
+    cached_stack.wait_until("the new node has all shards", lambda: cached_stack.is_filled(LOST))
+    # During these steps, all earlier requests are answered.
+    cached_stack.wait_for_steps(world_size=2, steps=COLD_STEPS)
+    warm = len(cached_stack.requests())
+    cached_stack.wait_for_steps(world_size=2, steps=COLD_STEPS)
+    assert len(cached_stack.requests()) == warm, "a complete cache needs no store"
 
-    verified = bench.verify()
+    verified = cached_stack.verify()
     assert verified.returncode == 0, verified.stdout + verified.stderr
     assert "every sample exactly once" in verified.stdout

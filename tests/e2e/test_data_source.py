@@ -103,7 +103,7 @@ class SourceCycle(LifeCycle):
         return self.folder / "store"
 
     def fill_store(self) -> None:
-        """Upload photographs to both buckets and shards to one of them, and get credentials for this one."""
+        """Upload photographs to both buckets and shards to one of them, and get credentials for the latter."""
         photographs = write_photographs(self.folder / "photographs", PER_CLASS, test="val")
         shards = self.folder / "shards"
         convert.convert(photographs, shards, Resizing(short_side=32), 1, Silent())
@@ -135,19 +135,19 @@ class SourceCycle(LifeCycle):
         """Create the admission policies; return False while there is no API server."""
         if not Layout(self.twin).kubeconfig.exists():
             return False
-        of_preparation = admission_policy(
+        preparation_policy = admission_policy(
             f'object.spec.serviceAccountName == "{DATA_ACCOUNT}"',
             "prepare",
             self.preparation_access,
         )
-        of_workers = admission_policy(
+        worker_policy = admission_policy(
             f'object.spec.containers.exists(container, container.name == "{WORKER_CONTAINER}")',
             WORKER_CONTAINER,
             self.worker_access,
         )
         try:
-            self._create_policy(PREPARATION_POLICY, of_preparation)
-            self._create_policy(WORKER_POLICY, of_workers)
+            self._create_policy(PREPARATION_POLICY, preparation_policy)
+            self._create_policy(WORKER_POLICY, worker_policy)
         except ApiError:
             return False
         return True
@@ -312,7 +312,7 @@ def test_workers_read_shards_of_the_bucket_through_a_cache(cycle: SourceCycle) -
 
 
 def test_down_leaves_nothing_but_what_existed_before_the_stack(cycle: SourceCycle) -> None:
-    """Without such resources `down` succeeds; otherwise it fails, since a twin has no other resources."""
+    """`down` fails if any resource remains, so it succeeds only if none existed before the stack."""
     result, earlier_resources = cycle.results["down"], set(cycle.store.earlier_resources)
     lines = re.findall(r"^\s*(?:AWS|Azure): (.*)$", result.stderr, re.MULTILINE)
 

@@ -2,8 +2,8 @@
 
     pytest -m e2e tests/e2e/test_deadline.py -k eks-prod     # or aks-prod
 
-The deadline is set while the job trains, from the time that the rest of the training needs by the controller's own
-measurement: the spot machines meet it with some slack, and once they are lost it is in danger when the slack is over.
+The deadline is set while the job trains, from the controller's own estimate of the time that the rest of the training
+takes. The spot machines meet it with some slack; after their loss, it is in danger once the slack is used up.
 One run of a stack takes minutes, so all its tests share it; each test checks one guarantee.
 """
 
@@ -141,10 +141,10 @@ class DeadlineCycle(PacedCycle):
         )
 
     def train_on_spot(self) -> None:
-        """Wait until the controller has decided with the new deadline for a pass, while no machine is lost."""
+        """Wait until a full pass of the controller has used the new deadline, before any machine is lost."""
         since = datetime.now(UTC) + timedelta(seconds=PASS_SECONDS)
         self.wait_until(
-            "the controller has decided with the new deadline",
+            "the controller has used the new deadline",
             lambda: self.spending()["countedAt"] >= format_time(since),
             ALL_TRAIN_SECONDS,
         )
@@ -152,7 +152,7 @@ class DeadlineCycle(PacedCycle):
         self.query("report")  # records the pools of the machines, before they are lost
 
     def lose_machines(self) -> None:
-        """Let the market take all spot machines; it has none for the rest of the run."""
+        """Let the market reclaim all spot machines; it offers none for the rest of the run."""
         self.lost_at = datetime.now(UTC)
         self.run_checked(
             "lose machines", "node", "reclaim", *self.worker_nodes(),

@@ -2,8 +2,8 @@
 
     pytest -m e2e tests/e2e/test_guides.py -k eks-dev     # or eks-prod, aks-dev, aks-prod
 
-`pulumi` and `everstep` work as in a real account: with a backend of the user's, and with the kubeconfig that the
-guide gets; the twin is the cloud. One run takes minutes, so all tests of a stack share it; each test checks one
+`pulumi` and `everstep` work as in a real account: with the user's own backend, and with the kubeconfig that the
+guide writes; the twin is the cloud. One run takes minutes, so all tests of a stack share it; each test checks one
 guarantee. The job trains for longer than in the stack file, so that it outlasts the upgrade. It has three workers
 in production, too, where it would otherwise use all machines.
 """
@@ -151,7 +151,7 @@ class GuideRun:
         )
 
     def observation(self) -> Observation:
-        """Return the present state, as the user's own commands and the cluster show it."""
+        """Return the current state, as the user's own commands and the cluster show it."""
         output = self.machine.shell.run(f"everstep status --stack {self.stack} --json", 120)
         status: dict[str, Any] = json.JSONDecoder().raw_decode(output[output.index("{") :])[0]
         nodes: dict[str, set[str]] = {}

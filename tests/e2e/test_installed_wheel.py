@@ -142,8 +142,8 @@ def test_launch_runs_the_example_of_the_api_reference(installation: Installation
     script = installation.folder / "train.py"
     # One string is one write: the workers share an unbuffered output.
     script.write_text(f"{example}print(f'everstep of {{elastic.__file__}}')\n", encoding="utf-8")
-    # torch alone is taken from this environment: it is not among the dependencies of the wheels.
-    # Files that make a package editable are not read in folders of PYTHONPATH.
+    # Only torch is taken from this environment: it is not among the dependencies of the wheels.
+    # The .pth files of editable installs are not read from folders of PYTHONPATH.
     spec = importlib.util.find_spec("torch")
     assert spec is not None
     assert spec.origin is not None

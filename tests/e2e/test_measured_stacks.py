@@ -2,8 +2,8 @@
 
     pytest -m e2e tests/e2e/test_measured_stacks.py -k eks-prod     # or eks-dev
 
-The production stack has TLS and users of etcd. The interconnect test finds the rate to which the links of its
-machines are limited by a token bucket.
+The production stack has TLS and users of etcd. The interconnect test has to find the rate to which a token
+bucket limits the links of its machines.
 """
 
 import json
@@ -38,9 +38,9 @@ from tests.e2e.life_cycle import (
 STACKS = ("eks-dev", "eks-prod")
 SIZES = (1, 2)
 STEPS, BATCH = 6, 8
-MEGABITS_PER_SECOND = 20  # at 50, a machine with a load of 80 on 2 CPUs found 0.88 of the rate
+MEGABITS_PER_SECOND = 20  # at 50, a machine with a load of 80 on 2 CPUs measured 0.88 of the rate
 PAYLOAD_SHARE = (MTU - 52) / (MTU + 14)
-"""Share of data in a frame of Ethernet: the token bucket counts the headers of Ethernet, IP and TCP, too."""
+"""Share of data in an Ethernet frame: the token bucket counts the headers of Ethernet, IP and TCP, too."""
 
 RATE = MEGABITS_PER_SECOND * 1e6 / 8 * PAYLOAD_SHARE / 1e9  # GB/s
 TESTS = 3
@@ -78,7 +78,7 @@ class MeasuredCycle(LifeCycle):
         return bool(kinds & {"Succeeded", "Suspended"})
 
     def measure(self, *command: str) -> dict[str, Any]:
-        """Run a command that measures, and return its JSON."""
+        """Run a measuring command, and return its JSON."""
         options = ("--stack", self.stack, "--twin", "--json")
         self.run_checked(command[0], *command, *options, seconds=MEASURE_SECONDS)
         result: dict[str, Any] = json.loads(self.results[command[0]].stdout)
@@ -117,7 +117,7 @@ class MeasuredCycle(LifeCycle):
 
 
 def shape(pid: int, arguments: Sequence[str]) -> None:
-    """Change a machine's network queue."""
+    """Run `tc qdisc` in a machine's network namespace."""
     command = ["nsenter", f"--net=/proc/{pid}/ns/net", "tc", "qdisc", *arguments]
     subprocess.run(command, check=True, capture_output=True)
 

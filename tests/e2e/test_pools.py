@@ -182,7 +182,7 @@ def test_the_group_continues_in_the_other_zone_when_its_own_has_no_machine(
     assert cycle.steps[1] > cycle.steps[0]
 
 
-def test_each_sample_is_trained_exactly_once_over_the_move(cycle: PoolsCycle) -> None:
+def test_each_sample_is_trained_exactly_once_across_the_move(cycle: PoolsCycle) -> None:
     assert cycle.results["verify"].returncode == 0, output(cycle, "verify")
     assert "every sample exactly once" in cycle.results["verify"].stdout
 

@@ -1,7 +1,7 @@
 """The commands of docs/tutorial.md, from the clone to the empty machine, in the order of the page.
 
 The clone comes from this repository instead of the page's address; everything else runs as it is written. Between two
-commands the test waits as a reader does, who watches the training.
+commands the test waits, like a reader who watches the training.
 """
 
 import json
@@ -48,7 +48,7 @@ class TutorialRun:
     Attributes:
         shell: the reader's shell.
         state: folder of the reader's twins.
-        outputs: output of each command; of the last one with the same words.
+        outputs: output of each command; of a repeated command, the last.
         steps_lost: steps that each loss of a machine cost; None if no step followed it.
     """
 
@@ -72,7 +72,7 @@ class TutorialRun:
             self.outputs[command] = self.shell.run(command, COMMAND_SECONDS)
 
     def wait_before(self, command: str) -> None:
-        """Wait for the state of the training in which the page has this command."""
+        """Wait for the state of the training in which the page runs this command."""
         if command in ("everstep drain gpu-0", "everstep vanish gpu-2"):
             self.wait_for_workers(WORKERS)
         elif command.startswith("everstep return"):

@@ -1,4 +1,4 @@
-"""The credentials of etcd: created once, complete, and from one issue."""
+"""The credentials of etcd: created once, complete, and issued together."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -57,7 +57,7 @@ def test_a_deleted_secret_replaces_all_credentials(deleted_name: str) -> None:
     assert store.issue_of(MEMBERS_SECRET) == store.issue_of(AGENT_SECRET)
 
 
-def test_two_runs_at_the_same_time_leave_credentials_of_one_issue() -> None:
+def test_two_concurrent_runs_leave_credentials_that_were_issued_together() -> None:
     class RacingStore(Store):
         """A store in which another run writes both Secrets between the first two writes."""
 
@@ -98,7 +98,7 @@ def certificate(files: Mapping[str, str], name: str) -> x509.Certificate:
     return x509.load_pem_x509_certificate(files[name].encode())
 
 
-def test_workers_get_neither_a_key_of_a_server_nor_the_password_of_root() -> None:
+def test_workers_get_neither_a_servers_key_nor_the_root_password() -> None:
     secrets = contents(NAMES)
 
     assert set(secrets[AGENT_SECRET]) == {"ca.crt", "agent.crt", "agent.key", "agent-password"}

@@ -48,7 +48,7 @@ def test_a_new_cluster_starts_if_all_peers_report_that_they_have_no_data() -> No
 
 @pytest.mark.parametrize("names_without_data", [[], ["etcd-1"], ["etcd-2"]])
 def test_missing_responses_do_not_prove_a_new_cluster(names_without_data: list[str]) -> None:
-    """A second cluster, started during a fault of DNS or of the network, would lose acknowledged writes."""
+    """A second cluster, started during a DNS or network failure, would lose acknowledged writes."""
     action = next_action(
         "etcd-0", INITIAL, None, has_data=False, names_without_data=names_without_data
     )
@@ -228,7 +228,7 @@ def test_three_members_without_data_start_one_new_cluster() -> None:
         assert [start.result(timeout=100).state for start in starts] == ["new"] * 3
 
 
-def test_a_member_without_data_serves_no_client_of_etcd() -> None:
+def test_a_member_without_data_serves_no_etcd_client() -> None:
     server = NoDataServer("etcd-0", "127.0.0.1", 0)
     with server.serve(), pytest.raises(EtcdError, match="etcd has not started"):
         call(f"http://127.0.0.1:{server.port}", "kv/range", {})

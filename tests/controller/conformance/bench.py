@@ -23,7 +23,7 @@ class Bench:
         api: client of the cluster.
         namespace: namespace of the jobs.
         adapt_pod: adapts a pod's spec to the machines of the cluster.
-        time_factor: factor of all timeouts, relative to the timeouts with simulated kubelets.
+        time_factor: ratio of the timeouts to those with simulated kubelets.
     """
 
     api: client.ApiClient

@@ -16,7 +16,7 @@ RENEW_SECONDS = 2.0  # the node controller marks a node as unreachable after 8 s
 SYNC_SECONDS = 0.05
 SIGTERM_CODE = 143
 RETRIED_STATUSES = (404, 409, 422, 429)
-"""Errors after which a kubelet tries again: the pod changed meanwhile, or there are too many requests."""
+"""Errors after which a kubelet tries again: the pod has changed, or there are too many requests."""
 
 
 def accepts_workers(node: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The API server does not respond for a while: the workers train, and the controller continues after it."""
+"""The API server does not respond for a while: the workers keep training, and the controller continues afterwards."""
 
 import contextlib
 import os

@@ -99,7 +99,7 @@ def test_without_machines_a_job_is_suspended_and_resumes_when_they_join(
     )
 
 
-def test_edits_of_all_three_numbers_apply_together_and_keep_remaining_workers(
+def test_edits_of_replicas_and_bounds_apply_together_and_keep_the_remaining_workers(
     create_job: Callable[..., Job],
 ) -> None:
     job = create_job(replicas=1, max_replicas=1)
@@ -118,7 +118,7 @@ def test_edits_of_all_three_numbers_apply_together_and_keep_remaining_workers(
 
 
 @pytest.mark.only_on("stand-in", "only the maintained controller excludes cordoned machines")
-def test_a_cordoned_machine_takes_no_worker(
+def test_a_cordoned_machine_gets_no_worker(
     create_job: Callable[..., Job], kubelet: Kubelet
 ) -> None:
     kubelet.cordon(on=True)

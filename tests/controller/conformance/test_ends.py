@@ -152,7 +152,9 @@ def test_deleting_a_job_deletes_its_pods_and_services(bench: Bench, name: str) -
     )
 
 
-def test_a_job_of_the_same_name_starts_from_zero(bench: Bench, kubelet: Kubelet, name: str) -> None:
+def test_a_new_job_of_the_same_name_starts_from_scratch(
+    bench: Bench, kubelet: Kubelet, name: str
+) -> None:
     job = bench.job(name, replicas=1)
     job.wait_until_running({0})
     uids_before = job.uids()

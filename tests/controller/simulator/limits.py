@@ -20,10 +20,10 @@ class LimitedCluster(ModelCluster):
     """A cluster that has as many on-demand machines as requested, and some spot machines.
 
     Attributes:
-        spot_machines: spot machines that the market gives.
-        work: machine-seconds of the training.
-        completed_work: machine-seconds of the work that are complete.
-        usd: price of all machines that were used.
+        spot_machines: number of spot machines that the market offers.
+        work: machine-seconds that the training takes.
+        completed_work: machine-seconds that the training has completed.
+        usd: cost of all machines so far.
     """
 
     def __init__(self, replicas: int, work: float, **spending: Any) -> None:
@@ -61,7 +61,7 @@ class LimitedCluster(ModelCluster):
         return f"everstep_step {share * 1e6:.0f}\neverstep_planned_steps 1000000\n"
 
     def set_spot_machines(self, machines: int) -> None:
-        """Change the spot machines; pods of lost machines are lost, too."""
+        """Set the number of spot machines; pods of lost machines are lost, too."""
         self.spot_machines = machines
         for pod in self._bound_pods(on_demand=False)[machines:]:
             self.nodes_up.pop(pod["spec"]["nodeName"], None)

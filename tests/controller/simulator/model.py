@@ -32,7 +32,7 @@ class ModelCluster(KubernetesClient):
     Attributes:
         nodes_up: whether each existing node responds, by name.
         unready: times since which nodes have not responded, by name.
-        crash_in: number of writes until the controller crashes in one; None for no crash.
+        crash_in: number of writes that succeed before the controller crashes; None for no crash.
         created_uids: uids of all pods ever created, in order.
         writes: number of writes.
         failures: number of failures of the workers themselves.

@@ -1,4 +1,4 @@
-"""With any capacity of the zones and any crash of the controller, the group moves rarely, in order and in time."""
+"""At any capacity of the zones and any crash of the controller, moves are rare, and no worker leaves too early."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -88,7 +88,7 @@ class Moves(RuleBasedStateMachine):
         stopped_workers = running - self.cluster.workers()
         if stopped_workers:
             assert stopped_workers.keys() == running.keys() - {after.zone}, (
-                "only a zone that is left loses workers"
+                "only a zone that the group leaves loses workers"
             )
             self.check_takeover(after.moves[-1], running, awaited_workers, stopped_workers.total())
 
@@ -99,7 +99,7 @@ class Moves(RuleBasedStateMachine):
         awaited_workers: Mapping[str, int],
         stopped: int,
     ) -> None:
-        """Check that the workers that stop are not needed."""
+        """Check that the workers that stop are no longer needed."""
         if move.abandoned:
             return
         old, new = running[move.leaving_zone], running[move.destination]
@@ -283,10 +283,12 @@ def test_a_move_is_reported_in_events_metrics_and_the_condition_placed() -> None
     assert metrics.registry.get_sample_value("elasticjob_zone", {**labels, "zone": "a"}) is None
     condition = cluster.conditions["Placed"]
     assert (condition["status"], condition["message"]) == ("True", "b: all 4 machines run here")
-    assert next(iter(cluster.conditions)) == "Placed", "readers take the last one for the phase"
+    assert next(iter(cluster.conditions)) == "Placed", (
+        "readers take the last condition as the phase"
+    )
 
 
-def test_workers_that_run_and_do_not_join_delay_a_move_until_the_bound_and_are_reported() -> None:
+def test_running_workers_that_do_not_join_delay_a_move_up_to_a_limit_and_are_reported() -> None:
     cluster = ZonedCluster(WORKERS, TIMES)
     cluster.set_machines("a", WORKERS)
     follow(cluster, 60)
@@ -368,7 +370,7 @@ def test_a_suspended_or_finished_job_requests_no_machines() -> None:
     assert cluster.source["status"]["placement"]["zone"] == "a"
 
 
-def test_a_job_that_follows_capacity_moves_with_as_many_workers_as_the_zone_offers() -> None:
+def test_a_job_that_follows_capacity_moves_with_as_many_workers_as_the_zone_has_machines() -> None:
     cluster = ZonedCluster(WORKERS, TIMES)
     cluster.follow_capacity()
     cluster.set_machines("a", WORKERS)
@@ -434,7 +436,7 @@ def test_with_the_default_times_a_job_leaves_a_zone_that_never_has_a_machine(
     assert cluster.workers() == {"b": WORKERS}
 
 
-def test_with_the_default_times_a_job_that_loses_its_zone_soon_moves_immediately() -> None:
+def test_with_the_default_times_a_job_that_soon_loses_its_zone_moves_immediately() -> None:
     cluster = ZonedCluster(WORKERS)
     cluster.follow_capacity()
     cluster.set_machines("a", WORKERS)

@@ -1,4 +1,4 @@
-"""Under any schedule of faults the invariants hold, and the job finally recovers."""
+"""Under any schedule of faults the invariants hold, and the job eventually recovers."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -203,9 +203,9 @@ TestSchedules.settings = settings(
 def test_workers_that_crash_repeatedly_are_replaced_with_growing_delays() -> None:
     cluster = ModelCluster(1, backoffLimit=0)
     reconciler = Reconciler(cluster, Metrics(), now=lambda: cluster.now)
-    hour = cluster.now + timedelta(hours=1)
+    end = cluster.now + timedelta(hours=1)
     passes = 0
-    while cluster.now < hour:
+    while cluster.now < end:
         wake = reconciler.reconcile(KEY)
         passes += 1
         cluster.finish_deletions()

@@ -1,4 +1,4 @@
-"""The in-memory cluster with zones: each has some machines, which the scheduler gives to pods."""
+"""The in-memory cluster with zones: each has some machines, to which the scheduler assigns pods."""
 
 import copy
 import json
@@ -26,19 +26,19 @@ ZONES = ("a", "b", "c")
 
 
 class Fault(Enum):
-    """Faults when the workers' metrics are observed."""
+    """Faults of the workers' metrics."""
 
     NONE = auto()
     LATE = auto()  # the metrics from before the first step
     PARTIAL = auto()  # the metrics of every second worker only
-    LOST = auto()
+    LOST = auto()  # no response
 
 
 class ZonedCluster(ModelCluster):
     """A cluster whose machines are counted by zone; a pod in a zone that shrinks loses its node.
 
     Attributes:
-        machines: machines that each zone would give.
+        machines: number of machines that each zone offers.
         placeholder_pods: JSON of the placeholders, by name.
         joined_uids: uids of the pods that have joined the group.
         lost_uids: uids of the workers whose machine was lost or got an interruption notice.
@@ -106,11 +106,11 @@ class ZonedCluster(ModelCluster):
         return 2 * self.replicas  # in a move, workers of two zones
 
     def follow_capacity(self) -> None:
-        """Set the number of workers to the number of machines."""
+        """Let the job follow capacity."""
         self.source["metadata"]["annotations"][SCALING_ANNOTATION] = SCALING_CAPACITY
 
     def used_machines(self, zone: str) -> int:
-        """Return the machines of a zone that have a pod."""
+        """Return the number of machines of a zone that have a pod."""
         pods = [*self.pods.values(), *self.placeholder_pods.values()]
         return sum("nodeName" in pod["spec"] and zone_of(pod) == zone for pod in pods)
 
@@ -142,7 +142,7 @@ class ZonedCluster(ModelCluster):
                 pod["status"] = {"phase": "Running", "conditions": [condition]}
 
     def set_machines(self, zone: str, machines: int) -> None:
-        """Change the machines of a zone; pods of lost machines are lost, too."""
+        """Set the number of machines of a zone; pods of lost machines are lost, too."""
         self.machines[zone] = machines
         pods = [*self.placeholder_pods.values(), *self.pods.values()]
         bound_pods = [pod for pod in pods if "nodeName" in pod["spec"] and zone_of(pod) == zone]
@@ -168,11 +168,11 @@ class ZonedCluster(ModelCluster):
                 self.nodes_up.pop(pod["spec"]["nodeName"], None)
 
     def workers(self) -> Counter[str]:
-        """Return the running workers of each zone."""
+        """Return the number of running workers in each zone."""
         return Counter(zone_of(pod) for pod in self.pods.values() if self._runs(pod))
 
     def awaited_workers(self, zone: str, seconds: float) -> int:
-        """Return the running workers of a zone that have not joined, and have run for less than some time."""
+        """Return how many running workers of a zone have not joined and have run for less than `seconds`."""
         return sum(
             zone_of(pod) == zone
             and self._runs(pod)

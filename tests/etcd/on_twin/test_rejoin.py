@@ -65,7 +65,7 @@ class Cluster:
             return []
         return [flag.replace(FOLDER, str(self.credentials.folder)) for flag in server_flags()]
 
-    def init_container(self, name: str, folder: Path) -> "subprocess.Popen[bytes]":
+    def start_init_container(self, name: str, folder: Path) -> "subprocess.Popen[bytes]":
         folder.mkdir()
         command = [sys.executable, "-m", "etcd", f"--config={folder / 'etcd.json'}"]
         if self.credentials:
@@ -77,7 +77,7 @@ class Cluster:
         self, name: str, folder: Path, init_process: "subprocess.Popen[bytes] | None" = None
     ) -> Iterator["subprocess.Popen[bytes]"]:
         """Run the init container and then etcd, which is killed at the end of the block."""
-        init_process = init_process or self.init_container(name, folder)
+        init_process = init_process or self.start_init_container(name, folder)
         assert init_process.wait(timeout=300) == 0
         process = subprocess.Popen([str(self.etcd), f"--config-file={folder / 'etcd.json'}"])
         try:
@@ -88,9 +88,11 @@ class Cluster:
 
     def start_all(self, pods: dict[str, ExitStack]) -> dict[str, "subprocess.Popen[bytes]"]:
         """Start a new cluster: as in a StatefulSet, all pods start in parallel."""
-        inits = {name: self.init_container(name, self.folder / name) for name in pods}
+        init_processes = {
+            name: self.start_init_container(name, self.folder / name) for name in pods
+        }
         processes = {
-            name: pod.enter_context(self.member(name, self.folder / name, inits[name]))
+            name: pod.enter_context(self.member(name, self.folder / name, init_processes[name]))
             for name, pod in pods.items()
         }
         for name in pods:
@@ -169,7 +171,7 @@ def test_a_member_without_data_waits_for_silent_peers_and_loses_no_write(cluster
         pods["etcd-1"].close()
         for name in ("etcd-0", "etcd-2"):
             processes[name].send_signal(signal.SIGSTOP)
-        init_process = cluster.init_container("etcd-1", cluster.folder / "again")
+        init_process = cluster.start_init_container("etcd-1", cluster.folder / "again")
         with pytest.raises(subprocess.TimeoutExpired):
             init_process.wait(timeout=12)
 

@@ -108,7 +108,7 @@ class Pod:
             yield process
 
     def is_ready(self) -> bool:
-        """Return whether the readiness probe succeeds."""
+        """Return True if the readiness probe succeeds."""
         with (
             suppress(OSError),
             urllib.request.urlopen(f"http://127.0.0.1:{self.health_port}", timeout=30) as response,
@@ -117,13 +117,13 @@ class Pod:
         return False
 
     def probe_responds(self) -> bool:
-        """Return whether the probe gets a response, ready or not."""
+        """Return True if the probe gets a response, ready or not."""
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.health_port), 1):
             return True
         return False
 
     def accepts(self, user: str, password: str) -> bool:
-        """Return whether etcd accepts the password of a user."""
+        """Return True if etcd accepts the password of a user."""
         try:
             authenticate(self.address, user, password, self.credentials)
         except EtcdError:
@@ -258,7 +258,7 @@ def test_an_agent_may_not_administer_etcd(pod: Pod, method: str, body: dict[str,
 
 
 def test_no_client_is_admitted_without_a_user(pod: Pod) -> None:
-    """The certificate alone, which has no common name, is not a user."""
+    """The certificate has no common name, so it does not identify a user."""
     with closing(Etcd(replace(pod.agent_options(), user=None))) as etcd:
         for attempt in (
             lambda: etcd.put(f"/everstep/{RUN}/ended", "{}"),
@@ -287,7 +287,7 @@ def test_no_client_is_admitted_without_a_certificate_of_this_etcd(pod: Pod, tmp_
             etcd.get(f"/everstep/{RUN}/")
 
 
-def test_a_certificate_of_a_worker_opens_no_connection_between_members(pod: Pod) -> None:
+def test_a_workers_certificate_is_refused_on_the_peer_port(pod: Pod) -> None:
     agent, members = pod.folder / AGENT_SECRET, pod.folder / MEMBERS_SECRET
     statuses = []
     for name, folder in (("peer", members), ("agent", agent)):

@@ -104,4 +104,4 @@ def test_statistics_of_a_history_with_a_known_result() -> None:
     assert list(statistics.changes_per_hour) == [0.5, 1.5]
     assert statistics.best_mean == 2.5
     assert statistics.none_anywhere == 0.25
-    assert statistics.best_zone_moves == 1, "a tie is no reason to move"
+    assert statistics.best_zone_moves == 1, "a tie is not a reason to move"

@@ -1,4 +1,4 @@
-"""The optimum in hindsight: histories with known results, and no policy beats it."""
+"""The optimum in hindsight: its cost for simple histories, and that no policy beats it."""
 
 from math import inf
 
@@ -75,7 +75,7 @@ def test_the_group_moves_if_that_is_cheaper_than_machines_on_demand() -> None:
     assert 2 * TICK_USD < optimum <= 3 * TICK_USD, "one tick on spot and two on demand cost seven"
 
 
-def test_a_deadline_that_cannot_be_met_has_no_cost() -> None:
+def test_a_deadline_that_cannot_be_met_has_an_infinite_cost() -> None:
     assert cheapest(history((4,), (4,)), job(2.5), 2 * GAP_SECONDS) == inf
 
 

@@ -4,7 +4,7 @@ from everstep.capacity.job import LIVE, JobModel, Prices
 from everstep.goodput import assumptions
 
 
-def test_the_assumptions_are_as_in_the_report_with_the_time_to_start_a_machine() -> None:
+def test_the_assumptions_add_boot_and_idle_times_to_the_assumptions_of_the_report() -> None:
     job = JobModel(work=3600.0, machines=2, prices=Prices(spot=1.0, on_demand=3.0))
 
     boot, idle, *costs = job.assumptions()

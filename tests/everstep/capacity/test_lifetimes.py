@@ -1,4 +1,4 @@
-"""The estimate of lifetimes: the prior, losses, the fading of old observations, and the share that trains."""
+"""The estimate of lifetimes: the prior, losses, the decay of old observations, and the productive share."""
 
 import pytest
 from hypothesis import example, given
@@ -54,7 +54,7 @@ def test_more_time_with_the_same_losses_never_shortens_the_lifetime(
 
 
 @given(record=records, age=ages)
-def test_an_old_observation_fades_towards_the_prior_and_keeps_its_ratio(
+def test_an_old_observation_decays_towards_the_prior_and_keeps_its_ratio(
     record: LifetimeRecord, age: float
 ) -> None:
     decayed = record.decayed(age)
@@ -100,7 +100,7 @@ def test_a_longer_life_is_never_less_productive(
     assert 0 < share <= productive_share(lifetime + longer, start) <= 1
 
 
-def test_a_machine_that_lives_as_long_as_it_starts_trains_half_of_the_time() -> None:
+def test_a_machine_that_lives_as_long_as_its_start_takes_trains_half_of_the_time() -> None:
     assert productive_share(300, 300) == 0.5
 
 

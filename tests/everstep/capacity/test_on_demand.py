@@ -27,7 +27,7 @@ NO_DEADLINE = Terms(work=10 * 12 * HOUR, machines=10, min_machines=2)
 
 
 def progress_at(hours: float, done_hours: float, spot: int = 0, on_demand: int = 0) -> JobProgress:
-    """Return the progress after a time, in hours of all machines."""
+    """Return the progress after `hours`; `done_hours` is the completed work, in hours of all machines."""
     return JobProgress(hours * HOUR, done_hours * 10 * HOUR, spot, on_demand)
 
 
@@ -73,7 +73,7 @@ def test_with_little_reserve_left_all_machines_are_on_demand_until_the_end() -> 
     assert (purchase.on_demand, purchase.use_spot) == (10, False)
 
 
-def test_a_long_job_starts_earlier_than_a_short_one() -> None:
+def test_a_long_job_buys_machines_earlier_than_a_short_one() -> None:
     """Each hour of work left can lose all spot machines once more."""
     long_job = Terms(work=10 * 48 * HOUR, machines=10, deadline_seconds=60 * HOUR)
     margin_hours = 1.0
@@ -83,7 +83,7 @@ def test_a_long_job_starts_earlier_than_a_short_one() -> None:
 
 
 def test_bought_machines_are_kept_until_the_reserve_has_grown() -> None:
-    # A start and a pass, and one start for each loss that may still come in 12 hours of work.
+    # A start and a pass, and one start for each loss that may still occur in 12 hours of work.
     losses = LOSSES_IN_RESERVE + LOSSES_PER_SECOND * 12 * HOUR
     reserve = TERMS.start_seconds + TERMS.pass_seconds + losses * TERMS.start_seconds
     just_above = 12 - (reserve + 1) / HOUR

@@ -65,14 +65,14 @@ def test_each_policy_is_replayed() -> None:
     empty_history = CapacityHistory(("a",), 300.0, ((0,),) * 400)
     limits = JobLimits(deadline_seconds=24 * HOUR_SECONDS)
 
-    ours, uniform = (
+    latest, uniform = (
         replay(empty_history, Choice(1, OnDemand.FALLBACK, fallback), JOB, limits)
         for fallback in (FallbackPolicy.LATEST_START, FallbackPolicy.UNIFORM_PROGRESS)
     )
 
-    assert ours.complete
+    assert latest.complete
     assert uniform.complete
-    assert uniform.on_demand_seconds != ours.on_demand_seconds
+    assert uniform.on_demand_seconds != latest.on_demand_seconds
 
 
 def test_a_deadline_that_no_policy_can_meet_is_refused_with_the_earliest_possible() -> None:
@@ -120,7 +120,7 @@ def test_a_trace_is_repeated_from_several_start_ticks() -> None:
     assert histories[1].machines[:3] == ((4, 4), (2, 0), (0, 4))
 
 
-def test_a_trace_of_other_ticks_is_sampled_every_five_minutes() -> None:
+def test_a_trace_with_another_interval_is_sampled_every_five_minutes() -> None:
     hourly_trace = CapacityHistory(("a",), 3600.0, ((1,), (2,)))
     history = next(histories_of(hourly_trace, 1, seconds=7200, machines=4))
     assert history.gap_seconds == 300
@@ -134,7 +134,7 @@ def test_a_trace_of_other_ticks_is_sampled_every_five_minutes() -> None:
     assert next(histories_of(second_trace, 1, seconds=300, machines=4)).machines == ((3,),)
 
 
-def test_generated_zones_take_turns_in_being_the_better_one() -> None:
+def test_generated_zones_take_turns_at_being_the_better_one() -> None:
     histories = list(generated_histories(3, 7, 50, 16, ("a", "b")))
 
     assert len(histories) == 3

@@ -1,4 +1,4 @@
-"""The simulator: histories with known results, and what holds for all histories."""
+"""The simulator: histories with known results, and invariants of all histories."""
 
 from dataclasses import replace
 
@@ -76,7 +76,7 @@ def test_a_job_ends_when_its_work_is_done() -> None:
     assert outcome.goodput == 1
 
 
-def test_starting_machines_are_paid_and_do_not_train() -> None:
+def test_starting_machines_are_paid_for_and_do_not_train() -> None:
     outcome = run(history((4,), (4,)), replace(JOB, boot=ChangeCost(100, "this test")))
 
     assert outcome.work_done == 2 * 4 * GAP_SECONDS - 4 * 100
@@ -204,7 +204,7 @@ def test_the_old_zone_trains_until_the_new_one_does() -> None:
     ticks = [(1, moved_tick), (4, 6 - moved_tick)]
     paid_seconds = sum(machines * count * GAP_SECONDS for machines, count in ticks) + 100
     assert outcome.spot_seconds == pytest.approx(paid_seconds), (
-        "the machine that remains is paid longer"
+        "the machine that remains is paid for longer"
     )
     assert outcome.work_done == pytest.approx(paid_seconds - 100 - 4 * 100)
 
@@ -227,7 +227,7 @@ def test_a_move_does_not_save_the_work_that_is_lost_with_all_machines() -> None:
     assert outcome.work_done == (3 + 2 * 4) * GAP_SECONDS - 30
 
 
-def test_machines_that_a_search_finds_and_the_group_does_not_use_are_paid() -> None:
+def test_machines_that_a_search_finds_and_the_group_does_not_use_are_paid_for() -> None:
     outcome = run(history(*((2, 3),) * 6))
 
     assert outcome.moves == 0, "one machine more is not worth a move"
@@ -259,7 +259,7 @@ def test_on_demand_machines_train_without_any_spot_capacity() -> None:
 
 
 def test_bought_machines_bridge_the_start_of_spot_machines() -> None:
-    """From the latest start on, a spot machine that comes replaces a bought one a tick later."""
+    """After the latest start, a spot machine that arrives replaces a bought machine one tick later."""
     job = replace(JOB, work=6 * 4 * GAP_SECONDS, boot=ChangeCost(100, "this test"))
 
     outcome = run(
@@ -282,7 +282,7 @@ def test_bought_machines_bridge_the_start_of_spot_machines() -> None:
     )
 
 
-def test_the_fixed_cost_of_a_stack_is_paid_without_machines() -> None:
+def test_the_fixed_costs_of_a_stack_are_paid_without_machines() -> None:
     outcome = run(history((0,), (0,)), replace(JOB, prices=Prices(1, 3, fixed=12)))
 
     assert outcome.usd == pytest.approx(2.0)

@@ -19,7 +19,7 @@ def test_an_endpoint_of_etcd_may_lack_its_port(endpoint: str, address: tuple[str
     assert etcd_address(endpoint) == address
 
 
-def test_another_address_needs_a_port() -> None:
+def test_any_other_address_needs_a_port() -> None:
     with pytest.raises(ValueError, match="invalid literal for int"):
         split_address("node")
 

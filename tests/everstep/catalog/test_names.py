@@ -128,5 +128,5 @@ def test_every_name_of_the_catalog_is_used_by_a_program() -> None:
         uses |= set(uses_of_names(ast.parse(path.read_text(encoding="utf-8"))))
 
     assert {name for name in vars(names) if name.isupper()} <= uses, (
-        "a program has a copy of the value, or none needs it"
+        "a program has a copy of the value, or no program needs it"
     )

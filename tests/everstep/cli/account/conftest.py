@@ -1,4 +1,4 @@
-"""A registry on this machine that stands in for all registries that the doctor asks."""
+"""A registry on this machine that stands in for all registries that the doctor queries."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ UNREACHABLE = "127.0.0.1:1"
 
 @dataclass
 class PublicRegistries:
-    """The registries, which have every image except some.
+    """Registries that have every image except `missing`.
 
     Attributes:
         missing: images that no registry has, as `domain/path:reference`.
@@ -41,7 +41,7 @@ class PublicRegistries:
 
 @pytest.fixture(autouse=True)
 def registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[PublicRegistries]:
-    """Serve the registries, and lead the doctor to them."""
+    """Serve the registries, and point the doctor to them."""
     public = PublicRegistries()
 
     class Handler(BaseHTTPRequestHandler):

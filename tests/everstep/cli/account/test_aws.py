@@ -112,7 +112,7 @@ def test_an_account_that_has_everything_passes_all_checks(doctor: Doctor) -> Non
     }
 
 
-def test_a_profile_that_does_not_exist_is_a_result_and_no_traceback(
+def test_a_profile_that_does_not_exist_is_a_result_and_not_a_traceback(
     doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_PROFILE", "absent")
@@ -161,7 +161,7 @@ def test_expired_credentials_end_the_checks(doctor: Doctor) -> None:
     assert check.fatal
 
 
-def test_no_credentials_are_a_result_and_no_traceback(
+def test_no_credentials_are_a_result_and_not_a_traceback(
     doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
@@ -327,7 +327,7 @@ def test_actions_are_simulated_in_the_region_of_the_stack(doctor: Doctor) -> Non
     assert {check.name for check in faults} == {"permissions"}, "its policies allow another region"
 
 
-def test_a_stack_with_a_key_of_the_team_needs_no_permission_to_create_one(doctor: Doctor) -> None:
+def test_a_stack_with_an_existing_key_needs_no_permission_to_create_one(doctor: Doctor) -> None:
     denied = frozenset({"kms:CreateKey", "kms:CreateAlias"})
 
     assert failed_checks(doctor(cluster={"kmsKeyArn": KEY}, key=METADATA, denied=denied)) == []
@@ -457,7 +457,7 @@ def test_the_current_use_of_an_account_counts_against_its_quotas(
     assert fix in check.fix
 
 
-def test_quotas_that_cannot_be_read_are_checked_by_hand(doctor: Doctor) -> None:
+def test_quotas_that_cannot_be_read_have_to_be_checked_by_hand(doctor: Doctor) -> None:
     checks = failed_checks(doctor(denied=frozenset({"servicequotas:GetServiceQuota"})))
 
     assert [check.name for check in checks] == ["quotas", "quotas of resources"]

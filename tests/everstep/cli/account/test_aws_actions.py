@@ -1,4 +1,4 @@
-"""The IAM actions of a stack: for every declared type, and spelled as AWS does."""
+"""The IAM actions of a stack: for every declared type, and spelled as AWS spells them."""
 
 import inspect
 import re
@@ -17,11 +17,11 @@ SERVICES = {
     "aps": "amp", "autoscaling": "autoscaling", "ec2": "ec2", "ecr": "ecr", "eks": "eks", "fsx": "fsx",
     "iam": "iam", "kms": "kms", "logs": "logs", "servicequotas": "service-quotas", "sts": "sts",
 }  # fmt: skip
-# Actions that are the permission of another operation, or of none.
+# Actions that authorize an operation of another name, or no operation.
 ACTIONS_WITHOUT_OPERATION = {"iam:PassRole", "ec2:DescribeAddressesAttribute"}
 REQUEST = re.compile(r'_(?:call|call_if_exists|pages)\(\s*"([a-z0-9-]+)",\s*"([A-Za-z]+)"')
 SERVICES_WITH_OTHER_NAMES = {"s3", "budgets"}
-"""Services whose actions have other names than their operations."""
+"""Services whose actions and operations have different names."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The types of resources that the permissions of an account are checked for, against the declared resources."""
+"""The resource types whose permissions are checked, compared with the resources that a stack declares."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.components.config.bad_stacks import FILE_SYSTEM
 ZONES = {"us-east-1a": "subnet-0aaaaaaa", "us-east-1b": "subnet-0bbbbbbb"}
 OWN_NETWORK = {"vpcId": "vpc-0123456789abcdef0", "privateSubnetIds": ZONES}
 EFA = {"instanceTypes": ["p4d.24xlarge"], "efa": True, "zone": "us-east-1b"}
-OWN_SYSTEM = {"kind": "fsx", "existing": FILE_SYSTEM}
+OWN_FILE_SYSTEM = {"kind": "fsx", "existing": FILE_SYSTEM}
 KEY = "arn:aws:kms:us-east-1:123456789012:key/0a1b2c3d-0000-4000-8000-000000000000"
 BUDGET = {"budget": {"monthlyUsd": 500, "email": "owner@example.org"}}
 
@@ -23,8 +23,8 @@ BUDGET = {"budget": {"monthlyUsd": 500, "email": "owner@example.org"}}
     [
         {},
         {"cluster": {"network": OWN_NETWORK}},
-        {"cluster": {"gpuPool": {"zone": "us-east-1b"}}, "storage": OWN_SYSTEM},
-        {"cluster": {"gpuPool": EFA}, "storage": OWN_SYSTEM},
+        {"cluster": {"gpuPool": {"zone": "us-east-1b"}}, "storage": OWN_FILE_SYSTEM},
+        {"cluster": {"gpuPool": EFA}, "storage": OWN_FILE_SYSTEM},
         {"storage": {"kind": "fsx", "bucket": "my-data"}},
         {"registry": {"kind": "ecr", "name": "vision"}},
         {"cluster": {"administrators": []}},

@@ -122,7 +122,7 @@ def test_an_expired_secret_ends_the_checks(doctor: Doctor) -> None:
     assert check.fatal
 
 
-def test_no_login_is_a_result_and_no_traceback(
+def test_no_login_is_a_result_and_not_a_traceback(
     doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
@@ -132,7 +132,7 @@ def test_no_login_is_a_result_and_no_traceback(
     assert "az login" in check.fix
 
 
-def test_an_invalid_tenant_is_a_result_and_no_traceback(doctor: Doctor) -> None:
+def test_an_invalid_tenant_is_a_result_and_not_a_traceback(doctor: Doctor) -> None:
     (check,) = doctor(login={"ARM_TENANT_ID": "my tenant"})
 
     assert "nvalid tenant" in check.observed
@@ -156,7 +156,7 @@ def test_a_pipeline_without_a_token_names_the_missing_variable(doctor: Doctor) -
     ],
     ids=["no file", "no response"],
 )
-def test_a_token_of_a_pipeline_that_cannot_be_read_is_a_result_and_no_traceback(
+def test_a_token_of_a_pipeline_that_cannot_be_read_is_a_result_and_not_a_traceback(
     doctor: Doctor, source: Mapping[str, str]
 ) -> None:
     (check,) = doctor(login={"ARM_USE_OIDC": "true", **source})
@@ -344,7 +344,7 @@ def test_a_push_needs_its_permission_if_the_stack_has_a_registry(doctor: Doctor)
     assert check.observed == "not allowed: Microsoft.ContainerRegistry/registries/push/write"
 
 
-def test_a_reader_lacks_all_permissions_to_change_something(doctor: Doctor) -> None:
+def test_a_reader_lacks_every_permission_to_change_something(doctor: Doctor) -> None:
     checks = doctor(permissions=[READER])
 
     assert "Contributor" in check_named(checks, "permissions").fix
@@ -381,14 +381,14 @@ def test_a_node_group_that_a_deleted_cluster_left_is_named(doctor: Doctor, tmp_p
     assert f"az group delete --name {NODE_GROUP}" in check.fix
 
 
-def test_a_resource_group_of_others_is_named(doctor: Doctor, tmp_path: Path) -> None:
+def test_a_resource_group_of_another_stack_is_named(doctor: Doctor, tmp_path: Path) -> None:
     add_resource(tmp_path, GROUP, f"{ROOT}/{GROUP_NAME}", tags={"stack": "theirs"})
     check = only_failed_check(doctor())
 
     assert f"another resource group is named {GROUP_NAME}" in check.observed
 
 
-def test_a_cluster_of_others_in_the_group_is_named(doctor: Doctor, tmp_path: Path) -> None:
+def test_a_cluster_of_another_stack_in_the_group_is_named(doctor: Doctor, tmp_path: Path) -> None:
     add_resource(tmp_path, GROUP, f"{ROOT}/team")
     path = f"{ROOT}/team/providers/Microsoft.ContainerService/managedClusters/everstep"
     add_resource(tmp_path, CLUSTER, path, tags={"stack": "theirs"})
