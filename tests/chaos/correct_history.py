@@ -1,4 +1,4 @@
-"""A small, correct history of a chaos run in the checker's formats, which tests falsify."""
+"""A small, correct history of a chaos run in the checker's formats, which tests corrupt."""
 
 import hashlib
 import json

@@ -1,6 +1,6 @@
 """Delay every fsync and fdatasync of a program and its children: `slow_sync.py FILE COMMAND...`.
 
-FILE has the delay in milliseconds; it may change at any moment, and a call that waits returns as soon as the new
+FILE contains the delay in milliseconds; it may change at any moment, and a call that waits returns as soon as the new
 delay is over. This makes a disk slow, or hang, for one program but not for its machine. The kernel holds the
 calling thread (seccomp's user notification) and wakes it for SIGKILL only, as in a call to a hung mount.
 

@@ -1,4 +1,4 @@
-"""The checker finds each class of violation in a history that was falsified, and none in a correct one."""
+"""The checker finds each class of violation in a corrupted history, and none in a correct one."""
 
 import ast
 import json
@@ -88,7 +88,9 @@ def test_a_sample_that_was_left_out_is_found(run: Path) -> None:
 
 def test_a_share_that_was_left_out_of_a_step_is_found(run: Path) -> None:
     wrong_counts = counts(10)
-    wrong_counts[40:50] -= 1  # all of the part of an epoch, so that each count alone is possible
+    wrong_counts[40:50] -= (
+        1  # samples of the partial epoch: each count is plausible, only their sum is wrong
+    )
     write_checkpoint(run, 10, 2, counts=wrong_counts)
 
     assert "samples" in kinds(run)
@@ -170,7 +172,7 @@ def test_a_generation_that_begins_before_the_last_commit_is_found(run: Path) -> 
 
 
 @pytest.mark.parametrize("damage", ["removed", "torn", "changed", "renamed", "older generation"])
-def test_a_committed_checkpoint_that_is_not_there_is_found(run: Path, damage: str) -> None:
+def test_a_missing_or_damaged_committed_checkpoint_is_found(run: Path, damage: str) -> None:
     folder = run / "run" / "checkpoints" / "step-00000009"
     state = folder / "state.safetensors"
     if damage == "removed":
@@ -224,7 +226,7 @@ def test_a_committed_state_that_the_final_history_does_not_contain_is_found(run:
     ]
 
 
-def test_a_last_committed_state_that_no_step_has_made_is_found(run: Path) -> None:
+def test_a_last_committed_state_that_no_step_has_produced_is_found(run: Path) -> None:
     write_checkpoint(run, 10, 2, weights=weights(7))
 
     assert kinds(run) == {"one history"}
@@ -255,7 +257,7 @@ def test_a_step_that_was_left_out_is_found(run: Path) -> None:
     assert kinds(run) == {"consecutive steps"}
 
 
-def test_a_state_that_no_step_has_made_is_found(run: Path) -> None:
+def test_a_state_that_no_step_has_produced_is_found(run: Path) -> None:
     for worker in ("w0", "w1"):
         change_entry(journal(run, worker), {"before": "0"}, from_end=3, match=is_kind("applied"))
 
@@ -276,7 +278,7 @@ def test_a_restore_counts_for_the_next_generation_only(run: Path) -> None:
     assert checker.summary(run)["restores"] == 1
 
 
-def test_a_restored_checkpoint_with_other_content_is_found(run: Path) -> None:
+def test_a_restored_checkpoint_with_different_content_is_found(run: Path) -> None:
     write_checkpoint(run, 6, 1, weights=np.ones(8, np.float32))
 
     assert "complete restores" in kinds(run)
