@@ -42,7 +42,7 @@ def test_the_creator_becomes_administrator_only_if_the_list_is_empty() -> None:
     )
 
 
-def test_administrators_with_one_name_in_two_accounts_are_distinct() -> None:
+def test_administrators_with_the_same_name_in_two_accounts_are_distinct() -> None:
     first, second = (f"arn:aws:iam::{account}:role/admin" for account in ("1" * 12, "2" * 12))
 
     assert short_name(first) != short_name(second)

@@ -26,7 +26,8 @@ GPU, SYSTEM = "eks-nodes-gpu-spot", "eks-nodes-system"
 
 
 @pytest.fixture(
-    params=[plain_stack, all_features_stack, existing_vpc_stack], ids=["plain", "full", "own"]
+    params=[plain_stack, all_features_stack, existing_vpc_stack],
+    ids=["plain", "full", "existing VPC"],
 )
 def graph(request: pytest.FixtureRequest) -> Graph:
     result: Graph = request.param()
@@ -42,7 +43,7 @@ def nodes(graph: Graph) -> set[str]:
 
 
 def default_tags(graph: Graph) -> dict[str, str]:
-    """Return the tags that the provider adds to all resources of AWS; it gets them as JSON."""
+    """Return the tags that the provider adds to all AWS resources; it gets them as JSON."""
     tags: dict[str, str] = json.loads(graph["eks-aws"].inputs["defaultTags"])["tags"]
     return tags
 
@@ -90,7 +91,7 @@ def test_every_taggable_resource_has_owner_and_stack_tags(graph: Graph) -> None:
         )
 
 
-def test_an_environment_of_any_name_is_a_tag_of_all_resources() -> None:
+def test_any_environment_name_becomes_a_tag_of_all_resources() -> None:
     graph = declare_eks(tags={**TAGS, "environment": "staging"})
 
     assert default_tags(graph)["environment"] == "staging"
@@ -111,7 +112,7 @@ def test_machines_and_disks_have_owner_tags(graph: Graph) -> None:
         assert kinds == {"instance", "volume", "network-interface"}
 
 
-def test_names_of_the_longest_cluster_name_are_within_the_limits_of_aws() -> None:
+def test_names_with_the_longest_cluster_name_fit_the_limits_of_aws() -> None:
     graph = declare_eks(
         cluster={
             "name": "n" * MAX_CLUSTER_NAME_LENGTH,
@@ -194,7 +195,9 @@ def test_addons_that_run_as_pods_are_created_after_the_system_nodes(graph: Graph
         assert "eks-nodes-system" in graph.ancestors(f"eks-late-{addon}")
 
 
-def test_objects_in_the_cluster_depend_on_all_that_their_deletion_needs(graph: Graph) -> None:
+def test_objects_in_the_cluster_depend_on_everything_that_their_deletion_needs(
+    graph: Graph,
+) -> None:
     ancestors = graph.ancestors(KUBERNETES_PROVIDER)
 
     assert {SYSTEM} | names(graph, "Addon") <= ancestors, "pods would hang in Terminating"
@@ -347,7 +350,7 @@ def test_the_kubeconfig_is_secret_and_contains_no_credential() -> None:
     ]
 
 
-def test_a_stack_on_aws_never_imports_the_sdk_of_azure() -> None:
+def test_a_stack_on_aws_never_imports_the_azure_sdk() -> None:
     program = (
         "import sys; from unittest.mock import MagicMock; "
         # The real SDKs take seconds to import.

@@ -217,7 +217,9 @@ def test_the_kubeconfig_is_a_secret() -> None:
 def test_outputs_locate_data_checkpoints_and_cluster() -> None:
     actual = all_features_stack().outputs
 
-    assert actual["where"] == f"https://{actual['storageAccount']}.blob.core.windows.net/training"
+    assert (
+        actual["location"] == f"https://{actual['storageAccount']}.blob.core.windows.net/training"
+    )
     assert actual["resourceGroup"] == "everstep-aks-test"
     assert actual["nodeResourceGroup"] == "everstep-aks-test-nodes"
     assert actual["endpoint"] == "https://everstep-0a1b2c3.hcp.eastus.azmk8s.io:443"
@@ -225,7 +227,7 @@ def test_outputs_locate_data_checkpoints_and_cluster() -> None:
     assert plain_stack().outputs["registry"] is None
 
 
-def test_a_stack_on_azure_never_imports_the_sdk_of_aws() -> None:
+def test_a_stack_on_azure_never_imports_the_aws_sdk() -> None:
     script = (
         "import sys; from unittest.mock import MagicMock; "
         "names = ('pulumi_azure_native', 'pulumi_kubernetes'); "

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.components.aws.eks_stack import declare_training, document, training_stack
+from tests.components.aws.eks_stack import declare_training, policy_statements, training_stack
 from tests.components.existing.existing_stack import declare_existing, pod_of
 from tests.components.recorder import Graph
 
@@ -60,7 +60,7 @@ def test_nothing_is_prepared_on_the_volume() -> None:
 
 
 def test_the_identity_that_reads_the_prefix_is_the_workers() -> None:
-    _, reading = document(cache_stack()["eks-data-role-read"])
+    _, reading = policy_statements(cache_stack()["eks-data-role-read"])
 
     assert reading["Resource"] == [
         "arn:aws:s3:::my-photos/imagenet/shards",
