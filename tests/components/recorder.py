@@ -1,6 +1,6 @@
 """A strict fake of Pulumi's engine that records all requests and validates their inputs.
 
-Pulumi's own mocks accept duplicate names and misspelt properties and expose neither dependencies
+Pulumi's own mocks accept duplicate names and misspelled properties and expose neither dependencies
 nor options. This monitor records the requests that the real engine would receive.
 """
 

@@ -1,4 +1,4 @@
-"""The check of an existing cluster for a Prometheus operator, against an HTTP server that answers as an API server."""
+"""The check for a Prometheus operator in an existing cluster, against a fake API server."""
 
 import pytest
 import yaml

@@ -1,4 +1,4 @@
-"""Workers that read shards of an object store: their volume, identity, network and arguments."""
+"""Workers that read shards from an object store: their volume, identity, network and arguments."""
 
 from base64 import b64decode
 from functools import cache
@@ -35,7 +35,7 @@ def volume(graph: Graph) -> dict[str, Any]:
     return dict(cache)
 
 
-def test_workers_read_the_store_through_a_volume_of_their_own() -> None:
+def test_workers_read_the_store_through_their_own_volume() -> None:
     arguments = " ".join(worker(cache_stack())["args"])
 
     assert f"--dataset imagefolder --data /everstep-cache --data-store {SOURCE}" in arguments
@@ -99,7 +99,7 @@ def test_only_workers_may_connect_to_the_store(*, cloud: bool) -> None:
 
 
 @pytest.mark.parametrize(("storage_class", "expected"), [("", True), ("fast", False)])
-def test_nvme_disks_are_joined_for_a_cache_on_the_node(
+def test_nvme_disks_form_one_array_for_a_cache_on_the_node(
     *, storage_class: str, expected: bool
 ) -> None:
     encoded = cache_stack(storage_class)[TEMPLATE].inputs.get("userData", "")

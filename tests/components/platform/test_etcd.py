@@ -19,7 +19,7 @@ def test_each_etcd_member_advertises_itself() -> None:
     assert "--enable-v2" in actual, "torch's etcd backends support no newer API"
 
 
-def test_an_etcd_member_keeps_its_data_on_another_node() -> None:
+def test_an_etcd_member_keeps_its_data_when_it_moves_to_another_node() -> None:
     (container,) = pod_of(maintained_stack()["training-etcd-members"])["containers"]
     (mount,) = container["volumeMounts"]
 
