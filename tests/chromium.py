@@ -31,7 +31,7 @@ def is_installed() -> bool:
 
 
 class Tab:
-    """One page of the browser."""
+    """One tab of the browser; `events` are the messages received since the last `open`."""
 
     def __init__(self, address: str) -> None:
         self._socket = websocket.create_connection(

@@ -69,7 +69,7 @@ def test_the_size_of_the_group_at_a_decision_equals_the_size_in_the_steps_around
     assert training_at(run, run.pauses[0][0].at + 0.1) == 0, "the group forms again"
 
 
-def test_a_paced_worker_takes_its_time_for_each_sample(tmp_path: Path) -> None:
+def test_a_paced_worker_takes_the_configured_time_for_each_sample(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(PACE)
     package = tmp_path / "everstep" / "elastic" / "training"
     package.mkdir(parents=True)

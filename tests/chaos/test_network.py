@@ -58,7 +58,7 @@ def _datagram_socket() -> socket.socket:
     return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
 
-def test_a_cut_has_a_direction_and_overlapping_cuts_heal_one_by_one(network: Network) -> None:
+def test_a_cut_is_directional_and_overlapping_cuts_heal_one_by_one(network: Network) -> None:
     network.cut("first", [("a", "b")])
     assert send_and_count(network, "a", "b") == 0
     assert send_and_count(network, "b", "a", seconds=100) == 1, "the other direction is not cut"

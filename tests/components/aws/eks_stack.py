@@ -28,7 +28,7 @@ def eks_config(**sections: Any) -> StackConfig:
 
 
 def cluster_of(**cluster: Any) -> EksConfig:
-    """Return a cluster's section."""
+    """Return the cluster section of `eks_config`."""
     return as_kind(eks_config(cluster=cluster).cluster, EksConfig)
 
 

@@ -38,7 +38,7 @@ def names(graph: Graph, *kinds: str) -> set[str]:
     return {resource.name for kind in kinds for resource in graph.of_type(kind)}
 
 
-def nodes(graph: Graph) -> set[str]:
+def node_groups(graph: Graph) -> set[str]:
     return {resource.name for resource in graph.some_of_type("NodeGroup")}
 
 
@@ -160,7 +160,7 @@ def test_egress_routes_exist_before_the_nodes(graph: Graph) -> None:
     egress_routes = names(graph, "NatGateway", "Route", "RouteTableAssociation", "VpcEndpoint")
 
     assert egress_routes or graph is existing_vpc_stack()
-    for group in nodes(graph):
+    for group in node_groups(graph):
         assert egress_routes <= graph.ancestors(group), (
             "a node that cannot pull images never becomes Ready"
         )
@@ -178,12 +178,12 @@ def test_roles_keep_their_policies_as_long_as_they_are_used(graph: Graph) -> Non
     )
     policies = {name for name in names(graph, "RolePolicyAttachment") if "eks-nodes-role" in name}
     assert len(policies) == 2
-    for group in nodes(graph):
+    for group in node_groups(graph):
         assert policies <= graph.ancestors(group)
 
 
 def test_the_network_plugin_outlives_the_nodes(graph: Graph) -> None:
-    for group in nodes(graph):
+    for group in node_groups(graph):
         ancestors = graph.ancestors(group)
         assert "eks-early-vpc-cni" in ancestors, "its network interfaces would be left behind"
         assert "eks-early-vpc-cni-role-AmazonEKS_CNI_Policy" in ancestors
@@ -322,12 +322,14 @@ def test_a_development_stack_can_keep_its_bucket_only() -> None:
     protected = {resource.name for resource in graph.resources.values() if resource.protect}
     retained = {resource.name for resource in graph.resources.values() if resource.retain_on_delete}
 
-    assert protected == retained, "a setting that the state forgets is declared a second time"
+    assert protected == retained, (
+        "`destroy` would drop a retained resource from the state, and `up` create it a second time"
+    )
     assert protected == {name for name in graph.resources if name.startswith("eks-storage-bucket-")}
     assert graph.one("Bucket").inputs["forceDestroy"] is False
 
 
-def test_existing_resources_of_the_user_are_not_changed() -> None:
+def test_the_users_existing_resources_are_not_changed() -> None:
     kinds = {
         resource.type.rsplit(":", 1)[-1] for resource in existing_vpc_stack().resources_of("aws")
     }

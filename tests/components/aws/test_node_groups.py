@@ -56,7 +56,7 @@ def test_gpu_nodes_are_spot_instances_of_several_types_in_the_zone_of_the_file_s
     assert inputs["subnetIds"] == [plain_stack().one("LustreFileSystem").inputs["subnetIds"]]
 
 
-def test_gpu_nodes_follow_the_zone_that_the_stack_names() -> None:
+def test_gpu_nodes_are_in_the_zone_that_the_stack_names() -> None:
     assert all_features_stack()[SPOT].inputs["subnetIds"] == ["eks-network-private-us-east-1b-id"]
     assert (
         all_features_stack().one("LustreFileSystem").inputs["subnetIds"]

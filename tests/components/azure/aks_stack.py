@@ -34,7 +34,7 @@ def aks_config(**sections: Any) -> StackConfig:
 
 
 def cluster_of(**sections: Any) -> AksConfig:
-    """Return the cluster's section of `aks_config`."""
+    """Return the cluster section of `aks_config`."""
     return as_kind(aks_config(**sections).cluster, AksConfig)
 
 

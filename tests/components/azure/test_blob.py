@@ -110,7 +110,7 @@ def test_over_nfs_only_the_subnet_restricts_access() -> None:
     assert not nfs().of_type("RoleAssignment")
 
 
-def test_ssds_need_an_account_of_another_kind() -> None:
+def test_ssds_need_a_different_kind_of_account() -> None:
     standard, premium = (stack().one("StorageAccount").inputs for stack in (fuse, nfs))
 
     assert (standard["kind"], standard["accessTier"]) == ("StorageV2", "Hot")

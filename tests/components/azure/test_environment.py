@@ -90,14 +90,16 @@ def test_every_resource_has_an_explicit_name_and_is_deleted_before_replacement(
         assert AZURE_NAMES[resource.type.rsplit(":", 1)[-1]] in resource.inputs, (
             f"{resource.name} would get a random name"
         )
-        assert resource.delete_before_replace, f"two {resource.name} with one name cannot coexist"
+        assert resource.delete_before_replace, (
+            f"two {resource.name} with the same name cannot coexist"
+        )
 
 
 # Order of creation; deletion is in reverse order.
 ORDER = {
     "the gateway exists before the nodes": ("aks-network-gateway", "aks-network-subnet"),
     "the subnet outlives the nodes": ("aks-network-subnet", "aks-cluster-cluster"),
-    "the group outlives all": ("aks-network-group", "aks-blob-container"),
+    "the group outlives everything in it": ("aks-network-group", "aks-blob-container"),
     "the control plane may join the subnet before it is created": (
         "aks-cluster-identities-network-contributor",
         "aks-cluster-cluster",

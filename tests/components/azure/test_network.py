@@ -1,4 +1,4 @@
-"""The network of an AKS cluster: its subnet, its egress, or an existing subnet of the user."""
+"""The network of an AKS cluster: its subnet, its egress, or the user's existing subnet."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -8,7 +8,7 @@ import pytest
 from components.azure import propagation
 from components.azure.propagation import MAX_RETRIES, is_missing_role, retry
 
-# An error of AKS, as pulumi-azure-native and the engine report it.
+# An AKS error, as pulumi-azure-native and the engine report it.
 MISSING_ROLE_ERROR = (
     "autorest/azure: Service returned an error. Status=400 Code="
     '"CustomKubeletIdentityMissingPermissionError" Message="The cluster using user-assigned managed '

@@ -70,7 +70,7 @@ def test_the_identity_that_reads_the_prefix_is_the_workers() -> None:
     assert pod_of(cache_stack().one("ElasticJob"))["serviceAccountName"] == "trainer"
 
 
-def test_workers_know_the_region_of_the_store() -> None:
+def test_workers_get_the_region_of_the_store() -> None:
     assert {"name": "AWS_REGION", "value": "us-east-1"} in worker(cache_stack())["env"]
 
 

@@ -159,7 +159,7 @@ def test_with_a_cache_for_an_object_store_nothing_is_prepared() -> None:
     assert "s3://shards/imagenet" in pod_of(graph.one("ElasticJob"))["containers"][0]["args"]
 
 
-def test_image_and_grace_period_default_to_the_platforms() -> None:
+def test_image_and_grace_period_default_to_the_values_of_the_platform() -> None:
     platform = {**platform_output(), "image": "example.org/trainer:7", "graceSeconds": 120}
     second = {"name": "second", "image": "example.org/other:1", "graceSeconds": 45}
 

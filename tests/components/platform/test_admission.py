@@ -1,4 +1,4 @@
-"""The pods that may use the service account of a controller, decided by a real API server."""
+"""The pods that may use the service account of a controller, as decided by a real API server."""
 
 import copy
 import uuid

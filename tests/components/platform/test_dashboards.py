@@ -64,7 +64,7 @@ def test_the_folder_has_no_other_file() -> None:
 
 
 @for_each_dashboard
-def test_grafanas_own_types_know_every_key(dashboard: Dashboard) -> None:
+def test_grafanas_own_types_have_every_key(dashboard: Dashboard) -> None:
     register_default_plugins()
     document = dashboard.to_json()
 

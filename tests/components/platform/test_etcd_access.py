@@ -189,7 +189,7 @@ def test_the_job_that_creates_credentials_reaches_only_the_api_server() -> None:
     assert not policies.allows(etcd, source, 443)
 
 
-def test_another_authentication_replaces_the_members() -> None:
+def test_a_change_of_authentication_replaces_the_members() -> None:
     # Members with TLS and members without TLS cannot form one cluster.
     with_users, without_users = (
         graph()["training-etcd-members"],
