@@ -112,7 +112,7 @@ def main() -> None:
     parser.add_argument(
         "--kinds", nargs="+", choices=KINDS, default=KINDS, metavar="KIND", help="kinds of faults"
     )
-    parser.add_argument("--keep", type=Path, help="folder for the files of runs with a violation")
+    parser.add_argument("--keep", type=Path, help="folder for the files of failed runs")
     parser.add_argument("--json", action="store_true", help="print the outcomes as JSON")
     options = parser.parse_args()
     if missing_prerequisites := _missing_prerequisites():
