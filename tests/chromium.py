@@ -1,4 +1,4 @@
-"""Debian's Chromium without a window, driven by its DevTools protocol.
+"""Debian's Chromium, headless, controlled through the DevTools protocol.
 
 The protocol needs no driver program and no package beyond `websocket-client`, which the Kubernetes client depends on.
 """
@@ -31,7 +31,7 @@ def is_installed() -> bool:
 
 
 class Tab:
-    """One page of the browser."""
+    """One tab of the browser; `events` are the messages received since the last `open`."""
 
     def __init__(self, address: str) -> None:
         self._socket = websocket.create_connection(
@@ -103,7 +103,7 @@ class Tab:
 
 @contextlib.contextmanager
 def browser() -> Iterator[Tab]:
-    """Start the browser with an empty profile and yield its page; end it and remove the profile afterwards."""
+    """Start the browser with an empty profile and yield its tab; end it and remove the profile afterwards."""
     assert is_installed(), f"{PROGRAM} is not installed: `make browser` installs it"
     with tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as profile:
         command = [

@@ -1,4 +1,4 @@
-"""The benchmark of checkpoints, on a disk that is full."""
+"""The checkpoint benchmark on a full disk."""
 
 from pathlib import Path
 from typing import NoReturn

@@ -11,13 +11,13 @@ from torch import nn
 from benchmarks import fsdp_in_node
 
 
-@pytest.mark.parametrize("wrong_parameter", ["weight", "bias"])
+@pytest.mark.parametrize("nan_parameter", ["weight", "bias"])
 def test_the_difference_from_a_parameter_with_nan_is_nan(
-    wrong_parameter: str, monkeypatch: pytest.MonkeyPatch
+    nan_parameter: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fsdp_in_node, "local", lambda shard: shard.chunk(2)[0])
     model, unsharded = nn.Linear(4, 4), nn.Linear(4, 4)
-    getattr(model, wrong_parameter).data.fill_(math.nan)
+    getattr(model, nan_parameter).data.fill_(math.nan)
     worker: Any = SimpleNamespace(model=model, _rank=0)
 
     assert math.isnan(fsdp_in_node.Worker.difference(worker, unsharded))

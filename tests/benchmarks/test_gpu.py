@@ -14,11 +14,11 @@ RESULT = Throughput("resnet50", 224, 256, "bfloat16", 2000.0, 1990.0, 1500.0, "b
 
 @pytest.fixture(autouse=True)
 def short_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Warm up with one step: a CPU chooses no algorithms."""
+    """Warm up with one step: a CPU has no cuDNN autotuning."""
     monkeypatch.setattr(gpu, "WARM_UP_STEPS", 1)
 
 
-def test_the_table_has_own_and_published_figures() -> None:
+def test_the_table_has_measured_and_published_figures() -> None:
     lines = table([RESULT], "H100, torch 2.15.0")
 
     assert "H100, torch 2.15.0" in lines[0]

@@ -41,14 +41,14 @@ def test_the_history_has_three_zones_six_hours_and_at_least_two_moves() -> None:
     assert history.machines[0][0] == MACHINES, "the group is complete in the first zone"
 
 
-def test_the_simulated_work_takes_at_least_its_time_with_all_machines() -> None:
+def test_a_simulated_run_takes_at_least_as_long_as_with_all_machines() -> None:
     outcome = predict(market(SEED), speed=SPEED, work=300.0, step_seconds=0.5, start_seconds=10.0)
 
     assert 300.0 / MACHINES + 10.0 <= outcome.seconds <= HOURS * HOUR_SECONDS / SPEED
     assert outcome.seconds % (GAP_SECONDS / SPEED) == pytest.approx(0.0)
 
 
-def test_a_move_has_joined_with_the_first_step_of_a_group_with_a_machine_of_its_zone() -> None:
+def test_a_move_has_joined_at_the_first_step_of_a_group_with_a_machine_in_its_zone() -> None:
     recorded = two_zones()
     machines = {
         f"gpu-{n}": ReportedMachine(KIND, "zone-a" if n < 2 else "zone-b") for n in range(4)
@@ -69,7 +69,7 @@ def test_the_size_of_the_group_at_a_decision_equals_the_size_in_the_steps_around
     assert training_at(run, run.pauses[0][0].at + 0.1) == 0, "the group forms again"
 
 
-def test_a_paced_worker_takes_its_time_for_each_sample(tmp_path: Path) -> None:
+def test_a_paced_worker_takes_the_configured_time_for_each_sample(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(PACE)
     package = tmp_path / "everstep" / "elastic" / "training"
     package.mkdir(parents=True)

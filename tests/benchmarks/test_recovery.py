@@ -1,4 +1,4 @@
-"""The pause at the return of a node, in the benchmarks that freeze nodes."""
+"""The pause when a node returns, in the benchmarks that freeze nodes."""
 
 import time
 from types import SimpleNamespace
@@ -31,7 +31,7 @@ class RecordedNodes(Nodes):
 
 
 def steps_around_a_freeze(event_time: float) -> list[JournalEntry]:
-    """Return the steps after a freeze at a time: the frozen worker records its last one late, after 2.5 s."""
+    """Return the steps after a freeze at `event_time`; the frozen worker records its last one late, after 2.5 s."""
     return [
         step(event_time + 1, 2, generation=2, world_size=2),
         step(event_time + 2, 3, generation=2, world_size=2),

@@ -13,7 +13,9 @@ def test_an_extrapolation_from_one_number_of_members_is_refused_before_the_measu
 ) -> None:
     arguments = ["--members", *members, "--extrapolate-to", "100"]
     monkeypatch.setattr(sys, "argv", ["scale", *arguments])
-    monkeypatch.setattr(scale, "measure", lambda *_: pytest.fail("it has measured"))
+    monkeypatch.setattr(
+        scale, "measure", lambda *_: pytest.fail("measured before the options were checked")
+    )
 
     with pytest.raises(SystemExit):
         scale.main()

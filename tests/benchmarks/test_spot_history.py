@@ -34,5 +34,5 @@ def test_one_machine_always_stays_and_only_lost_machines_return(seed: int, event
         assert len(lost) < len(NAMES)
 
 
-def test_the_same_seed_returns_the_same_history() -> None:
+def test_the_same_seed_yields_the_same_history() -> None:
     assert plan(3, 600, 34) == plan(3, 600, 34) != plan(4, 600, 34)

@@ -1,4 +1,4 @@
-"""The resident memory of a worker, in a process of its own, and its summary."""
+"""The resident memory of a worker, measured in its own process, and its summary."""
 
 from benchmarks.worker_memory import lines, measure_in_a_process, summarize
 

@@ -1,7 +1,7 @@
 """Check the files of a chaos run: `python3 -m tests.chaos.checker FOLDER`.
 
-It imports nothing of the library and reads the formats of its files itself, so that it does not repeat a
-mistake of the library. The nemesis's clock is the only one it uses: the clocks of nodes are wrong on purpose.
+It imports nothing from the library and parses the files itself, so that it does not repeat a bug of the library.
+It uses only the nemesis's clock: the clocks of nodes are wrong on purpose.
 
     faults.jsonl             actions of the nemesis
     etcd.jsonl               every change of generation, commit and outcome, in etcd's order
@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 BATCH = 32  # global batch of program.py
 COUNTS, WEIGHTS = "model.counts", "model.weights"
-DRAIN_EXIT_CODES = (0, 143)  # exit codes of a node that had to leave
+DRAIN_EXIT_CODES = (0, 143)  # allowed exit codes of a drained node
 
 Entry = dict[str, Any]
 Key = tuple[int, int]
@@ -38,7 +38,7 @@ class Violation:
 
     Attributes:
         kind: name of the invariant.
-        detail: message with the place and the kind of the violation.
+        detail: message that says where and how the invariant is broken.
     """
 
     kind: str
@@ -47,7 +47,15 @@ class Violation:
 
 @dataclass(frozen=True)
 class SavedState:
-    """A complete checkpoint on the disk."""
+    """A complete checkpoint on the disk.
+
+    Attributes:
+        step: number of applied steps.
+        generation: generation that saved it.
+        samples: number of applied samples, from the manifest.
+        digest: digest of `counts` and the weights.
+        counts: number of applications of each sample; shape (samples of the data set,).
+    """
 
     step: int
     generation: int
@@ -58,7 +66,7 @@ class SavedState:
 
 @dataclass(frozen=True)
 class AppliedStep:
-    """A step that a worker applied, with the states before and after it."""
+    """A step that a worker applied, with the digests of the states before and after it; `process` is its process ID."""
 
     worker: str
     process: int
@@ -70,7 +78,7 @@ class AppliedStep:
 
 @dataclass(frozen=True)
 class GenerationStart:
-    """A worker's entry into a generation, after `step` steps; `restored` is a step that it loaded."""
+    """A worker's entry into a generation, after `step` steps; `restored_step` is the step that it loaded, if any."""
 
     worker: str
     generation: int
@@ -82,7 +90,7 @@ class History:
     """The recorded files of a run.
 
     Args:
-        folder: folder of the run, described in the module.
+        folder: folder of the run, described in the module docstring.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -132,7 +140,7 @@ class History:
         return [(int(e["revision"]), e["value"]) for e in self.etcd if e["key"] == key]
 
     def changes_with_previous(self, *keys: str) -> Iterator[tuple[Entry, list[Entry]]]:
-        """Yield the changes of etcd's keys, each with the changes before it that etcd knows.
+        """Yield the changes of these keys, each with the earlier changes that etcd still has.
 
         A restored etcd has lost all changes after a revision.
         """
@@ -148,7 +156,7 @@ class History:
 
 
 def _entries(path: Path) -> list[Entry]:
-    """Return the JSON objects of a file that the test itself wrote, so that no line is incomplete."""
+    """Return the JSON objects of a file that the test itself wrote: no line is incomplete."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
@@ -193,7 +201,7 @@ def _tensor(data: bytes, name: str) -> npt.NDArray[np.float32]:
 
 
 def samples_exactly_once(history: History) -> Iterator[str]:
-    """Check that each sample of each epoch is applied exactly once: the parameters count it."""
+    """Check by the counts in the parameters that each epoch applies each sample exactly once."""
     for state in history.checkpoints.values():
         epochs, part = divmod(state.step * BATCH, len(state.counts))
         violating = np.flatnonzero((state.counts != epochs) & (state.counts != epochs + 1))
@@ -201,14 +209,14 @@ def samples_exactly_once(history: History) -> Iterator[str]:
             sample = int(violating[0])
             yield (
                 f"step {state.step}: sample {sample} was applied {state.counts[sample]:g} times "
-                f"in {epochs} epochs and a part; {len(violating)} samples are wrong"
+                f"in {epochs} epochs and part of another; {len(violating)} samples are wrong"
             )
         elif int((state.counts == epochs + 1).sum()) != part:
             yield f"step {state.step}: {int(state.counts.sum())} samples were applied"
 
 
 def ledgers_count_all_samples(history: History) -> Iterator[str]:
-    """Check that the ledger of each commit has the number of samples of its steps."""
+    """Check that the ledger counts all samples up to each commit."""
     for entry in history.ledger:
         if entry["samples"] != entry["step"] * BATCH:
             yield f"the ledger of step {entry['step']} has {entry['samples']} samples"
@@ -273,7 +281,7 @@ def _only_fences(earlier: Entry, later: Entry) -> bool:
 
 
 def commits_stay(history: History) -> Iterator[str]:
-    """Check that no generation begins before a commit that precedes it, and that commits stay on the disk."""
+    """Check that no generation begins at a step before the last commit, and that commits stay on the disk."""
     committed_step, minimum_step = 0, dict[int, int]()
     for entry in history.etcd:
         if entry["key"] == "committed":
@@ -298,8 +306,8 @@ def commits_stay(history: History) -> Iterator[str]:
 def _writer_died(history: History, commit: Entry, next_commit: Entry | None) -> bool:
     """Return True if the writer of a commit may have ended before it renamed the checkpoint.
 
-    A restore renames it then. If the others have the state, the next group needs no restore, and its first commit
-    removes the files that were not renamed.
+    In that case a restore renames it. If the other workers have the state, the next group needs no restore, and its
+    first commit removes the files that were not renamed.
     """
     return (
         int(commit["step"]) not in history.renamed_steps
@@ -357,7 +365,7 @@ def states_have_an_origin(history: History) -> Iterator[str]:
         ):
             yield (
                 f"{applied_step.worker} applies step {applied_step.step} of generation "
-                f"{applied_step.generation} to a state that no step made: {applied_step.before}"
+                f"{applied_step.generation} to a state that no step produced: {applied_step.before}"
             )
 
 
@@ -452,7 +460,7 @@ def no_fault_ends_the_run(history: History) -> Iterator[str]:
         default=0,
     )
     if not commits or int(commits[-1][1]["step"]) < step:
-        yield f"step {step} was applied last, and is not committed"
+        yield f"the last applied step {step} is not committed"
 
 
 def the_record_is_complete(history: History) -> Iterator[str]:

@@ -45,10 +45,10 @@ time.time = _shifted_time
 
 @dataclass
 class NodeJournal:
-    """The read part of a node's journal file.
+    """An incremental reader of a node's journal file.
 
     Attributes:
-        offset: bytes that were read.
+        offset: number of bytes read.
         generation: generation that the node entered last.
         world_size: world size of that generation.
         applied_steps: number of steps that the node has applied since the beginning.
@@ -133,7 +133,7 @@ class Cluster:
     # --- nodes ---
 
     def start(self, name: str) -> None:
-        """Start a node's launcher, from the main thread: a program dies with the thread that started it."""
+        """Start a node's launcher; call this on the main thread: a program dies with the thread that started it."""
         temporary = self.folder / f"{name}.tmp"
         temporary.mkdir(exist_ok=True)
         arguments = ["--nnodes", f"1:{len(self.nodes)}", "--run-id", RUN]
@@ -169,11 +169,11 @@ class Cluster:
             )
 
     def is_running(self, name: str) -> bool:
-        """Return whether a node's launcher runs."""
+        """Return whether a node's launcher is running."""
         return name in self._launchers and self._launchers[name].poll() is None
 
     def exit_code(self, name: str) -> int | None:
-        """Return the exit code of a node's launcher; None if it runs, or never did."""
+        """Return the exit code of a node's launcher; None if it is running or was never started."""
         return self._launchers[name].poll() if name in self._launchers else None
 
     def kill_agent(self, name: str) -> None:
@@ -193,7 +193,7 @@ class Cluster:
             self._launchers[name].send_signal(signal.SIGTERM)
 
     def wait_for_exit(self, name: str) -> int:
-        """Return the exit code of a drained node, -1 if it does not end in time; kill what remains of it."""
+        """Return the exit code of a drained node, -1 if it does not end in time; kill its remaining processes."""
         try:
             code = self._launchers[name].wait(LEAVE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -261,5 +261,5 @@ class Cluster:
 
 
 def sleep_until(deadline: float) -> None:
-    """Sleep until a moment of the monotonic clock."""
+    """Sleep until `deadline`, in seconds of the monotonic clock."""
     time.sleep(max(0.0, deadline - time.monotonic()))

@@ -1,4 +1,4 @@
-"""All processes of one simulated machine: frozen, killed and limited in memory together.
+"""A control group that freezes, kills and limits the memory of all processes of a simulated machine together.
 
 Version 2 of the kernel's control groups freezes and kills a group atomically, so that no process escapes
 by forking. On a system with version 1, version 2 is mounted next to it without controllers, and the memory limit is

@@ -1,4 +1,4 @@
-"""A small, correct history of a chaos run in the checker's formats, which tests falsify."""
+"""A small, correct history of a chaos run in the checker's formats, which tests corrupt."""
 
 import hashlib
 import json
@@ -90,7 +90,7 @@ def write_checkpoint(
 
 
 def edit(path: Path, change: Callable[[list[Entry]], list[Entry]]) -> None:
-    """Replace the lines of a file."""
+    """Apply a change to the entries of a file."""
     _write(path, change([json.loads(line) for line in path.read_text().splitlines()]))
 
 

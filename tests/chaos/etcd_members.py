@@ -70,7 +70,7 @@ class EtcdMembers:
             )
 
     def _identity_arguments(self, name: str) -> list[str]:
-        """Return the options by which a member starts in a new cluster; etcd and etcdutl share them."""
+        """Return the options that identify a member of a new cluster; etcd and etcdutl share them."""
         urls = {n: f"http://{self._network.addresses[n]}:{PEER_PORT}" for n in self.names}
         options = {
             "name": name,
@@ -93,7 +93,7 @@ class EtcdMembers:
         self._processes[name].wait()
 
     def freeze(self, name: str) -> None:
-        """Stop a member's process."""
+        """Suspend a member's process."""
         self._processes[name].send_signal(signal.SIGSTOP)
 
     def thaw(self, name: str) -> None:
@@ -161,7 +161,7 @@ class EtcdMembers:
             return 0
 
     def compact(self, revision: int) -> None:
-        """Remove the history before a revision: a watch cannot continue from it."""
+        """Compact the history before a revision, so that no watch can resume from an earlier one."""
         for name in self.names:
             try:
                 self._request(name, "kv/compaction", {"revision": str(revision), "physical": True})
@@ -190,7 +190,7 @@ class EtcdMembers:
 
 @cache
 def etcdutl() -> str:
-    """Return the path of etcdutl, which Go builds on its first use."""
+    """Return the path of etcdutl, which Go builds on first use."""
     command = ["go", "-C", str(ETCDUTL_MODULE), "tool", "-n", "etcdutl"]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
@@ -207,7 +207,7 @@ def _snapshot(address: str) -> bytes:
 
 
 def encode_key(text: str) -> str:
-    """Return a key as etcd's JSON gateway takes it."""
+    """Return a key in Base64, as etcd's JSON gateway requires."""
     return base64.b64encode(text.encode()).decode()
 
 

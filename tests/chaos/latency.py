@@ -1,7 +1,7 @@
 """Delay every packet that an interface sends: `python3 latency.py INTERFACE MILLISECONDS`.
 
-tc's netem does it in the kernel, but not every kernel has it. Here the kernel redirects the packets to a TAP device;
-this process reads them there and sends them on the interface after the delay.
+tc's netem does this in the kernel, but not every kernel includes it. Here the kernel redirects the packets to a TAP
+device; this process reads them there and sends them on the interface after the delay.
 It uses the standard library only. It prints `ready` when the redirection is active, and removes it at SIGTERM.
 """
 
@@ -29,7 +29,7 @@ def main() -> None:
     tap = os.open("/dev/net/tun", os.O_RDWR)
     fcntl.ioctl(tap, TUNSETIFF, struct.pack("16sH", TAP_NAME, IFF_TAP | IFF_NO_PI))
     output = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-    # Otherwise the redirection would delay it again.
+    # Otherwise the filter would redirect the sent packets to the TAP device again.
     output.setsockopt(SOL_PACKET, PACKET_QDISC_BYPASS, 1)
     output.bind((interface, 0))
     _run(f"ip link set {TAP_NAME.decode()} up")

@@ -1,7 +1,7 @@
-"""Execution of a schedule of faults on a cluster, with a log of its actions in `faults.jsonl`.
+"""Execute a schedule of faults on a cluster, and log the actions in `faults.jsonl`.
 
-A round: wait until all nodes train together, begin and end the faults at their times, start the nodes
-that have ended. Times in the file are of this process's monotonic clock, which no fault changes.
+Each round begins and ends its faults at their times, restarts the nodes that have ended, and waits until all nodes
+train together. Times in the file are from this process's monotonic clock, which no fault changes.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ RECORD_SECONDS = 100.0
 MEMORY_MARGIN_BYTES = 48 << 20
 MEMORY_HOG = "import time; blocks = [bytearray(1 << 20) for _ in range(160)]; time.sleep(60)"
 """Allocates more memory than the node has left, and less than a killed worker frees."""
-TORN_STEPS_AHEAD = 1_000  # so far that the nodes do not soon save this step themselves
+TORN_STEPS_AHEAD = 1_000  # the nodes do not save a step this far ahead soon
 
 
 class NotCalmError(AssertionError):
@@ -53,7 +53,9 @@ class Nemesis:
         self._path = cluster.folder / "faults.jsonl"
         self._stopped_processes: dict[str, int] = {}
         self._hogs: dict[str, subprocess.Popen[bytes]] = {}
-        self._saved_revisions: dict[str, int] = {}  # recorded revisions when etcd was saved
+        self._saved_revisions: dict[
+            str, int
+        ] = {}  # newest recorded revision at each save of etcd, by fault
         self._torn_count = 0
         self.counts: Counter[str] = Counter()
         self._fault_actions = self._actions()
@@ -70,10 +72,10 @@ class Nemesis:
         Raises:
             NotCalmError: after a round not all nodes train together in time.
         """
-        for number, faults_round in enumerate(rounds):
-            time.sleep(faults_round.pause)
+        for number, round_ in enumerate(rounds):
+            time.sleep(round_.pause)
             self._note("round", number=number)
-            self._play_round(number, faults_round)
+            self._play_round(number, round_)
             self._note("faults_end", bound=CALM_SECONDS)
             self._wait_until_calm(CALM_SECONDS)
 
@@ -139,8 +141,8 @@ class Nemesis:
     def _wait_until_calm(self, seconds: float) -> None:
         """Wait until every node has applied steps in a group of all nodes, and etcd has this group's generation.
 
-        An etcd that has lost it gets the next one within about a second. If all agents ended before that, no agent
-        would know which numbers were used.
+        An etcd that has lost this generation gets the next one within about a second. If all agents ended before that,
+        no agent would know which numbers were used.
         """
         cluster, deadline = self._cluster, time.monotonic() + seconds
         initial_counts = cluster.applied_steps()
@@ -174,15 +176,18 @@ class Nemesis:
         network, etcd = self._cluster.network, self._cluster.etcd
         return {
             "kill-worker": (self._kill_worker, _no_action),
-            "kill-agent": (lambda _, fault: self._cluster.kill_agent(*fault.targets), self._return),
-            "kill-node": (lambda _, fault: self._cluster.kill_node(*fault.targets), self._return),
-            "kill-all": (self._kill_all, self._return),
+            "kill-agent": (
+                lambda _, fault: self._cluster.kill_agent(*fault.targets),
+                self._restart,
+            ),
+            "kill-node": (lambda _, fault: self._cluster.kill_node(*fault.targets), self._restart),
+            "kill-all": (self._kill_all, self._restart),
             "freeze-node": (
                 lambda _, fault: self._cluster.groups[fault.targets[0]].freeze(),
                 lambda _, fault: self._cluster.groups[fault.targets[0]].thaw(),
             ),
             "freeze-worker": (self._freeze_worker, self._thaw_worker),
-            "drain": (lambda _, fault: self._cluster.drain(*fault.targets), self._return_drained),
+            "drain": (lambda _, fault: self._cluster.drain(*fault.targets), self._restart_drained),
             "out-of-memory": (self._exhaust_memory, self._free_memory),
             "clock-step": (
                 lambda _, fault: self._cluster.shift_clock(fault.targets[0], fault.amount),
@@ -228,7 +233,7 @@ class Nemesis:
                 lambda _, fault: self._hang_disks(fault, hangs=False),
             ),
             "disk-full": (self._fill_disk, self._free_disk),
-            "torn-checkpoint": (self._tear_and_kill_all, self._return),
+            "torn-checkpoint": (self._tear_and_kill_all, self._restart),
         }
 
     def _kill_worker(self, name: str, fault: ScheduledFault) -> "_Details":
@@ -240,12 +245,12 @@ class Nemesis:
         for node in fault.targets:
             self._cluster.kill_node(node)
 
-    def _return(self, name: str, fault: ScheduledFault) -> None:
-        """Start nodes again; processes that outlived their agent are killed, as with the pod's sandbox."""
+    def _restart(self, name: str, fault: ScheduledFault) -> None:
+        """Start nodes again; kill processes that outlived their agent, as the removal of a pod's sandbox does."""
         del name, fault
         self._start_missing()
 
-    def _return_drained(self, name: str, fault: ScheduledFault) -> None:
+    def _restart_drained(self, name: str, fault: ScheduledFault) -> None:
         del name
         (node,) = fault.targets
         self._note("left", target=node, code=self._cluster.wait_for_exit(node))
@@ -304,7 +309,7 @@ class Nemesis:
         return {"revision": revision}
 
     def _save_etcd(self, name: str, save: Callable[[], None]) -> "_Details":
-        """Save etcd's data with all changes that the recorder has recorded; later ones may follow."""
+        """Save etcd's data with all changes that the recorder has recorded; it may contain later ones."""
         self._saved_revisions[name] = self._cluster.recorder.revision
         save()
         return {"revision": self._saved_revisions[name]}
@@ -312,13 +317,13 @@ class Nemesis:
     def _restore_etcd(
         self, name: str, fault: ScheduledFault, kill_and_restore: Callable[[], None]
     ) -> None:
-        """Start etcd with the saved data: later revisions, which it has reported, no longer exist."""
+        """Start etcd with the saved data; later revisions that it has reported no longer exist."""
         kill_and_restore()
         self._cluster.recorder.record_restore(self._saved_revisions.pop(name))
         self._start_etcd(name, fault)
 
     def _wipe_etcd(self, name: str, fault: ScheduledFault) -> None:
-        """End etcd and remove all that it has stored, as a restart of an etcd in memory does."""
+        """Kill etcd and remove all its data, as a restart of an in-memory etcd does."""
         del name, fault
         self._cluster.etcd.kill_and_wipe()
         self._cluster.recorder.record_restore(0)

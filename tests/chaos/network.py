@@ -77,7 +77,7 @@ class Namespace:
         assert result.returncode == 0, f"{' '.join(command)}: {result.stderr}{script or ''}"
 
     def call(self, function: Callable[[], Result]) -> Result:
-        """Call a function in a thread of this process that is inside."""
+        """Call a function in a thread of this process that has entered the namespace."""
         results: list[Result] = []
         errors: list[BaseException] = []
 
@@ -152,7 +152,7 @@ class Network:
             self._apply([name])
 
     def heal(self, fault: str) -> None:
-        """Deliver the packets that a fault dropped."""
+        """Stop dropping the packets of a fault."""
         with self._lock:
             receivers = {receiver for _, receiver in self._cuts.pop(fault, ())}
             if loss := self._losses.pop(fault, None):

@@ -1,7 +1,7 @@
 """The training program of the chaos tests, whose parameters count how often each sample was applied.
 
 The gradient of `counts` is -1/global batch at each sample of the step, and its learning rate is the
-global batch. So a step adds exactly 1 at each of its samples, in numbers without rounding; a sample that
+global batch. So a step adds exactly 1 to the count of each of its samples, without rounding; a sample that
 is left out, or summed twice, changes the result permanently. `weights` are ordinary training: two
 histories that differ anywhere have different weights.
 """
@@ -21,7 +21,7 @@ SAMPLES, BATCH, WIDTH = 512, 32, 2048
 
 
 class CountingModel(nn.Module):
-    """Counts of samples, and weights that are fitted to a function of the sample's number."""
+    """Counts of samples, and weights that are fitted to a function of the sample's index."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ def digest(model: CountingModel) -> str:
 
 
 def main() -> None:
-    """Train until the node is stopped, and note each applied step with the state before and after it."""
+    """Train until the node is stopped, and record each applied step with the state before and after it."""
     parser = argparse.ArgumentParser()
     parser.add_argument("run", type=Path)
     parser.add_argument("--step-seconds", type=float, default=0.1)

@@ -1,4 +1,4 @@
-"""Recorder of every change of a run's generation, commit and outcome in etcd, in etcd's order.
+"""Record every change of a run's generation, commit and outcome in etcd, in etcd's order.
 
 It watches etcd's JSON gateway, without the library's client. When a member stops responding, it continues
 at another member, from the last revision.
@@ -26,7 +26,7 @@ class Recorder:
     Args:
         network: network with etcd's machines.
         etcd: the members that it watches.
-        run: identity of the run.
+        run: ID of the run.
         path: path of the file.
     """
 
@@ -47,7 +47,7 @@ class Recorder:
         self._thread.join()
 
     def record_restore(self, revision: int) -> None:
-        """Record that etcd's members have ended and will start with all changes up to a revision, at least."""
+        """Record that etcd's members have ended and will restart with at least the changes up to a revision."""
         self._restored_revision = revision
 
     @property

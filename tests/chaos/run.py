@@ -5,8 +5,8 @@
     python -m tests.chaos.run --seeds 10 --json
     python -m tests.chaos.run --seeds 4 --faults 6 --kinds etcd-wipe etcd-restore
 
-Needs root. Each seed is a separate run: four nodes, one etcd member for even seeds and three for odd
-ones. Exits with 1 if an invariant is broken or a run does not complete; --keep gets the files of such a run.
+Needs root. Each seed is a separate run: four nodes, one etcd member for even seeds and three for odd ones.
+Exits with 1 if an invariant is broken or a run does not complete; --keep names a folder for the files of such a run.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from tests.chaos.schedule import KINDS, NODES, Round, members, schedule
 
 PROGRAMS = ("ip", "nft", "tc", "nsenter", "unshare", "setpriv", "mount", "go")
 FIX = "Run as root: sudo make test-chaos. On Debian: apt-get install iproute2 nftables util-linux; Go is at go.dev"
-FAULTS_OF_A_SEED = len(KINDS)  # each kind once
+FAULTS_PER_SEED = len(KINDS)  # each kind once
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,9 @@ def play(
     started_at, error = time.monotonic(), ""
     cluster = Cluster(folder, nodes, members(seed), _options(seed))
     total = sum(len(round_.faults) for round_ in rounds)
-    nemesis = Nemesis(cluster, lambda fault: _show(seed, nemesis.counts, total, fault.kind))
+    nemesis = Nemesis(
+        cluster, lambda fault: _print_progress(seed, nemesis.counts, total, fault.kind)
+    )
     with contextlib.closing(cluster):
         try:
             nemesis.start_all()
@@ -93,7 +95,7 @@ def _options(seed: int) -> list[str]:
     return ["--mode", "exact"] if seed % 3 == 2 else []
 
 
-def _show(seed: int, counts: Counter[str], total: int, kind: str) -> None:
+def _print_progress(seed: int, counts: Counter[str], total: int, kind: str) -> None:
     print(f"seed {seed}: fault {counts.total() + 1} of {total}, {kind}", file=sys.stderr)
 
 
@@ -105,12 +107,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of the first run")
     parser.add_argument("--seeds", type=int, default=1, help="number of runs")
     parser.add_argument(
-        "--faults", type=int, default=FAULTS_OF_A_SEED, help="number of faults in each run"
+        "--faults", type=int, default=FAULTS_PER_SEED, help="number of faults in each run"
     )
     parser.add_argument(
         "--kinds", nargs="+", choices=KINDS, default=KINDS, metavar="KIND", help="kinds of faults"
     )
-    parser.add_argument("--keep", type=Path, help="folder for the files of runs with a violation")
+    parser.add_argument("--keep", type=Path, help="folder for the files of failed runs")
     parser.add_argument("--json", action="store_true", help="print the outcomes as JSON")
     options = parser.parse_args()
     if missing_prerequisites := _missing_prerequisites():
@@ -142,7 +144,7 @@ def _run_seed(seed: int, rounds: Sequence[Round], keep: Path | None) -> ChaosOut
 def _repeat_command(options: argparse.Namespace, seed: int) -> str:
     """Return the command that runs the schedule of a seed again."""
     command = f"python -m tests.chaos.run --seed {seed}"
-    if options.faults != FAULTS_OF_A_SEED or options.kinds != KINDS:
+    if options.faults != FAULTS_PER_SEED or options.kinds != KINDS:
         command += f" --faults {options.faults} --kinds {' '.join(options.kinds)}"
     return command
 

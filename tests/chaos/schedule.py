@@ -60,7 +60,7 @@ AMOUNTS = {
     "slow-link": (512, 2048, 8192),  # kilobits per second
     "latency": (20, 100, 400),  # milliseconds
     "clock-step": (-48, -1, 1, 48),  # hours
-    "split": (0, 1),  # 1 if both halves reach etcd, otherwise one half
+    "split": (0, 1),  # 1 if both halves reach etcd, 0 if only one does
     "disk-hang": (0, 1),  # whether it hangs for all nodes
     "etcd-slow-disk": (50, 200, 1000),  # milliseconds added to each sync
 }
@@ -72,7 +72,7 @@ class ScheduledFault:
 
     Attributes:
         kind: one of `KINDS`.
-        targets: machines; of a split, the machines of one side.
+        targets: affected machines; for a split, the machines of one side.
         at: seconds from the beginning of its round.
         seconds: duration.
         amount: a value of `AMOUNTS`; 0 for other kinds.

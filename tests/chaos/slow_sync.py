@@ -1,6 +1,6 @@
 """Delay every fsync and fdatasync of a program and its children: `slow_sync.py FILE COMMAND...`.
 
-FILE has the delay in milliseconds; it may change at any moment, and a call that waits returns as soon as the new
+FILE contains the delay in milliseconds; it may change at any moment, and a call that waits returns as soon as the new
 delay is over. This makes a disk slow, or hang, for one program but not for its machine. The kernel holds the
 calling thread (seccomp's user notification) and wakes it for SIGKILL only, as in a call to a hung mount.
 
@@ -23,7 +23,7 @@ from pathlib import Path
 
 POLL_SECONDS = 0.02
 CALLS = {"x86_64": (0xC000003E, 317, (74, 75)), "aarch64": (0xC00000B7, 277, (82, 83))}
-"""By machine: its identifier in the filter, and the numbers of seccomp(2), fsync(2) and fdatasync(2)."""
+"""By architecture: its identifier in the filter, and the numbers of seccomp(2), fsync(2) and fdatasync(2)."""
 
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38  # linux/prctl.h
 _LOAD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06  # linux/filter.h

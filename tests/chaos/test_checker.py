@@ -1,4 +1,4 @@
-"""The checker finds each class of violation in a history that was falsified, and none in a correct one."""
+"""The checker finds each class of violation in a corrupted history, and none in a correct one."""
 
 import ast
 import json
@@ -88,19 +88,21 @@ def test_a_sample_that_was_left_out_is_found(run: Path) -> None:
 
 def test_a_share_that_was_left_out_of_a_step_is_found(run: Path) -> None:
     wrong_counts = counts(10)
-    wrong_counts[40:50] -= 1  # all of the part of an epoch, so that each count alone is possible
+    wrong_counts[40:50] -= (
+        1  # samples of the partial epoch: each count is plausible, only their sum is wrong
+    )
     write_checkpoint(run, 10, 2, counts=wrong_counts)
 
     assert "samples" in kinds(run)
 
 
-def test_a_ledger_with_another_number_of_samples_is_found(run: Path) -> None:
+def test_a_ledger_with_a_wrong_number_of_samples_is_found(run: Path) -> None:
     change_entry(run / "run" / "ledger.jsonl", {"samples": 1})
 
     assert kinds(run) == {"ledger"}
 
 
-def test_a_manifest_with_another_number_of_samples_is_found(run: Path) -> None:
+def test_a_manifest_with_a_wrong_number_of_samples_is_found(run: Path) -> None:
     path = run / "run" / "checkpoints" / "step-00000009" / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "extra": {"samples": 1}}))
 
@@ -117,7 +119,7 @@ def test_a_commit_that_goes_backwards_is_found(run: Path, change: Entry) -> None
     assert "commits advance" in kinds(run)
 
 
-def test_a_commit_of_a_generation_that_is_over_is_found(run: Path) -> None:
+def test_a_commit_of_a_past_generation_is_found(run: Path) -> None:
     def change_lines(lines: list[Entry]) -> list[Entry]:
         return [*lines[:-1], {**lines[-1], "value": {**lines[-1]["value"], "generation": 1}}]
 
@@ -132,7 +134,7 @@ def test_a_generation_whose_number_does_not_grow_is_found(run: Path) -> None:
     assert "generations grow" in kinds(run)
 
 
-def test_a_generation_that_is_replaced_by_another_with_its_number_is_found(run: Path) -> None:
+def test_a_generation_that_replaces_another_with_the_same_number_is_found(run: Path) -> None:
     def change_lines(lines: list[Entry]) -> list[Entry]:
         return [
             lines[0],
@@ -170,7 +172,7 @@ def test_a_generation_that_begins_before_the_last_commit_is_found(run: Path) -> 
 
 
 @pytest.mark.parametrize("damage", ["removed", "torn", "changed", "renamed", "older generation"])
-def test_a_committed_checkpoint_that_is_not_there_is_found(run: Path, damage: str) -> None:
+def test_a_missing_or_damaged_committed_checkpoint_is_found(run: Path, damage: str) -> None:
     folder = run / "run" / "checkpoints" / "step-00000009"
     state = folder / "state.safetensors"
     if damage == "removed":
@@ -216,15 +218,17 @@ def test_a_checkpoint_may_be_missing_only_if_its_writer_did_not_rename_it_and_a_
 
 def test_a_committed_state_that_the_final_history_does_not_contain_is_found(run: Path) -> None:
     write_checkpoint(run, 6, 1, weights=weights(7))
-    made = {"after": checker.History(run).checkpoints[6].digest}
-    change_entry(journal(run, "w1"), made, match=lambda line: line["step"] == 6 and "after" in line)
+    produced_state = {"after": checker.History(run).checkpoints[6].digest}
+    change_entry(
+        journal(run, "w1"), produced_state, match=lambda line: line["step"] == 6 and "after" in line
+    )
 
     assert details(run, "one history") == [
         "the committed state of step 6 is not in the final history"
     ]
 
 
-def test_a_last_committed_state_that_no_step_has_made_is_found(run: Path) -> None:
+def test_a_last_committed_state_that_no_step_has_produced_is_found(run: Path) -> None:
     write_checkpoint(run, 10, 2, weights=weights(7))
 
     assert kinds(run) == {"one history"}
@@ -237,7 +241,7 @@ def test_workers_that_begin_a_generation_at_different_steps_are_found(run: Path)
 
 
 @pytest.mark.parametrize("state_name", ["before", "after"])
-def test_a_step_over_unequal_states_is_found(run: Path, state_name: str) -> None:
+def test_a_step_with_unequal_states_is_found(run: Path, state_name: str) -> None:
     change_entry(journal(run, "w1"), {state_name: "0"}, from_end=1, match=is_kind("applied"))
 
     assert "equal states" in kinds(run)
@@ -255,7 +259,7 @@ def test_a_step_that_was_left_out_is_found(run: Path) -> None:
     assert kinds(run) == {"consecutive steps"}
 
 
-def test_a_state_that_no_step_has_made_is_found(run: Path) -> None:
+def test_a_state_that_no_step_has_produced_is_found(run: Path) -> None:
     for worker in ("w0", "w1"):
         change_entry(journal(run, worker), {"before": "0"}, from_end=3, match=is_kind("applied"))
 
@@ -276,7 +280,7 @@ def test_a_restore_counts_for_the_next_generation_only(run: Path) -> None:
     assert checker.summary(run)["restores"] == 1
 
 
-def test_a_restored_checkpoint_with_other_content_is_found(run: Path) -> None:
+def test_a_restored_checkpoint_with_different_content_is_found(run: Path) -> None:
     write_checkpoint(run, 6, 1, weights=np.ones(8, np.float32))
 
     assert "complete restores" in kinds(run)
@@ -301,7 +305,7 @@ def test_a_run_that_was_ended_by_a_fault_is_found(run: Path) -> None:
     assert kinds(run) == {"run continues"}
 
 
-def test_a_drained_node_with_an_error_is_found(run: Path) -> None:
+def test_a_drained_node_that_exits_with_an_error_is_found(run: Path) -> None:
     change_entry(run / "faults.jsonl", {"code": 1})
 
     assert kinds(run) == {"run continues"}
@@ -390,14 +394,14 @@ def test_changes_that_are_recorded_again_after_a_restore_are_correct(run: Path) 
     assert kinds(run) == set()
 
 
-def test_a_restored_etcd_that_uses_a_number_again_is_found(run: Path) -> None:
+def test_a_restored_etcd_that_reuses_a_number_is_found(run: Path) -> None:
     recorded_again = checker.History(run).etcd[0]
     restore_etcd(run, 1, recorded_again, generation(2, 9))
 
     assert "generations grow" in kinds(run)
 
 
-def test_a_commit_of_a_generation_that_a_restored_etcd_does_not_know_is_found(run: Path) -> None:
+def test_a_commit_of_a_generation_that_a_restored_etcd_has_lost_is_found(run: Path) -> None:
     restore_etcd(run, 4, commit(10, 2, 9))
 
     assert "commits fenced" in kinds(run)

@@ -58,7 +58,7 @@ def _datagram_socket() -> socket.socket:
     return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
 
-def test_a_cut_has_a_direction_and_overlapping_cuts_heal_one_by_one(network: Network) -> None:
+def test_a_cut_is_directional_and_overlapping_cuts_heal_one_by_one(network: Network) -> None:
     network.cut("first", [("a", "b")])
     assert send_and_count(network, "a", "b") == 0
     assert send_and_count(network, "b", "a", seconds=100) == 1, "the other direction is not cut"
@@ -160,7 +160,7 @@ def syncing_program(folder: Path) -> Iterator[tuple[subprocess.Popen[str], Path]
             program.kill()  # otherwise a failed test would wait for the end of the sync
 
 
-def test_a_hung_disk_lets_no_sync_of_a_program_return_until_it_responds(tmp_path: Path) -> None:
+def test_a_hung_disk_blocks_a_sync_until_the_disk_responds(tmp_path: Path) -> None:
     with syncing_program(tmp_path) as (program, delay):
         assert program.stdout is not None
         assert not select.select([program.stdout], [], [], 1)[0], "the call does not return"

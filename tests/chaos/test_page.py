@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.checker import INVARIANTS
-from tests.chaos.run import FAULTS_OF_A_SEED
+from tests.chaos.run import FAULTS_PER_SEED
 from tests.chaos.schedule import KINDS
 
 REPOSITORY = Path(__file__).parents[2]
@@ -31,4 +31,4 @@ def test_pages_state_the_number_of_faults_of_the_command(name: str) -> None:
 
     assert command is not None
     seeds, faults = map(int, command.groups())
-    assert faults == seeds * FAULTS_OF_A_SEED
+    assert faults == seeds * FAULTS_PER_SEED

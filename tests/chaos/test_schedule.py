@@ -49,7 +49,7 @@ def test_faults_that_overlap_have_different_nodes_and_at_most_one_shared_part(se
         nodes = [f.targets[0] for f in round_.faults if f.kind in NODE_FAULTS]
         shared_faults = [fault for fault in round_.faults if fault.kind in SHARED_FAULTS]
         assert len(nodes) == len(set(nodes)), "a node would be killed while it is drained"
-        assert len(shared_faults) <= 1, "two faults of etcd could take its majority"
+        assert len(shared_faults) <= 1, "two faults of etcd could break its quorum"
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -19,8 +19,8 @@ class Endpoint:
     """One endpoint of a connection: a pod, or an address outside the cluster.
 
     Attributes:
-        namespace: namespace of the pod; empty for an address outside.
-        address: IPv4.
+        namespace: namespace of the pod; empty for an address outside the cluster.
+        address: IPv4 address.
         host_network: whether the pod uses host networking.
     """
 
@@ -61,13 +61,13 @@ class Network:
         rules = (rule for policy in policies for rule in policy["spec"].get(key) or ())
         return any(self._matches(rule, key, subject, other, port, protocol) for rule in rules)
 
-    def _applies_to(self, policy: Mapping[str, Any], direction: str, end: Endpoint) -> bool:
+    def _applies_to(self, policy: Mapping[str, Any], direction: str, endpoint: Endpoint) -> bool:
         spec = policy["spec"]
-        if not end.is_selectable or policy["metadata"]["namespace"] != end.namespace:
+        if not endpoint.is_selectable or policy["metadata"]["namespace"] != endpoint.namespace:
             return False
         default_types = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
         types = spec.get("policyTypes") or default_types
-        return direction in types and selects(spec.get("podSelector") or {}, end.labels)
+        return direction in types and selects(spec.get("podSelector") or {}, endpoint.labels)
 
     def _matches(
         self,

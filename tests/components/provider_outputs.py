@@ -79,7 +79,7 @@ def _aws(token: str, name: str, inputs: dict[str, Any]) -> tuple[str, dict[str, 
         "tagsAll": inputs.get("tags", {}),
     }
     outputs.update(inputs)
-    outputs.update(AWS.get(kind, _no_outputs)(name, inputs))
+    outputs.update(AWS_OUTPUTS.get(kind, _no_outputs)(name, inputs))
     return str(identity), outputs
 
 
@@ -94,7 +94,7 @@ def _azure(token: str, name: str, inputs: dict[str, Any]) -> tuple[str, dict[str
         else f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{physical_name}"
     )
     outputs = {**inputs, "name": physical_name}
-    outputs.update(AZURE.get(kind, _no_outputs)(physical_name, inputs))
+    outputs.update(AZURE_OUTPUTS.get(kind, _no_outputs)(physical_name, inputs))
     return identity, outputs
 
 
@@ -165,7 +165,7 @@ def _log_group(_name: str, inputs: Inputs) -> Outputs:
 
 
 AWS_IDS = {"Role": "name", "Cluster": "name", "Repository": "name", "LogGroup": "name"}
-AWS: Mapping[str, Callable[[str, Inputs], Outputs]] = {
+AWS_OUTPUTS: Mapping[str, Callable[[str, Inputs], Outputs]] = {
     "Role": _iam_arn("role"),
     "Policy": _iam_arn("policy"),
     "Cluster": _eks_cluster,
@@ -257,7 +257,7 @@ AZURE_NAMES: Mapping[str, str] = {
     "DataCollectionRuleAssociation": "associationName",
     "Task": "taskName",
 }
-AZURE: Mapping[str, Callable[[str, Inputs], Outputs]] = {
+AZURE_OUTPUTS: Mapping[str, Callable[[str, Inputs], Outputs]] = {
     "ManagedCluster": _managed_cluster,
     "UserAssignedIdentity": _identity,
     "StorageAccount": _account,

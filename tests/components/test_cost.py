@@ -51,7 +51,7 @@ def test_a_spot_price_without_a_source_is_unknown_and_not_guessed() -> None:
 
 
 @pytest.mark.parametrize("name", CLOUD_STACKS)
-def test_every_stack_in_the_repository_has_a_price_on_each_line(name: str) -> None:
+def test_every_stack_in_the_repository_has_a_price_for_each_item(name: str) -> None:
     cost = estimate(stack_table.read(stack_table.STACKS / f"Pulumi.{name}.yaml"))
 
     assert cost.total(spot=True, maximum=True).unknown == ()
@@ -185,7 +185,7 @@ def test_no_listed_spot_price_exceeds_the_on_demand_price() -> None:
             assert price["spot"] is None or price["spot"] < price["onDemand"], machine
 
 
-def reserved_stack(**reservation: Any) -> dict[str, Any]:
+def reserved_cluster(**reservation: Any) -> dict[str, Any]:
     """Return the keys of a cluster with six reserved machines, of which the job uses three."""
     return {
         "gpuPool": {
@@ -199,7 +199,7 @@ def reserved_stack(**reservation: Any) -> dict[str, Any]:
 
 def test_unused_machines_of_a_capacity_reservation_are_billed() -> None:
     reserved, on_demand = (
-        cost_of(EKS, cluster=reserved_stack()),
+        cost_of(EKS, cluster=reserved_cluster()),
         cost_of(EKS, cluster={"gpuPool": {"instanceTypes": ["g5.xlarge"], "capacity": "onDemand"}}),
     )
 
@@ -214,7 +214,7 @@ def test_unused_machines_of_a_capacity_reservation_are_billed() -> None:
 
 
 def test_a_capacity_block_was_paid_in_advance() -> None:
-    cost = cost_of(EKS, cluster=reserved_stack(capacityBlock=True))
+    cost = cost_of(EKS, cluster=reserved_cluster(capacityBlock=True))
 
     (item,) = [item for item in cost.items if "prepaid" in item.name]
     assert (item.count, item.maximum, item.on_demand, item.spot) == (3, 6, 0.0, 0.0)

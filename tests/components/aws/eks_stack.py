@@ -28,7 +28,7 @@ def eks_config(**sections: Any) -> StackConfig:
 
 
 def cluster_of(**cluster: Any) -> EksConfig:
-    """Return a cluster's section."""
+    """Return the cluster section of `eks_config`."""
     return as_kind(eks_config(cluster=cluster).cluster, EksConfig)
 
 
@@ -41,7 +41,7 @@ def declare_eks(**sections: Any) -> Graph:
             "eks", EksEnvironmentArgs(config=config, stack=STACK)
         ).environment
         return {
-            "where": environment.volume.location,
+            "location": environment.volume.location,
             "kubeconfig": environment.cluster.kubeconfig,
             "endpoint": environment.cluster.endpoint,
             "registry": environment.registry,
@@ -84,7 +84,7 @@ def all_features_stack() -> Graph:
 def existing_vpc_stack() -> Graph:
     """Declare a stack in the user's VPC with the user's file system, a private API and no autoscaler."""
     zones = {"us-east-1a": "subnet-0aaaaaaa", "us-east-1b": "subnet-0bbbbbbb"}
-    system = {
+    file_system = {
         "fileSystemId": "fs-0123456789abcdef0",
         "dnsName": "fs-0123456789abcdef0.fsx.us-east-1.amazonaws.com",
         "mountName": "abcdefgh",
@@ -99,24 +99,24 @@ def existing_vpc_stack() -> Graph:
             "administrators": [],
             "addonVersions": {"coredns": "v1.13.2-eksbuild.9"},
         },
-        storage={"kind": "fsx", "existing": system},
+        storage={"kind": "fsx", "existing": file_system},
     )
 
 
 @cache
 def training_stack() -> Graph:
-    """Declare a complete stack on AWS, with the training."""
+    """Declare a complete stack on AWS, including its training job."""
     return declare_training(job={"name": "fashion"})
 
 
 def declare_training(**sections: Any) -> Graph:
-    """Declare all resources of a stack, with the training."""
+    """Declare all resources of a stack, including its training job."""
     config = eks_config(**sections)
     args = EksEnvironmentArgs(config=config, stack=STACK)
     return record_training(config, lambda: EksEnvironment("eks", args).environment)
 
 
-def document(resource: RecordedResource, key: str = "policy") -> list[dict[str, Any]]:
+def policy_statements(resource: RecordedResource, key: str = "policy") -> list[dict[str, Any]]:
     """Return the statements of a resource's policy document."""
     statements: list[dict[str, Any]] = json.loads(resource.inputs[key])["Statement"]
     return statements

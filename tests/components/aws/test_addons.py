@@ -5,7 +5,12 @@ import json
 import pytest
 
 from components.config.catalog import EKS_ADDONS
-from tests.components.aws.eks_stack import declare_eks, document, existing_vpc_stack, plain_stack
+from tests.components.aws.eks_stack import (
+    declare_eks,
+    existing_vpc_stack,
+    plain_stack,
+    policy_statements,
+)
 from tests.components.provider_outputs import resolved_addon
 
 
@@ -46,9 +51,11 @@ def test_settings_of_an_add_on_that_were_changed_outside_the_stack_are_overwritt
 
 
 def test_network_policies_are_enforced() -> None:
-    inputs = json.loads(plain_stack()["eks-early-vpc-cni"].inputs["configurationValues"])
+    configuration = json.loads(plain_stack()["eks-early-vpc-cni"].inputs["configurationValues"])
 
-    assert inputs["enableNetworkPolicy"] == "true", "without enforcement, policies have no effect"
+    assert configuration["enableNetworkPolicy"] == "true", (
+        "without enforcement, policies have no effect"
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,7 +68,7 @@ def test_network_policies_are_enforced() -> None:
 def test_add_ons_that_call_aws_have_their_own_role(stage: str, addon: str, account: str) -> None:
     name = f"eks-{stage}-{addon}"
     (identity,) = plain_stack()[name].inputs["podIdentityAssociations"]
-    (trust,) = document(plain_stack()[f"{name}-role-role"], "assumeRolePolicy")
+    (trust,) = policy_statements(plain_stack()[f"{name}-role-role"], "assumeRolePolicy")
 
     assert identity["serviceAccount"] == account
     assert identity["roleArn"].endswith(f":role/everstep-{addon}")
@@ -71,7 +78,9 @@ def test_add_ons_that_call_aws_have_their_own_role(stage: str, addon: str, accou
 
 def test_the_csi_driver_may_only_describe_file_systems_of_the_region() -> None:
     for graph in (plain_stack(), existing_vpc_stack()):
-        (statement,) = document(graph["eks-late-aws-fsx-csi-driver-role-aws-fsx-csi-driver"])
+        (statement,) = policy_statements(
+            graph["eks-late-aws-fsx-csi-driver-role-aws-fsx-csi-driver"]
+        )
         assert statement["Action"] == ["fsx:DescribeFileSystems"]
         assert statement["Resource"] == ["*"], "AWS has no resource-level permission for it"
         assert statement["Condition"] == {"StringEquals": {"aws:RequestedRegion": "us-east-1"}}

@@ -10,9 +10,9 @@ from components.aws.autoscaler import flags
 from tests.components.aws.eks_stack import (
     all_features_stack,
     cluster_of,
-    document,
     existing_vpc_stack,
     plain_stack,
+    policy_statements,
 )
 from tests.components.existing.existing_stack import pod_of
 
@@ -40,7 +40,7 @@ def test_spot_is_tried_first_and_on_demand_after_it() -> None:
     assert {"--expander=priority,least-waste", "--max-node-provision-time=10m"} <= set(flags_of())
 
 
-def test_groups_are_discovered_by_the_tags_of_eks() -> None:
+def test_groups_are_discovered_by_the_tags_that_eks_sets() -> None:
     (discovery,) = (flag for flag in flags_of(name="vision") if "auto-discovery" in flag)
 
     assert discovery.endswith(
@@ -89,7 +89,7 @@ def test_the_autoscalers_role_is_bound_to_its_service_account() -> None:
 def test_the_autoscaler_may_resize_only_groups_of_its_cluster() -> None:
     (statement,) = [
         statement
-        for statement in document(all_features_stack()[PERMISSIONS])
+        for statement in policy_statements(all_features_stack()[PERMISSIONS])
         if any(action.startswith("autoscaling:Set") for action in statement["Action"])
     ]
 
@@ -106,7 +106,7 @@ def test_the_autoscaler_may_resize_only_groups_of_its_cluster() -> None:
 def test_the_autoscalers_permissions_on_all_resources_are_read_only() -> None:
     (statement,) = [
         statement
-        for statement in document(plain_stack()[PERMISSIONS])
+        for statement in policy_statements(plain_stack()[PERMISSIONS])
         if "*" in statement["Resource"]
     ]
 

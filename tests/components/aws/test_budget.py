@@ -36,7 +36,9 @@ STACKS = st.from_regex(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,99}", fullmatch=True)
 
 @given(cluster=CLUSTERS, first=STACKS, second=STACKS)
 @example(cluster="c" * 29, first="s" * 99 + "a", second="s" * 99 + "b")
-def test_names_with_a_stack_fit_their_services(cluster: str, first: str, second: str) -> None:
+def test_names_that_contain_a_stack_fit_the_limits_of_their_services(
+    cluster: str, first: str, second: str
+) -> None:
     names = {budget_name(cluster, first), budget_name(cluster, second)}
 
     assert all(len(name) <= 100 for name in names)

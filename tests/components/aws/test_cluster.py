@@ -16,7 +16,7 @@ def control_plane(graph: Graph) -> dict[str, Any]:
     return dict(graph["eks-cluster-control-plane"].inputs)
 
 
-def test_users_get_access_by_access_entries_only() -> None:
+def test_users_get_access_only_through_access_entries() -> None:
     access = control_plane(plain_stack())["accessConfig"]
     entry = plain_stack().one("AccessEntry").inputs
     association = plain_stack().one("AccessPolicyAssociation").inputs
@@ -42,7 +42,7 @@ def test_the_creator_becomes_administrator_only_if_the_list_is_empty() -> None:
     )
 
 
-def test_administrators_with_one_name_in_two_accounts_are_distinct() -> None:
+def test_administrators_with_the_same_name_in_two_accounts_are_distinct() -> None:
     first, second = (f"arn:aws:iam::{account}:role/admin" for account in ("1" * 12, "2" * 12))
 
     assert short_name(first) != short_name(second)
@@ -83,7 +83,7 @@ def test_secrets_are_encrypted_by_a_key_that_is_rotated() -> None:
     assert all_features_stack()["eks-cluster-key"].inputs["deletionWindowInDays"] == 30
 
 
-def test_all_logs_go_to_a_group_with_a_retention() -> None:
+def test_all_logs_go_to_a_log_group_with_a_retention_period() -> None:
     logs = plain_stack().one("LogGroup").inputs
 
     assert set(control_plane(plain_stack())["enabledClusterLogTypes"]) == {

@@ -1,4 +1,4 @@
-"""Container Insights of EKS: the add-on, its role, and log groups that are deleted with the stack."""
+"""Container Insights on EKS: the add-on, its role, and log groups that are deleted with the stack."""
 
 import json
 from functools import cache
@@ -7,7 +7,12 @@ import pytest
 
 from components.config.catalog import CLOUDWATCH_ADDON
 from components.config.eks import INSIGHTS_LOG_GROUPS
-from tests.components.aws.eks_stack import all_features_stack, declare_eks, document, plain_stack
+from tests.components.aws.eks_stack import (
+    all_features_stack,
+    declare_eks,
+    plain_stack,
+    policy_statements,
+)
 from tests.components.recorder import Graph
 
 NAME = "eks-insights"
@@ -30,7 +35,7 @@ def test_without_the_option_a_stack_has_no_cloudwatch_add_on() -> None:
 def test_the_agent_has_only_the_policy_that_aws_defines_for_it() -> None:
     graph = all_features_stack()
     (identity,) = graph[ADDON].inputs["podIdentityAssociations"]
-    (trust,) = document(graph[f"{ADDON}-role-role"], "assumeRolePolicy")
+    (trust,) = policy_statements(graph[f"{ADDON}-role-role"], "assumeRolePolicy")
     role_resources = [name for name in graph.resources if name.startswith(f"{ADDON}-role-")]
 
     assert identity["serviceAccount"] == "cloudwatch-agent"
@@ -51,7 +56,7 @@ def test_the_add_on_does_not_auto_instrument_workloads() -> None:
 
 
 @pytest.mark.parametrize("group", INSIGHTS_LOG_GROUPS)
-def test_log_groups_are_deleted_after_the_agent_that_would_create_them_again(group: str) -> None:
+def test_log_groups_are_deleted_after_the_agent_that_would_recreate_them(group: str) -> None:
     logs = insights_stack()[f"{NAME}-{group}"]
 
     assert logs.inputs["name"] == f"/aws/containerinsights/everstep/{group}"

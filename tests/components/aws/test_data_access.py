@@ -6,7 +6,7 @@ import pytest
 
 from components.aws.data_access import read_statements
 from components.interface import DATA_ACCOUNT
-from tests.components.aws.eks_stack import declare_training, document, training_stack
+from tests.components.aws.eks_stack import declare_training, policy_statements, training_stack
 from tests.components.recorder import Graph
 
 ROLE = "eks-data-role-role"
@@ -21,7 +21,7 @@ def bucket_stack() -> Graph:
     )
 
 
-def test_the_role_is_for_the_account_of_the_data_preparation_alone() -> None:
+def test_only_the_data_preparation_uses_the_role() -> None:
     association = bucket_stack()[ASSOCIATION].inputs
 
     assert association["namespace"] == "elastic-job"
@@ -33,7 +33,7 @@ def test_the_role_is_for_the_account_of_the_data_preparation_alone() -> None:
 
 
 def test_the_role_may_list_and_read_its_prefix_and_nothing_else() -> None:
-    listing, reading = document(bucket_stack()["eks-data-role-read"])
+    listing, reading = policy_statements(bucket_stack()["eks-data-role-read"])
 
     assert listing["Action"] == ["s3:ListBucket"]
     assert listing["Resource"] == ["arn:aws:s3:::my-photos"]

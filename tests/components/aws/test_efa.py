@@ -27,7 +27,7 @@ def test_efa_has_an_interface_on_every_card() -> None:
 
 
 @pytest.mark.parametrize(("name", "direction"), [("in", "Ingress"), ("out", "Egress")])
-def test_efa_nodes_allow_all_traffic_between_them(name: str, direction: str) -> None:
+def test_efa_nodes_allow_all_traffic_among_themselves(name: str, direction: str) -> None:
     rule = all_features_stack()[f"eks-nodes-efa-{name}"]
 
     assert rule.type.endswith(f":SecurityGroup{direction}Rule")
@@ -80,7 +80,7 @@ def test_an_instance_type_without_efa_is_refused() -> None:
         efa_interfaces("g5.xlarge")
 
 
-def test_the_environment_states_the_adapters_that_a_worker_must_request() -> None:
+def test_the_environment_states_how_many_adapters_a_worker_must_request() -> None:
     assert all_features_stack().outputs["efaInterfaces"] == 4, (
         "without a request, a worker gets no adapter"
     )

@@ -1,4 +1,4 @@
-"""Encryption at rest: keys of the stack, or a key of the team for all data."""
+"""Encryption at rest: the stack's own keys, or the team's key for all data."""
 
 from functools import cache
 from typing import Any
@@ -14,7 +14,7 @@ KEY = "arn:aws:kms:us-east-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890
 
 @cache
 def stack_with_key() -> Graph:
-    """Declare a production stack with a key of the team and every component that stores data."""
+    """Declare a production stack with the team's key and every component that stores data."""
     return declare_eks(
         **PRODUCTION,
         cluster={"kmsKeyArn": KEY, "monitoring": {"containerInsights": True}},
@@ -23,7 +23,7 @@ def stack_with_key() -> Graph:
     )
 
 
-def test_with_a_key_of_the_team_no_key_is_created() -> None:
+def test_with_the_teams_key_no_key_is_created() -> None:
     kinds = {resource.type.rpartition(":")[2] for resource in stack_with_key().resources_of("aws")}
 
     assert not {"Key", "Alias", "KeyPolicy", "Grant"} & kinds
@@ -72,10 +72,10 @@ def test_the_bucket_and_its_folders_are_encrypted_with_the_key() -> None:
 
 
 def test_only_a_persistent_file_system_takes_the_key() -> None:
-    system = stack_with_key().one("LustreFileSystem")
+    persistent = stack_with_key().one("LustreFileSystem")
     scratch = declare_eks(cluster={"kmsKeyArn": KEY}).one("LustreFileSystem")
 
-    assert system.inputs["kmsKeyId"] == KEY
+    assert persistent.inputs["kmsKeyId"] == KEY
     assert "kmsKeyId" not in scratch.inputs, "FSx refuses it for SCRATCH_2"
 
 

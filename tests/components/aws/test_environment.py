@@ -26,7 +26,8 @@ GPU, SYSTEM = "eks-nodes-gpu-spot", "eks-nodes-system"
 
 
 @pytest.fixture(
-    params=[plain_stack, all_features_stack, existing_vpc_stack], ids=["plain", "full", "own"]
+    params=[plain_stack, all_features_stack, existing_vpc_stack],
+    ids=["plain", "full", "existing VPC"],
 )
 def graph(request: pytest.FixtureRequest) -> Graph:
     result: Graph = request.param()
@@ -37,12 +38,12 @@ def names(graph: Graph, *kinds: str) -> set[str]:
     return {resource.name for kind in kinds for resource in graph.of_type(kind)}
 
 
-def nodes(graph: Graph) -> set[str]:
+def node_groups(graph: Graph) -> set[str]:
     return {resource.name for resource in graph.some_of_type("NodeGroup")}
 
 
 def default_tags(graph: Graph) -> dict[str, str]:
-    """Return the tags that the provider adds to all resources of AWS; it gets them as JSON."""
+    """Return the tags that the provider adds to all AWS resources; it gets them as JSON."""
     tags: dict[str, str] = json.loads(graph["eks-aws"].inputs["defaultTags"])["tags"]
     return tags
 
@@ -90,7 +91,7 @@ def test_every_taggable_resource_has_owner_and_stack_tags(graph: Graph) -> None:
         )
 
 
-def test_an_environment_of_any_name_is_a_tag_of_all_resources() -> None:
+def test_any_environment_name_becomes_a_tag_of_all_resources() -> None:
     graph = declare_eks(tags={**TAGS, "environment": "staging"})
 
     assert default_tags(graph)["environment"] == "staging"
@@ -111,7 +112,7 @@ def test_machines_and_disks_have_owner_tags(graph: Graph) -> None:
         assert kinds == {"instance", "volume", "network-interface"}
 
 
-def test_names_of_the_longest_cluster_name_are_within_the_limits_of_aws() -> None:
+def test_names_with_the_longest_cluster_name_fit_the_limits_of_aws() -> None:
     graph = declare_eks(
         cluster={
             "name": "n" * MAX_CLUSTER_NAME_LENGTH,
@@ -159,7 +160,7 @@ def test_egress_routes_exist_before_the_nodes(graph: Graph) -> None:
     egress_routes = names(graph, "NatGateway", "Route", "RouteTableAssociation", "VpcEndpoint")
 
     assert egress_routes or graph is existing_vpc_stack()
-    for group in nodes(graph):
+    for group in node_groups(graph):
         assert egress_routes <= graph.ancestors(group), (
             "a node that cannot pull images never becomes Ready"
         )
@@ -177,12 +178,12 @@ def test_roles_keep_their_policies_as_long_as_they_are_used(graph: Graph) -> Non
     )
     policies = {name for name in names(graph, "RolePolicyAttachment") if "eks-nodes-role" in name}
     assert len(policies) == 2
-    for group in nodes(graph):
+    for group in node_groups(graph):
         assert policies <= graph.ancestors(group)
 
 
 def test_the_network_plugin_outlives_the_nodes(graph: Graph) -> None:
-    for group in nodes(graph):
+    for group in node_groups(graph):
         ancestors = graph.ancestors(group)
         assert "eks-early-vpc-cni" in ancestors, "its network interfaces would be left behind"
         assert "eks-early-vpc-cni-role-AmazonEKS_CNI_Policy" in ancestors
@@ -194,7 +195,9 @@ def test_addons_that_run_as_pods_are_created_after_the_system_nodes(graph: Graph
         assert "eks-nodes-system" in graph.ancestors(f"eks-late-{addon}")
 
 
-def test_objects_in_the_cluster_depend_on_all_that_their_deletion_needs(graph: Graph) -> None:
+def test_objects_in_the_cluster_depend_on_everything_that_their_deletion_needs(
+    graph: Graph,
+) -> None:
     ancestors = graph.ancestors(KUBERNETES_PROVIDER)
 
     assert {SYSTEM} | names(graph, "Addon") <= ancestors, "pods would hang in Terminating"
@@ -319,12 +322,14 @@ def test_a_development_stack_can_keep_its_bucket_only() -> None:
     protected = {resource.name for resource in graph.resources.values() if resource.protect}
     retained = {resource.name for resource in graph.resources.values() if resource.retain_on_delete}
 
-    assert protected == retained, "a setting that the state forgets is declared a second time"
+    assert protected == retained, (
+        "`destroy` would drop a retained resource from the state, and `up` create it a second time"
+    )
     assert protected == {name for name in graph.resources if name.startswith("eks-storage-bucket-")}
     assert graph.one("Bucket").inputs["forceDestroy"] is False
 
 
-def test_existing_resources_of_the_user_are_not_changed() -> None:
+def test_the_users_existing_resources_are_not_changed() -> None:
     kinds = {
         resource.type.rsplit(":", 1)[-1] for resource in existing_vpc_stack().resources_of("aws")
     }
@@ -347,7 +352,7 @@ def test_the_kubeconfig_is_secret_and_contains_no_credential() -> None:
     ]
 
 
-def test_a_stack_on_aws_never_imports_the_sdk_of_azure() -> None:
+def test_a_stack_on_aws_never_imports_the_azure_sdk() -> None:
     program = (
         "import sys; from unittest.mock import MagicMock; "
         # The real SDKs take seconds to import.

@@ -10,9 +10,9 @@ from components.aws.fsx import bucket_prefix
 from tests.components.aws.eks_stack import (
     all_features_stack,
     declare_eks,
-    document,
     existing_vpc_stack,
     plain_stack,
+    policy_statements,
     training_stack,
 )
 from tests.components.recorder import Graph, RecordedResource
@@ -20,7 +20,7 @@ from tests.components.recorder import Graph, RecordedResource
 INGRESS, EGRESS = RULE_TYPES = ("SecurityGroupIngressRule", "SecurityGroupEgressRule")
 
 
-def system(graph: Graph) -> dict[str, object]:
+def file_system(graph: Graph) -> dict[str, object]:
     return dict(graph.one("LustreFileSystem").inputs)
 
 
@@ -34,7 +34,7 @@ def rules(graph: Graph) -> list[RecordedResource]:
 
 
 def test_a_scratch_file_system_sets_no_option_of_a_persistent_one() -> None:
-    actual = system(plain_stack())
+    actual = file_system(plain_stack())
 
     assert actual["deploymentType"] == "SCRATCH_2"
     assert actual["storageCapacity"] == 1200
@@ -47,7 +47,7 @@ def test_a_scratch_file_system_sets_no_option_of_a_persistent_one() -> None:
 
 
 def test_a_persistent_file_system_has_a_key_and_a_throughput_and_requests_no_backup() -> None:
-    actual = system(all_features_stack())
+    actual = file_system(all_features_stack())
 
     assert actual["perUnitStorageThroughput"] == 125
     assert str(actual["kmsKeyId"]).endswith("eks-storage-key")
@@ -108,7 +108,7 @@ def test_the_description_of_a_rule_names_its_other_end() -> None:
     }
 
 
-def test_a_security_group_can_be_deleted_while_rules_point_at_it() -> None:
+def test_a_security_group_can_be_deleted_while_rules_reference_it() -> None:
     assert plain_stack()["eks-storage-group"].inputs["revokeRulesOnDelete"] is True
 
 
@@ -147,7 +147,7 @@ def test_the_bucket_is_encrypted_versioned_and_expires_old_versions() -> None:
 
 
 def test_the_bucket_refuses_requests_without_tls() -> None:
-    (statement,) = document(plain_stack().one("BucketPolicy"))
+    (statement,) = policy_statements(plain_stack().one("BucketPolicy"))
 
     assert statement["Effect"] == "Deny"
     assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
@@ -184,7 +184,7 @@ def test_an_existing_bucket_is_not_changed() -> None:
     assert kinds == {"BucketObjectv2"}
     inputs = graph.one("DataRepositoryAssociation").inputs
     assert inputs["dataRepositoryPath"] == "s3://the-teams-data"
-    assert graph.outputs["where"] == "s3://the-teams-data"
+    assert graph.outputs["location"] == "s3://the-teams-data"
 
 
 def test_pods_mount_the_file_system_by_dns_and_mount_name() -> None:
@@ -204,13 +204,13 @@ def test_pods_mount_the_file_system_by_dns_and_mount_name() -> None:
 
 
 def test_an_existing_file_system_is_only_mounted() -> None:
-    assert existing_vpc_stack().outputs["where"] == "fsx://fs-0123456789abcdef0"
+    assert existing_vpc_stack().outputs["location"] == "fsx://fs-0123456789abcdef0"
     assert existing_vpc_stack().outputs["fileSystem"] == "fs-0123456789abcdef0"
     assert not rules(existing_vpc_stack())
 
 
 @given(cluster=st.from_regex(r"[a-z]([-a-z0-9]{0,28}[a-z0-9])?", fullmatch=True), stack=st.text())
-def test_every_stack_name_gives_a_valid_bucket_prefix(cluster: str, stack: str) -> None:
+def test_every_stack_name_yields_a_valid_bucket_prefix(cluster: str, stack: str) -> None:
     actual = bucket_prefix(cluster, stack)
 
     assert re.fullmatch(r"[a-z0-9][a-z0-9-]*-", actual)

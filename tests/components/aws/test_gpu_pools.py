@@ -35,7 +35,7 @@ def two_pools() -> Graph:
 
 @cache
 def stack_of(*, spread: bool, pools: bool = True, controller: str = "maintained") -> Graph:
-    """Declare a stack with the training, with two GPU pools or one."""
+    """Declare a stack with a training job and with two GPU pools or one."""
     return declare_training(
         cluster={"gpuPools": POOLS} if pools else {},
         job={"name": "fashion", "spreadZones": spread},
@@ -68,7 +68,7 @@ def test_each_pool_is_a_node_group_in_its_zone_named_after_the_pool() -> None:
     assert groups[FALLBACK]["scalingConfig"] == {"minSize": 0, "desiredSize": 0, "maxSize": 2}
 
 
-def test_a_pool_before_the_others_renames_none_of_them() -> None:
+def test_a_pool_added_before_the_others_renames_none_of_them() -> None:
     first = {"name": "first", "zone": "us-east-1a", "instanceTypes": ["g5.xlarge"]}
     groups = {resource.name for resource in two_pools().of_type("NodeGroup")}
 
@@ -127,7 +127,7 @@ def test_a_pattern_matches_only_the_group_of_its_pool() -> None:
         assert [match for match in groups if re.search(table[rank], match)] == [group]
 
 
-def test_every_zone_with_efa_has_a_placement_group_of_its_own() -> None:
+def test_every_zone_with_efa_has_its_own_placement_group() -> None:
     efa = {"efa": True, "instanceTypes": ["p4d.24xlarge"]}
     pools = [{**pool, **efa} for pool in POOLS]
     graph = declare_eks(cluster={"gpuPools": pools})

@@ -1,11 +1,16 @@
-"""Metrics of EKS in Amazon Managed Service for Prometheus: the workspace, and the agent that writes to it."""
+"""Metrics from EKS in Amazon Managed Service for Prometheus: the workspace, and the agent that writes to it."""
 
 from typing import Any
 
 import yaml
 
 from components.platform.scraping import scrape_job
-from tests.components.aws.eks_stack import all_features_stack, declare_eks, document, plain_stack
+from tests.components.aws.eks_stack import (
+    all_features_stack,
+    declare_eks,
+    plain_stack,
+    policy_statements,
+)
 from tests.components.existing.existing_stack import pod_of
 from tests.components.recorder import Graph
 
@@ -25,7 +30,7 @@ def test_without_the_option_a_stack_has_no_workspace() -> None:
 
 
 def test_the_agent_may_write_to_its_workspace_and_nothing_else() -> None:
-    (statement,) = document(all_features_stack()[f"{NAME}-role-write"])
+    (statement,) = policy_statements(all_features_stack()[f"{NAME}-role-write"])
 
     assert statement["Action"] == ["aps:RemoteWrite"]
     assert statement["Resource"] == [
@@ -33,7 +38,7 @@ def test_the_agent_may_write_to_its_workspace_and_nothing_else() -> None:
     ]
 
 
-def test_the_role_is_bound_to_the_account_of_the_pod() -> None:
+def test_the_role_is_bound_to_the_service_account_of_the_pod() -> None:
     inputs = all_features_stack()[f"{NAME}-identity"].inputs
     pod = pod_of(all_features_stack()[f"{NAME}-deployment"])
 

@@ -1,4 +1,4 @@
-"""The VPC of an EKS cluster: created in two or three zones, or an existing VPC of the user."""
+"""The VPC of an EKS cluster: created in two or three zones, or the user's existing VPC."""
 
 from collections.abc import Mapping
 from ipaddress import IPv4Network

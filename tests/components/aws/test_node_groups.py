@@ -45,7 +45,7 @@ def test_system_nodes_are_on_demand_in_all_zones_without_taints() -> None:
     assert taints(plain_stack(), SYSTEM) == set(), "coredns would have no node"
 
 
-def test_gpu_nodes_are_spot_of_several_types_in_the_zone_of_the_file_system() -> None:
+def test_gpu_nodes_are_spot_instances_of_several_types_in_the_zone_of_the_file_system() -> None:
     inputs = plain_stack()[SPOT].inputs
 
     assert inputs["capacityType"] == "SPOT"
@@ -56,7 +56,7 @@ def test_gpu_nodes_are_spot_of_several_types_in_the_zone_of_the_file_system() ->
     assert inputs["subnetIds"] == [plain_stack().one("LustreFileSystem").inputs["subnetIds"]]
 
 
-def test_gpu_nodes_follow_the_zone_that_the_stack_names() -> None:
+def test_gpu_nodes_are_in_the_zone_that_the_stack_names() -> None:
     assert all_features_stack()[SPOT].inputs["subnetIds"] == ["eks-network-private-us-east-1b-id"]
     assert (
         all_features_stack().one("LustreFileSystem").inputs["subnetIds"]
@@ -125,7 +125,7 @@ def test_gpu_groups_are_deleted_before_they_are_replaced_and_system_groups_are_n
         "etcd would lose all its members at the same time"
     )
     assert plain_stack()[SYSTEM].inputs["nodeGroupNamePrefix"] == "everstep-system-", (
-        "two groups cannot have one name"
+        "two groups cannot have the same name"
     )
 
 
@@ -189,7 +189,7 @@ def test_disks_are_encrypted_and_deleted_with_the_node(group: str, gib: int) -> 
 
 
 @cache
-def reserved(*, block: bool) -> Graph:
+def reserved_stack(*, block: bool) -> Graph:
     """Declare a stack whose GPU nodes run in a reservation."""
     reservation = {"id": "cr-0123456789abcdef0", "capacityBlock": block}
     pool = {"capacity": "onDemand", "instanceTypes": ["p5.48xlarge"], "reservation": reservation}
@@ -198,17 +198,19 @@ def reserved(*, block: bool) -> Graph:
 
 @pytest.mark.parametrize("block", [False, True])
 def test_reserved_nodes_start_only_in_their_reservation(block: bool) -> None:
-    template = reserved(block=block)[f"{FALLBACK}-template"].inputs
+    template = reserved_stack(block=block)[f"{FALLBACK}-template"].inputs
 
     assert template["capacityReservationSpecification"] == {
         "capacityReservationTarget": {"capacityReservationId": "cr-0123456789abcdef0"}
     }
     assert template["instanceType"] == "p5.48xlarge"
-    assert "instanceTypes" not in reserved(block=block)[FALLBACK].inputs, "EKS refuses it in both"
+    assert "instanceTypes" not in reserved_stack(block=block)[FALLBACK].inputs, (
+        "EKS refuses it in both"
+    )
 
 
 def test_nodes_of_a_capacity_block_have_its_market_and_capacity_type() -> None:
-    graph = reserved(block=True)
+    graph = reserved_stack(block=True)
 
     assert graph[FALLBACK].inputs["capacityType"] == "CAPACITY_BLOCK"
     assert graph[f"{FALLBACK}-template"].inputs["instanceMarketOptions"] == {
@@ -217,7 +219,7 @@ def test_nodes_of_a_capacity_block_have_its_market_and_capacity_type() -> None:
 
 
 def test_nodes_of_a_reservation_are_bought_on_demand() -> None:
-    graph = reserved(block=False)
+    graph = reserved_stack(block=False)
 
     assert graph[FALLBACK].inputs["capacityType"] == "ON_DEMAND"
     assert "instanceMarketOptions" not in graph[f"{FALLBACK}-template"].inputs

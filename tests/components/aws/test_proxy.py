@@ -1,4 +1,4 @@
-"""The HTTP proxy of EKS nodes: what their user data writes, with a real shell."""
+"""The HTTP proxy of EKS nodes: the files that their user data writes in a real shell."""
 
 import subprocess
 from base64 import b64decode

@@ -2,7 +2,7 @@
 
 import json
 
-from tests.components.aws.eks_stack import all_features_stack, document, plain_stack
+from tests.components.aws.eks_stack import all_features_stack, plain_stack, policy_statements
 
 
 def test_each_image_has_a_repository_with_immutable_tags() -> None:
@@ -37,7 +37,7 @@ def test_nodes_may_pull_and_no_role_may_push() -> None:
 
     assert len(policies) == 4
     for policy in policies:
-        (statement,) = document(policy)
+        (statement,) = policy_statements(policy)
         assert statement["Principal"] == {"AWS": "arn:aws:iam::123456789012:role/everstep-nodes"}
         assert set(statement["Action"]) == {
             "ecr:BatchCheckLayerAvailability",

@@ -34,7 +34,7 @@ def aks_config(**sections: Any) -> StackConfig:
 
 
 def cluster_of(**sections: Any) -> AksConfig:
-    """Return the cluster's section of `aks_config`."""
+    """Return the cluster section of `aks_config`."""
     return as_kind(aks_config(**sections).cluster, AksConfig)
 
 
@@ -52,7 +52,7 @@ def declare_aks(**sections: Any) -> Graph:
             "aks", AksEnvironmentArgs(config=config, stack=STACK)
         ).environment
         return {
-            "where": environment.volume.location,
+            "location": environment.volume.location,
             "kubeconfig": environment.cluster.kubeconfig,
             "endpoint": environment.cluster.endpoint,
             "registry": environment.registry,
@@ -63,7 +63,7 @@ def declare_aks(**sections: Any) -> Graph:
 
 
 def declare_training(**sections: Any) -> Graph:
-    """Declare all resources of a stack, with the training."""
+    """Declare all resources of a stack, including its training job."""
     config = aks_config(**sections)
     args = AksEnvironmentArgs(config=config, stack=STACK)
     return record_training(config, lambda: AksEnvironment("aks", args).environment)
@@ -77,7 +77,7 @@ def plain_stack() -> Graph:
 
 @cache
 def training_stack() -> Graph:
-    """Declare a complete stack on Azure, with a fallback pool and the training."""
+    """Declare a complete stack on Azure, with a fallback pool and a training job."""
     return declare_training(cluster={"gpuPool": {"fallbackNodes": 2}})
 
 

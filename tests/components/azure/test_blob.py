@@ -47,7 +47,7 @@ def storage(
         )
         claim_args = claim.SharedClaimArgs(source=blob_storage.volume, namespace=JOB_NAMESPACE)
         claim.SharedClaim("shared", claim_args)
-        return {"where": blob_storage.volume.location}
+        return {"location": blob_storage.volume.location}
 
     return record(program)
 
@@ -110,7 +110,7 @@ def test_over_nfs_only_the_subnet_restricts_access() -> None:
     assert not nfs().of_type("RoleAssignment")
 
 
-def test_ssds_need_an_account_of_another_kind() -> None:
+def test_ssds_need_a_different_kind_of_account() -> None:
     standard, premium = (stack().one("StorageAccount").inputs for stack in (fuse, nfs))
 
     assert (standard["kind"], standard["accessTier"]) == ("StorageV2", "Hot")
@@ -128,7 +128,7 @@ def test_only_the_trainer_may_read_and_write_blobs() -> None:
     assert role["scope"].rpartition("/")[2] == fuse().one("StorageAccount").inputs["accountName"]
 
 
-def test_the_tokens_of_one_service_account_of_this_cluster_are_trusted() -> None:
+def test_only_tokens_of_the_trainers_service_account_are_trusted() -> None:
     inputs = fuse().one("FederatedIdentityCredential").inputs
 
     assert inputs["issuer"] == ISSUER
@@ -203,7 +203,7 @@ def test_files_belong_to_the_user_that_workers_run_as() -> None:
     )
 
 
-def test_two_pods_of_a_node_do_not_share_a_cache_folder() -> None:
+def test_two_pods_on_a_node_do_not_share_a_cache_folder() -> None:
     assert not any("tmp-path" in option for option in blob.BLOBFUSE_OPTIONS), (
         "the driver creates a folder for each mount; a fixed path would be shared"
     )

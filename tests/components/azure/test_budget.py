@@ -16,7 +16,7 @@ SUBSCRIPTION = "/subscriptions/00000000-0000-4000-8000-000000000000"
 
 
 @cache
-def in_november() -> Graph:
+def declared_in_november() -> Graph:
     def program() -> Mapping[str, Any]:
         AzureBudget(
             "budget",
@@ -36,7 +36,7 @@ def in_november() -> Graph:
 
 
 def budget() -> RecordedResource:
-    return in_november().one("Budget")
+    return declared_in_november().one("Budget")
 
 
 def test_the_budget_includes_the_machines() -> None:
@@ -57,22 +57,23 @@ def test_the_budget_keeps_the_month_of_its_creation() -> None:
 
 
 def test_the_budget_warns_before_it_is_exceeded() -> None:
-    inputs = budget().inputs["notifications"]
+    notifications = budget().inputs["notifications"]
     thresholds = {
         (notification["thresholdType"], notification["threshold"])
-        for notification in inputs.values()
+        for notification in notifications.values()
     }
 
     assert thresholds == {("Actual", 80), ("Actual", 100), ("Forecasted", 100)}
     assert all(
-        notification["contactEmails"] == ["owner@example.org"] for notification in inputs.values()
+        notification["contactEmails"] == ["owner@example.org"]
+        for notification in notifications.values()
     )
 
 
 def test_the_budget_names_the_groups_that_the_stack_has() -> None:
-    inputs = all_features_stack().one("Budget").inputs["filter"]["dimensions"]["values"]
+    groups = all_features_stack().one("Budget").inputs["filter"]["dimensions"]["values"]
 
-    assert inputs == [
+    assert groups == [
         all_features_stack().one("ResourceGroup").inputs["resourceGroupName"],
         all_features_stack().one("ManagedCluster").inputs["nodeResourceGroup"],
     ]

@@ -55,12 +55,12 @@ def test_the_cluster_has_an_uptime_sla() -> None:
 
 
 def test_pods_use_an_overlay_network_that_enforces_policies() -> None:
-    inputs = cluster().inputs["networkProfile"]
+    profile = cluster().inputs["networkProfile"]
 
-    assert (inputs["networkPlugin"], inputs["networkPluginMode"]) == ("azure", "overlay")
-    assert (inputs["networkDataplane"], inputs["networkPolicy"]) == ("cilium", "cilium")
-    assert inputs["outboundType"] == "userAssignedNATGateway"
-    assert (inputs["serviceCidr"], inputs["dnsServiceIP"]) == ("10.2.0.0/16", "10.2.0.10")
+    assert (profile["networkPlugin"], profile["networkPluginMode"]) == ("azure", "overlay")
+    assert (profile["networkDataplane"], profile["networkPolicy"]) == ("cilium", "cilium")
+    assert profile["outboundType"] == "userAssignedNATGateway"
+    assert (profile["serviceCidr"], profile["dnsServiceIP"]) == ("10.2.0.0/16", "10.2.0.10")
 
 
 def test_pods_get_their_addresses_from_the_configured_block() -> None:
@@ -70,17 +70,17 @@ def test_pods_get_their_addresses_from_the_configured_block() -> None:
 
 
 def test_only_named_networks_and_its_own_nodes_reach_the_api() -> None:
-    inputs = cluster().inputs["apiServerAccessProfile"]
+    access = cluster().inputs["apiServerAccessProfile"]
 
     assert (
-        inputs["authorizedIPRanges"]
+        access["authorizedIPRanges"]
         == [
             "203.0.113.0/24",
             "198.51.100.9/32",
             "198.51.100.7/32",  # the gateway's address: AKS does not add it, and nodes could not join without it
         ]
     )
-    assert inputs["disableRunCommand"] is True
+    assert access["disableRunCommand"] is True
 
 
 def test_a_private_api_has_no_authorized_ranges() -> None:
@@ -135,18 +135,18 @@ def test_an_existing_subnet_adds_no_authorized_range() -> None:
     assert actual.authorized_ip_ranges == ["203.0.113.0/24", "198.51.100.9/32"]
 
 
-def test_egress_by_a_route_table_uses_no_gateway() -> None:
+def test_egress_through_a_route_table_uses_no_gateway() -> None:
     routed = config_of(network={"egress": "userDefinedRouting", "firewallIp": "10.100.0.4"})
 
     assert profiles.network(routed).outbound_type == "userDefinedRouting"
 
 
-def test_the_proxy_is_not_between_the_nodes_and_the_networks_of_the_cluster() -> None:
-    inputs = spoke_stack().one("ManagedCluster").inputs["httpProxyConfig"]
+def test_traffic_within_the_networks_of_the_cluster_bypasses_the_proxy() -> None:
+    proxy = spoke_stack().one("ManagedCluster").inputs["httpProxyConfig"]
 
-    assert inputs["httpProxy"] == inputs["httpsProxy"] == "http://proxy.example.org:3128"
-    assert base64.b64decode(inputs["trustedCa"]).decode() == CA
-    assert set(inputs["noProxy"]) >= {
+    assert proxy["httpProxy"] == proxy["httpsProxy"] == "http://proxy.example.org:3128"
+    assert base64.b64decode(proxy["trustedCa"]).decode() == CA
+    assert set(proxy["noProxy"]) >= {
         *("10.0.0.0/16", "10.244.0.0/16", "10.2.0.0/16", ".svc", ".cluster.local"),
         *("169.254.169.254", "168.63.129.16", ".corp.example.org"),
         ".blob.core.windows.net",  # the account admits the nodes' subnet only
@@ -215,26 +215,26 @@ def test_pods_can_use_workload_identities() -> None:
 
 
 def test_unused_images_are_removed_from_nodes() -> None:
-    inputs = cluster().inputs["securityProfile"]["imageCleaner"]
+    image_cleaner = cluster().inputs["securityProfile"]["imageCleaner"]
 
-    assert inputs == {"enabled": True, "intervalHours": 168}
+    assert image_cleaner == {"enabled": True, "intervalHours": 168}
 
 
 def test_blobs_and_disks_can_be_mounted() -> None:
-    inputs = cluster().inputs["storageProfile"]
+    storage = cluster().inputs["storageProfile"]
 
-    assert inputs["blobCSIDriver"] == {"enabled": True}
-    assert inputs["diskCSIDriver"] == {"enabled": True}
+    assert storage["blobCSIDriver"] == {"enabled": True}
+    assert storage["diskCSIDriver"] == {"enabled": True}
 
 
 def test_upgrades_happen_in_the_maintenance_window() -> None:
-    inputs = cluster().inputs["autoUpgradeProfile"]
+    upgrades = cluster().inputs["autoUpgradeProfile"]
     windows = {
         resource.inputs["configName"]: resource.inputs["maintenanceWindow"]
         for resource in plain_stack().of_type("MaintenanceConfiguration")
     }
 
-    assert inputs == {"upgradeChannel": "patch", "nodeOSUpgradeChannel": "NodeImage"}
+    assert upgrades == {"upgradeChannel": "patch", "nodeOSUpgradeChannel": "NodeImage"}
     assert set(windows) == {"aksManagedAutoUpgradeSchedule", "aksManagedNodeOSUpgradeSchedule"}
     for window in windows.values():
         assert window["schedule"] == {"weekly": {"dayOfWeek": "Sunday", "intervalWeeks": 1}}
@@ -242,7 +242,7 @@ def test_upgrades_happen_in_the_maintenance_window() -> None:
         assert window["durationHours"] == 4
 
 
-def test_control_plane_and_all_pools_have_one_version() -> None:
+def test_control_plane_and_all_pools_have_the_same_version() -> None:
     inputs = cluster().inputs
     (system,) = inputs["agentPoolProfiles"]
     versions = [system["orchestratorVersion"]]
@@ -275,13 +275,15 @@ def test_only_fields_that_aks_changes_are_ignored() -> None:
 
 
 def test_the_autoscaler_prefers_the_first_pool_and_survives_the_loss_of_all_nodes() -> None:
-    inputs = cluster().inputs["autoScalerProfile"]
+    profile = cluster().inputs["autoScalerProfile"]
 
-    assert inputs["expander"] == "priority"
-    assert inputs["maxTotalUnreadyPercentage"] == "100"
-    assert inputs["scaleDownUnneededTime"] == "10m"
-    assert inputs["skipNodesWithLocalStorage"] == "false", "a worker's /dev/shm would keep its node"
-    assert all(isinstance(value, str) for value in inputs.values()), "the API requires strings"
+    assert profile["expander"] == "priority"
+    assert profile["maxTotalUnreadyPercentage"] == "100"
+    assert profile["scaleDownUnneededTime"] == "10m"
+    assert profile["skipNodesWithLocalStorage"] == "false", (
+        "a worker's /dev/shm would keep its node"
+    )
+    assert all(isinstance(value, str) for value in profile.values()), "the API requires strings"
 
 
 def test_a_single_pool_needs_no_priorities() -> None:
@@ -330,7 +332,7 @@ def test_logs_and_metrics_have_an_addon_a_workspace_a_rule_and_an_association() 
     assert metrics["dataCollectionEndpointId"].endswith("/everstep-metrics")
 
 
-def test_the_agent_of_azure_monitor_finds_the_scrape_job_under_its_name() -> None:
+def test_the_azure_monitor_agent_finds_the_scrape_job_by_the_name_of_its_config_map() -> None:
     inputs = all_features_stack()["aks-cluster-scraping"].inputs
     config = yaml.safe_load(inputs["data"]["prometheus-config"])
 
@@ -343,7 +345,7 @@ def test_the_kubeconfig_of_aks_fetches_tokens_with_kubelogin() -> None:
     (credentials,) = plain_stack().calls_of(CREDENTIALS)
 
     assert credentials.arguments["format"] == "exec", (
-        "kubectl has no login to Azure of its own since 1.26"
+        "kubectl has had no built-in Azure login since 1.26"
     )
     assert "serverFqdn" not in credentials.arguments
 

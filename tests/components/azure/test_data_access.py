@@ -31,9 +31,9 @@ def source_stack() -> Graph:
 @cache
 def cache_stack(protocol: str = "blobfuse2") -> Graph:
     """Declare a stack whose workers read shards of a container."""
-    cache = {"source": SOURCE, "sourceResourceGroup": "data"}
+    cache_section = {"source": SOURCE, "sourceResourceGroup": "data"}
     return declare_training(
-        data={"dataset": "imagefolder", "cache": cache}, storage={"protocol": protocol}
+        data={"dataset": "imagefolder", "cache": cache_section}, storage={"protocol": protocol}
     )
 
 
@@ -60,7 +60,7 @@ def test_the_role_only_reads_and_is_limited_to_the_container(declare: Callable[[
     assert inputs["roleDefinitionId"].rpartition("/")[2] == READER
 
 
-def test_the_identity_trusts_the_account_of_the_data_preparation_alone() -> None:
+def test_the_identity_trusts_only_the_data_preparation() -> None:
     trust = source_stack()["aks-data-trust"].inputs
 
     assert trust["subject"] == f"system:serviceaccount:elastic-job:{DATA_ACCOUNT}"
@@ -70,9 +70,7 @@ def test_the_identity_trusts_the_account_of_the_data_preparation_alone() -> None
     assert role(source_stack())["principalId"] == "everstep-data-principal"
 
 
-def test_the_identity_that_mounts_the_volume_trusts_the_account_of_the_data_preparation_too() -> (
-    None
-):
+def test_the_identity_that_mounts_the_volume_trusts_the_data_preparation_too() -> None:
     graph = source_stack()
     trust = graph[f"aks-blob-trust-{DATA_ACCOUNT}"].inputs
 
@@ -82,7 +80,7 @@ def test_the_identity_that_mounts_the_volume_trusts_the_account_of_the_data_prep
     assert f"aks-blob-trust-{DATA_ACCOUNT}" in graph.ancestors("training-data-imagefolder")
 
 
-def test_the_pods_of_workers_alone_mount_the_volume_without_a_source() -> None:
+def test_without_a_source_only_workers_mount_the_volume() -> None:
     (trust,) = cache_stack().of_type("FederatedIdentityCredential")
 
     assert trust.name == "aks-blob-trust-trainer"
@@ -180,7 +178,7 @@ def test_pods_that_read_may_also_connect_to_the_proxy_of_the_cluster() -> None:
 
 
 def archive_stack() -> Graph:
-    """Declare a stack that unpacks an archive of the volume."""
+    """Declare a stack that unpacks an archive on the volume."""
     return declare_training(data={"dataset": "imagefolder", "source": "uploads/photos.tar"})
 
 

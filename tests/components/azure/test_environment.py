@@ -90,14 +90,16 @@ def test_every_resource_has_an_explicit_name_and_is_deleted_before_replacement(
         assert AZURE_NAMES[resource.type.rsplit(":", 1)[-1]] in resource.inputs, (
             f"{resource.name} would get a random name"
         )
-        assert resource.delete_before_replace, f"two {resource.name} with one name cannot coexist"
+        assert resource.delete_before_replace, (
+            f"two {resource.name} with the same name cannot coexist"
+        )
 
 
 # Order of creation; deletion is in reverse order.
 ORDER = {
     "the gateway exists before the nodes": ("aks-network-gateway", "aks-network-subnet"),
     "the subnet outlives the nodes": ("aks-network-subnet", "aks-cluster-cluster"),
-    "the group outlives all": ("aks-network-group", "aks-blob-container"),
+    "the group outlives everything in it": ("aks-network-group", "aks-blob-container"),
     "the control plane may join the subnet before it is created": (
         "aks-cluster-identities-network-contributor",
         "aks-cluster-cluster",
@@ -217,7 +219,9 @@ def test_the_kubeconfig_is_a_secret() -> None:
 def test_outputs_locate_data_checkpoints_and_cluster() -> None:
     actual = all_features_stack().outputs
 
-    assert actual["where"] == f"https://{actual['storageAccount']}.blob.core.windows.net/training"
+    assert (
+        actual["location"] == f"https://{actual['storageAccount']}.blob.core.windows.net/training"
+    )
     assert actual["resourceGroup"] == "everstep-aks-test"
     assert actual["nodeResourceGroup"] == "everstep-aks-test-nodes"
     assert actual["endpoint"] == "https://everstep-0a1b2c3.hcp.eastus.azmk8s.io:443"
@@ -225,7 +229,7 @@ def test_outputs_locate_data_checkpoints_and_cluster() -> None:
     assert plain_stack().outputs["registry"] is None
 
 
-def test_a_stack_on_azure_never_imports_the_sdk_of_aws() -> None:
+def test_a_stack_on_azure_never_imports_the_aws_sdk() -> None:
     script = (
         "import sys; from unittest.mock import MagicMock; "
         "names = ('pulumi_azure_native', 'pulumi_kubernetes'); "

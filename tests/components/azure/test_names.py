@@ -24,7 +24,7 @@ GROUP = "/subscriptions/00000000-0000-4000-8000-000000000000/resourceGroups/"
 
 @given(cluster=CLUSTERS, stack=STACKS)
 @example(cluster="a", stack="dev.")
-def test_names_fit_their_services(cluster: str, stack: str) -> None:
+def test_names_fit_the_limits_of_their_services(cluster: str, stack: str) -> None:
     group = group_name(cluster, stack)
 
     assert re.fullmatch(r"[-\w.]{0,89}[-\w]", group)

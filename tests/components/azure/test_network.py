@@ -1,4 +1,4 @@
-"""The network of an AKS cluster: its subnet, its egress, or an existing subnet of the user."""
+"""The network of an AKS cluster: its subnet, its egress, or the user's existing subnet."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -45,7 +45,7 @@ def test_nodes_have_a_nat_gateway_and_an_endpoint_for_storage() -> None:
     assert graph.outputs["egress"] == "198.51.100.7"
 
 
-def test_all_egress_of_a_subnet_with_a_firewall_passes_it() -> None:
+def test_all_egress_of_a_subnet_with_a_firewall_goes_through_it() -> None:
     graph = network(network={"egress": "userDefinedRouting", "firewallIp": "10.100.0.4"})
     subnet, table = graph.one("Subnet").inputs, graph.one("RouteTable").inputs
 

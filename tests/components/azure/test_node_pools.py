@@ -66,7 +66,7 @@ def test_a_spot_pool_declares_the_label_and_the_taint_that_azure_adds() -> None:
     for pool in spot_pools():
         assert pool.inputs["nodeLabels"] == {"everstep.dev/pool": "gpu-spot", SPOT: "spot"}
         assert pool.inputs["nodeTaints"] == [f"{SPOT}=spot:NoSchedule"], (
-            "undeclared it is reported as drift, and a later update is refused"
+            "if undeclared, it is reported as drift, and a later update is refused"
         )
 
 
@@ -182,7 +182,7 @@ def test_the_first_pool_starts_with_nodes_and_the_others_from_zero() -> None:
     }
 
 
-def test_pools_after_the_first_start_with_their_minimum_of_nodes() -> None:
+def test_pools_after_the_first_start_with_their_minimum_number_of_nodes() -> None:
     pools = config_of({"minNodes": 2, "nodes": 3, "maxNodes": 4}).pools
 
     assert [(node_pool.nodes, node_pool.min_nodes, node_pool.max_nodes) for node_pool in pools] == [

@@ -8,7 +8,7 @@ import pytest
 from components.azure import propagation
 from components.azure.propagation import MAX_RETRIES, is_missing_role, retry
 
-# An error of AKS, as pulumi-azure-native and the engine report it.
+# An AKS error, as pulumi-azure-native and the engine report it.
 MISSING_ROLE_ERROR = (
     "autorest/azure: Service returned an error. Status=400 Code="
     '"CustomKubeletIdentityMissingPermissionError" Message="The cluster using user-assigned managed '
@@ -23,33 +23,33 @@ def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pulumi.log, "info", lambda _message: None)
 
 
-def decision(*errors: str, operation: str = "create") -> bool:
-    """Return whether an operation with these errors, the newest first, is repeated."""
+def is_retried(*errors: str, operation: str = "create") -> bool:
+    """Return whether an operation with these errors, the newest first, is retried."""
     args = pulumi.ErrorHookArgs(
         urn="", id="", name="cluster", type="", failed_operation=operation, errors=list(errors)
     )
     return asyncio.run(retry(args))
 
 
-def test_a_creation_that_lacks_a_role_is_repeated() -> None:
-    assert decision(MISSING_ROLE_ERROR)
+def test_a_creation_that_lacks_a_role_is_retried() -> None:
+    assert is_retried(MISSING_ROLE_ERROR)
 
 
 def test_another_error_ends_the_retries_immediately() -> None:
-    assert not decision(QUOTA_ERROR)
-    assert not decision(QUOTA_ERROR, MISSING_ROLE_ERROR), (
+    assert not is_retried(QUOTA_ERROR)
+    assert not is_retried(QUOTA_ERROR, MISSING_ROLE_ERROR), (
         "the role is applied, and something else is wrong"
     )
 
 
 @pytest.mark.parametrize("operation", ["update", "delete"])
-def test_only_a_creation_is_repeated(operation: str) -> None:
-    assert not decision(MISSING_ROLE_ERROR, operation=operation)
+def test_only_a_creation_is_retried(operation: str) -> None:
+    assert not is_retried(MISSING_ROLE_ERROR, operation=operation)
 
 
 def test_a_role_that_is_never_applied_ends_the_retries() -> None:
-    assert decision(*[MISSING_ROLE_ERROR] * MAX_RETRIES)
-    assert not decision(*[MISSING_ROLE_ERROR] * (MAX_RETRIES + 1))
+    assert is_retried(*[MISSING_ROLE_ERROR] * MAX_RETRIES)
+    assert not is_retried(*[MISSING_ROLE_ERROR] * (MAX_RETRIES + 1))
 
 
 @pytest.mark.parametrize(

@@ -116,9 +116,7 @@ def test_the_job_starts_once_its_volume_can_be_mounted() -> None:
     assert prerequisites <= training_stack().ancestors(job.name)
 
 
-def test_only_workers_and_the_data_preparation_mount_the_volume_with_the_authorized_account() -> (
-    None
-):
+def test_pods_that_mount_the_volume_have_the_authorized_service_account() -> None:
     accounts = {
         resource.name: pod["serviceAccountName"]
         for resource, pod in workloads()

@@ -1,7 +1,7 @@
 """Mistakes in stack files, each with the key and the fix that its message must name.
 
 This module contains only tables; `test_bad_stacks.py` uses them. Each case changes one value of a
-valid stack, so exactly one fault must be reported. EDGES are changes up to the limits, which are valid.
+valid stack, so exactly one fault must be reported. EDGES are valid changes, up to the limits.
 """
 
 import copy
@@ -47,7 +47,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Return the id of the test case."""
+        """ID of the test case."""
         kind = self.base.get("cluster", {}).get("kind", "existing")
         return f"{kind}: " + ", ".join(f"{key}={value}" for key, value in self.change.items())
 
@@ -97,7 +97,7 @@ def wrong_proxy(key: str, value: Any, *message: str) -> Case:
 
 
 def wrong_egress(network: dict[str, Any], *message: str) -> Case:
-    """Return a case with a mistake in the firewall of egress by a route table."""
+    """Return a case with a mistake in the firewall of egress through a route table."""
     change = {"cluster.network": {"egress": "userDefinedRouting", **network}}
     return Case(AKS, change, "cluster.network.firewallIp", message)
 
@@ -1134,7 +1134,7 @@ CASES = [
             "use controller.kind maintained, or scaling fixed",
         ),
     ),
-    # --- a program of the user
+    # --- the user's own program
     wrong_key(LOCAL, "job.command", [], "is empty", "such as [python3, train.py]"),
     wrong_key(LOCAL, "job.command", ["", "train.py"], "an empty word", "name a program"),
     wrong_key(LOCAL, "job.command", "python3 train.py", "no shell splits", "write a list"),

@@ -1,4 +1,4 @@
-"""A record of the messages for all mistakes in `bad_stacks`, so that a review shows every change.
+"""Record the messages for all mistakes in `bad_stacks`, so that a review shows every change.
 
 `make docs` runs it; the record is messages.txt.
 """

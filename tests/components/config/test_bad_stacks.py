@@ -53,8 +53,8 @@ def test_no_mistake_is_in_the_table_twice() -> None:
     assert len({(case.name, case.path) for case in CASES}) == len(CASES)
 
 
-def is_typed(data: dict[str, Any]) -> bool:
-    """Return whether the validators of all single fields accept a stack."""
+def has_valid_fields(data: dict[str, Any]) -> bool:
+    """Return whether the validators of the individual fields accept a stack."""
     try:
         StackConfig.model_validate(data)
     except ValidationError:
@@ -62,12 +62,12 @@ def is_typed(data: dict[str, Any]) -> bool:
     return True
 
 
-def test_every_rule_across_fields_is_violated_by_a_mistake_of_the_table() -> None:
+def test_every_cross_field_rule_is_violated_by_a_mistake_in_the_table() -> None:
     stacks = [with_defaults(with_changes(case.base, case.change)) for case in CASES]
-    typed_stacks = [stack for stack in stacks if is_typed(stack)]
+    stacks_with_valid_fields = [stack for stack in stacks if has_valid_fields(stack)]
 
     def is_violated(rule: ConfigRule) -> bool:
-        return any(violations([rule], stack, StackConfig, ()) for stack in typed_stacks)
+        return any(violations([rule], stack, StackConfig, ()) for stack in stacks_with_valid_fields)
 
     assert [rule.paths for rule in RULES if not is_violated(rule)] == [], (
         "a rule without a violation is untested"

@@ -1,4 +1,4 @@
-"""Names of a cloud that are newer than the table: accepted with a warning; misspelled names are refused."""
+"""Cloud names newer than the table are accepted with a warning; misspelled names are refused."""
 
 from typing import Any
 

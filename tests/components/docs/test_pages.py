@@ -29,14 +29,14 @@ def test_every_page_is_in_the_navigation_of_the_site_once() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_link_leads_to_a_file_and_to_a_heading_of_it(page: str) -> None:
+def test_every_link_leads_to_an_existing_file_and_heading(page: str) -> None:
     broken_links = [link for link in links(page) if not resolves(ROOT / page, link)]
 
     assert broken_links == []
 
 
 @pytest.mark.parametrize("page", [name for name in PAGES if name.startswith("docs/")])
-def test_an_empty_line_precedes_every_list(page: str) -> None:
+def test_a_blank_line_precedes_every_list(page: str) -> None:
     text = CODE.sub("", (ROOT / page).read_text())
 
     assert LIST_WITHOUT_BLANK_LINE.findall(text) == [], (
@@ -69,7 +69,7 @@ def links(page: str) -> list[str]:
 
 
 def resolves(page: Path, link: str) -> bool:
-    """Return whether the file of a link exists, and has the heading."""
+    """Return whether the file of a link exists and has the heading."""
     name, _, heading = link.partition("#")
     target = page.parent / name if name else page
     return target.exists() and (not heading or heading in anchors(target))

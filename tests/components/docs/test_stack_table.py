@@ -77,9 +77,7 @@ def test_the_cheaper_vm_size_is_tried_first_even_if_pulumi_has_sorted_the_keys(n
     assert isinstance(cluster, AksConfig)
     first, second, *fallbacks = cluster.pools
     assert (first.name, second.name) == ("t4", "a100")
-    assert {pool.vm_size for pool in fallbacks} <= {first.vm_size}, (
-        "a fallback is of the first size"
-    )
+    assert {pool.vm_size for pool in fallbacks} <= {first.vm_size}, "a fallback has the first size"
 
 
 @pytest.mark.parametrize("name", CLOUD_STACKS)

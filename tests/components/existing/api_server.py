@@ -1,4 +1,4 @@
-"""An HTTP server that answers as the API server of a cluster with or without a Prometheus operator."""
+"""An HTTP server that responds like the API server of a cluster with or without a Prometheus operator."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,12 @@ from tests.http_servers import serving
 
 @contextmanager
 def api_server(status: int, *kinds: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the kubeconfig of a server with these kinds of the operator, and the requested paths."""
+    """Yield the kubeconfig of a server, and the list of the paths that are requested from it.
+
+    Args:
+        status: HTTP status of each response.
+        kinds: custom resources of the operator that the server lists.
+    """
     paths: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):

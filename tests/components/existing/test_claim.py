@@ -46,7 +46,7 @@ def test_etcd_keeps_no_log_on_a_claimed_volume() -> None:
     assert stack.etcd.persistence == "memory", "each write of etcd would wait for the network"
 
 
-def test_without_class_and_volume_the_claim_has_the_default_class() -> None:
+def test_a_claim_without_a_class_and_a_volume_uses_the_default_class() -> None:
     graph = declare_existing(storage=CLAIM)
 
     assert "storageClassName" not in graph["training-storage-claim"].inputs["spec"], (

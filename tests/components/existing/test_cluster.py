@@ -1,4 +1,4 @@
-"""An existing cluster: finding its kubeconfig, and the errors if that fails."""
+"""An existing cluster: its kubeconfig, and the errors if it cannot be read."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The check of an existing cluster for a Prometheus operator, against an HTTP server that answers as an API server."""
+"""The check for a Prometheus operator in an existing cluster, against a fake API server."""
 
 import pytest
 import yaml
@@ -16,8 +16,8 @@ def config(kind: str) -> StackConfig:
 
 
 def test_a_cluster_without_the_operator_is_refused_with_a_fix() -> None:
-    with api_server(404) as (file, _), pytest.raises(ConfigurationError) as caught:
-        require_operator(config("operator"), file)
+    with api_server(404) as (kubeconfig_text, _), pytest.raises(ConfigurationError) as caught:
+        require_operator(config("operator"), kubeconfig_text)
 
     message = str(caught.value)
     assert "everstep:platform.monitoring.kind: operator" in message
@@ -26,22 +26,25 @@ def test_a_cluster_without_the_operator_is_refused_with_a_fix() -> None:
 
 
 def test_a_single_missing_kind_is_named() -> None:
-    with api_server(200, *KINDS[:2]) as (file, _), pytest.raises(ConfigurationError) as caught:
-        require_operator(config("operator"), file)
+    with (
+        api_server(200, *KINDS[:2]) as (kubeconfig_text, _),
+        pytest.raises(ConfigurationError) as caught,
+    ):
+        require_operator(config("operator"), kubeconfig_text)
 
     assert "does not serve PrometheusRule of" in str(caught.value)
 
 
 def test_a_cluster_with_the_operator_is_accepted() -> None:
-    with api_server(200, *KINDS) as (file, paths):
-        require_operator(config("operator"), file)
+    with api_server(200, *KINDS) as (kubeconfig_text, paths):
+        require_operator(config("operator"), kubeconfig_text)
 
     assert paths == ["/apis/monitoring.coreos.com/v1"]
 
 
 def test_a_stack_without_monitoring_sends_no_request() -> None:
-    with api_server(404) as (file, paths):
-        require_operator(config("none"), file)
+    with api_server(404) as (kubeconfig_text, paths):
+        require_operator(config("none"), kubeconfig_text)
 
     assert paths == []
 
@@ -50,8 +53,8 @@ def test_a_stack_without_monitoring_sends_no_request() -> None:
 def test_a_refused_request_is_a_warning(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     warnings: list[str] = []
     monkeypatch.setattr("pulumi.log.warn", warnings.append)
-    with api_server(status) as (file, _):
-        require_operator(config("operator"), file)
+    with api_server(status) as (kubeconfig_text, _):
+        require_operator(config("operator"), kubeconfig_text)
 
     (warning,) = warnings
     assert str(status) in warning

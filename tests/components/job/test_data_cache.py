@@ -1,4 +1,4 @@
-"""Workers that read shards of an object store: their volume, identity, network and arguments."""
+"""Workers that read shards from an object store: their volume, identity, network and arguments."""
 
 from base64 import b64decode
 from functools import cache
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.components.aws.eks_stack import declare_training, document, training_stack
+from tests.components.aws.eks_stack import declare_training, policy_statements, training_stack
 from tests.components.existing.existing_stack import declare_existing, pod_of
 from tests.components.recorder import Graph
 
@@ -35,7 +35,7 @@ def volume(graph: Graph) -> dict[str, Any]:
     return dict(cache)
 
 
-def test_workers_read_the_store_through_a_volume_of_their_own() -> None:
+def test_workers_read_the_store_through_their_own_volume() -> None:
     arguments = " ".join(worker(cache_stack())["args"])
 
     assert f"--dataset imagefolder --data /everstep-cache --data-store {SOURCE}" in arguments
@@ -60,7 +60,7 @@ def test_nothing_is_prepared_on_the_volume() -> None:
 
 
 def test_the_identity_that_reads_the_prefix_is_the_workers() -> None:
-    _, reading = document(cache_stack()["eks-data-role-read"])
+    _, reading = policy_statements(cache_stack()["eks-data-role-read"])
 
     assert reading["Resource"] == [
         "arn:aws:s3:::my-photos/imagenet/shards",
@@ -70,7 +70,7 @@ def test_the_identity_that_reads_the_prefix_is_the_workers() -> None:
     assert pod_of(cache_stack().one("ElasticJob"))["serviceAccountName"] == "trainer"
 
 
-def test_workers_know_the_region_of_the_store() -> None:
+def test_workers_get_the_region_of_the_store() -> None:
     assert {"name": "AWS_REGION", "value": "us-east-1"} in worker(cache_stack())["env"]
 
 
@@ -99,7 +99,7 @@ def test_only_workers_may_connect_to_the_store(*, cloud: bool) -> None:
 
 
 @pytest.mark.parametrize(("storage_class", "expected"), [("", True), ("fast", False)])
-def test_nvme_disks_are_joined_for_a_cache_on_the_node(
+def test_nvme_disks_form_one_array_for_a_cache_on_the_node(
     *, storage_class: str, expected: bool
 ) -> None:
     encoded = cache_stack(storage_class)[TEMPLATE].inputs.get("userData", "")

@@ -24,7 +24,7 @@ def test_without_a_source_the_command_line_does_not_change() -> None:
     assert not added_keys, "a change of the pod replaces the Job"
 
 
-def test_a_bucket_is_copied_to_a_folder_of_its_own_before_it_is_converted() -> None:
+def test_a_bucket_is_copied_to_its_own_folder_before_it_is_converted() -> None:
     graph = declare_training(data={**IMAGES, "source": "s3://my-photos/imagenet"})
 
     prepare = container(graph)
@@ -33,7 +33,7 @@ def test_a_bucket_is_copied_to_a_folder_of_its_own_before_it_is_converted() -> N
     assert graph.one("Job").inputs["spec"]["activeDeadlineSeconds"] > 3600, "a copy takes hours"
 
 
-def test_the_reason_of_a_failed_copy_is_in_the_status_of_the_pod() -> None:
+def test_the_reason_for_a_failed_copy_is_in_the_status_of_the_pod() -> None:
     prepare = container(declare_training(data={**IMAGES, "source": "s3://my-photos/imagenet"}))
 
     assert prepare["terminationMessagePolicy"] == "FallbackToLogsOnError", (

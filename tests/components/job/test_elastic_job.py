@@ -78,7 +78,7 @@ def test_optional_arguments_of_the_trainer_are_added_only_if_they_are_set() -> N
     ]
 
 
-def test_a_program_of_the_user_runs_under_the_launcher() -> None:
+def test_the_users_program_runs_under_the_launcher() -> None:
     worker = container(
         image="registry.example/mine:1",
         command=["python3", "train.py"],
@@ -103,7 +103,7 @@ def test_the_launcher_accepts_the_command_line_of_a_program() -> None:
     assert (options.kind, options.program, options.arguments) == ("module", "a.b", ("-x",))
 
 
-def test_no_data_set_is_prepared_for_a_program_of_the_user() -> None:
+def test_no_data_set_is_prepared_for_the_users_program() -> None:
     graph = declare_existing(job={"command": ["python3", "train.py"]})
 
     assert graph.of_type("DataPrep") == []

@@ -20,7 +20,7 @@ PLATFORM = {"name": "eks-dev"}
 
 
 def platform_output() -> dict[str, Any]:
-    """Return the output `platform` of a stack, as a backend stores it: without keys that have no value."""
+    """Return the output `platform` of a stack as a backend stores it: without null values."""
     output = json.loads(json.dumps(maintained_stack().outputs["platform"]))
     return {key: value for key, value in output.items() if value is not None}
 
@@ -92,7 +92,7 @@ def test_a_job_moves_between_the_zones_of_the_platform_at_their_known_prices(
 
 @pytest.mark.parametrize("stack", [eks_stack, aks_stack])
 def test_a_new_certificate_of_a_clouds_cluster_does_not_replace_the_job(stack: ModuleType) -> None:
-    """Without the identifier, pulumi-kubernetes takes another certificate for another cluster."""
+    """Without the identifier, pulumi-kubernetes would treat a new certificate as another cluster."""
     identifier = stack.training_stack().outputs["platform"]["clusterIdentifier"]
     graph = job_stack({**platform_output(), "clusterIdentifier": identifier})
 
@@ -142,7 +142,7 @@ def test_a_data_set_that_the_platform_lacks_is_prepared_first() -> None:
     assert "/everstep/data/imagefolder" in worker["args"]
 
 
-def test_a_program_of_the_user_needs_no_data_preparation() -> None:
+def test_the_users_program_needs_no_data_preparation() -> None:
     graph = job_stack(
         {**platform_output(), "dataset": None},
         job={"name": "second", "image": "example.org/mine:1", "command": ["python3", "train.py"]},
@@ -151,7 +151,7 @@ def test_a_program_of_the_user_needs_no_data_preparation() -> None:
     assert not graph.of_type("Job")
 
 
-def test_with_a_cache_of_an_object_store_nothing_is_prepared() -> None:
+def test_with_a_cache_for_an_object_store_nothing_is_prepared() -> None:
     cache = {"source": "s3://shards/imagenet"}
     graph = job_stack(data={"dataset": "imagefolder", "cache": cache})
 
@@ -159,7 +159,7 @@ def test_with_a_cache_of_an_object_store_nothing_is_prepared() -> None:
     assert "s3://shards/imagenet" in pod_of(graph.one("ElasticJob"))["containers"][0]["args"]
 
 
-def test_image_and_grace_period_default_to_the_platforms() -> None:
+def test_image_and_grace_period_default_to_the_values_of_the_platform() -> None:
     platform = {**platform_output(), "image": "example.org/trainer:7", "graceSeconds": 120}
     second = {"name": "second", "image": "example.org/other:1", "graceSeconds": 45}
 

@@ -1,4 +1,4 @@
-"""The pods that may use the service account of a controller, decided by a real API server."""
+"""The pods that may use the service account of a controller, as decided by a real API server."""
 
 import copy
 import uuid
@@ -24,7 +24,7 @@ EFFECTIVE_SECONDS = 300.0
 
 @pytest.fixture(scope="module")
 def api() -> Iterator[KubernetesClient]:
-    """Yield a control plane without machines, with the namespaces and accounts of both controllers."""
+    """Yield a control plane without machines, with the namespaces and service accounts of both controllers."""
     twin = Twin.open(f"admission-{uuid.uuid4().hex[:6]}", OPTIONS)
     try:
         twin.up([], Silent())

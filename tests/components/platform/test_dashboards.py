@@ -17,7 +17,7 @@ from components.platform.dashboard_json import Dashboard
 from components.platform.dashboards import DASHBOARDS, dashboard_path, dashboard_text
 from everstep.catalog.metrics import EXPORTERS
 
-NAME = re.compile(r"\b(?:everstep|elasticjob|node_gpu|DCGM|kubelet)[\w:]*[_:][\w:]+")
+METRIC_NAME = re.compile(r"\b(?:everstep|elasticjob|node_gpu|DCGM|kubelet)[\w:]*[_:][\w:]+")
 STACK_SERIES = {
     "everstep:fixed_usd_per_hour",
     "everstep:gpu_node_usd_per_hour",
@@ -25,7 +25,7 @@ STACK_SERIES = {
 }
 """Series that the stack records, because it knows the prices."""
 PROMETHEUS_FIELDS = ("titleFormat", "textFormat")
-"""Fields of annotations that Grafana's Prometheus data source reads, and its common types do not have."""
+"""Fields of annotations that Grafana's Prometheus data source reads, but its common types lack."""
 
 
 def known_names() -> set[str]:
@@ -64,7 +64,7 @@ def test_the_folder_has_no_other_file() -> None:
 
 
 @for_each_dashboard
-def test_grafanas_own_types_know_every_key(dashboard: Dashboard) -> None:
+def test_grafanas_own_types_have_every_key(dashboard: Dashboard) -> None:
     register_default_plugins()
     document = dashboard.to_json()
 
@@ -103,14 +103,14 @@ def test_an_unknown_key_is_found(dashboard: Dashboard) -> None:
 @for_each_dashboard
 def test_every_metric_of_a_query_exists(dashboard: Dashboard) -> None:
     for query in queries(dashboard):
-        names = set(NAME.findall(query))
+        names = set(METRIC_NAME.findall(query))
         assert names or "ALERTS" in query
         assert names <= known_names(), query
 
 
 def test_every_metric_of_a_rule_exists() -> None:
     for rule in read_rules():
-        assert set(NAME.findall(rule["expr"])) <= known_names(), rule
+        assert set(METRIC_NAME.findall(rule["expr"])) <= known_names(), rule
 
 
 @for_each_dashboard

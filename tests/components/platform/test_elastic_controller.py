@@ -51,7 +51,7 @@ def test_the_upstream_controller_reads_all_namespaces_and_writes_in_the_jobs_nam
     }, "it writes no pods in the system namespace"
 
 
-def test_the_upstream_controller_runs_apart_from_the_jobs() -> None:
+def test_the_upstream_controller_runs_outside_the_namespace_of_the_jobs() -> None:
     graph = upstream_stack()
 
     for kind, name in (

@@ -19,7 +19,7 @@ def test_each_etcd_member_advertises_itself() -> None:
     assert "--enable-v2" in actual, "torch's etcd backends support no newer API"
 
 
-def test_an_etcd_member_keeps_its_data_on_another_node() -> None:
+def test_an_etcd_member_keeps_its_data_when_it_moves_to_another_node() -> None:
     (container,) = pod_of(maintained_stack()["training-etcd-members"])["containers"]
     (mount,) = container["volumeMounts"]
 
@@ -39,7 +39,7 @@ def test_etcd_grants_the_short_leases_that_workers_request() -> None:
     assert min_lease_ms <= 2000, "etcd would stretch a lease of 2 s, and losses would go unnoticed"
 
 
-def test_another_number_of_members_replaces_the_cluster() -> None:
+def test_a_different_number_of_members_replaces_the_cluster() -> None:
     graph = declare_existing(etcd={"members": 5})
     members = graph["training-etcd-members"]
 

@@ -39,7 +39,7 @@ def container(pod: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def mounted_files(pod: dict[str, Any], name: str) -> set[tuple[str, str]]:
-    """Return Secret and file of all credentials that a container of a pod mounts."""
+    """Return the Secret and the file name of each credential that a container of a pod mounts."""
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     credentials = set()
     secrets = contents(["IP:127.0.0.1"])
@@ -85,7 +85,7 @@ def test_a_pod_without_users_is_not_ready() -> None:
     assert f"--run={job.inputs['metadata']['name']}" in users["args"], "the id of its rendezvous"
 
 
-def test_only_members_have_the_keys_of_servers_and_the_passwords_of_all() -> None:
+def test_only_members_have_the_server_keys_and_all_passwords() -> None:
     passwords = {(MEMBERS_SECRET, "root-password"), (MEMBERS_SECRET, "agent-password")}
 
     assert passwords & mounted_files(members(), "etcd") == set(), "etcd itself needs none"
@@ -175,7 +175,7 @@ def test_the_account_that_writes_secrets_reads_only_secrets_of_etcd_and_has_one_
     assert "everstep-etcd-credentials-account" in policies
 
 
-def test_the_job_that_makes_credentials_reaches_only_the_api_server() -> None:
+def test_the_job_that_creates_credentials_reaches_only_the_api_server() -> None:
     spec = graph()["training-etcd-credentials-job"].inputs["spec"]
     labels = spec["template"]["metadata"]["labels"]
     source = Endpoint(name="job", address="10.1.0.1", namespace=JOB, labels=labels)
@@ -189,7 +189,7 @@ def test_the_job_that_makes_credentials_reaches_only_the_api_server() -> None:
     assert not policies.allows(etcd, source, 443)
 
 
-def test_another_authentication_replaces_the_members() -> None:
+def test_a_change_of_authentication_replaces_the_members() -> None:
     # Members with TLS and members without TLS cannot form one cluster.
     with_users, without_users = (
         graph()["training-etcd-members"],

@@ -1,4 +1,4 @@
-"""Logins of third-party registries: the Secrets, and the pods that name them."""
+"""Logins to third-party registries: the Secrets, and the pods that name them."""
 
 import base64
 import json
@@ -32,8 +32,8 @@ def stack_with_logins(controller: str = "torchelastic/kubernetes:0.1.0") -> Grap
     )
 
 
-def secret_by_workload(graph: Graph) -> dict[str, bool]:
-    """Return whether the pods of each workload name the Secret, and no other."""
+def secret_use_by_workload(graph: Graph) -> dict[str, bool]:
+    """Return for each workload whether its pods name the Secret; they may name no other."""
     uses_secret = {}
     for workload in (workload for kind in WORKLOADS for workload in graph.of_type(kind)):
         pull_secrets = pod_of(workload).get("imagePullSecrets")
@@ -43,7 +43,7 @@ def secret_by_workload(graph: Graph) -> dict[str, bool]:
 
 
 def test_exactly_the_pods_that_pull_from_these_registries_name_the_secret() -> None:
-    assert secret_by_workload(stack_with_logins()) == {
+    assert secret_use_by_workload(stack_with_logins()) == {
         "training-etcd-members": False,  # localhost
         "training-controller-deployment": True,  # docker.io, which its reference omits
         "training-data-fashion-mnist": True,  # the image of the job
@@ -60,7 +60,7 @@ def test_an_image_of_an_init_container_counts() -> None:
         platform={"registryLogins": {"registry.example.org": "robot"}},
     )
 
-    assert secret_by_workload(graph)["training-etcd-members"]
+    assert secret_use_by_workload(graph)["training-etcd-members"]
 
 
 def test_both_namespaces_have_the_logins_of_all_registries() -> None:
@@ -92,7 +92,7 @@ def test_without_logins_nothing_is_added() -> None:
     graph = declare_existing(job={"name": "fashion"})
 
     assert not graph.of_type("Secret")
-    assert not any(secret_by_workload(graph).values())
+    assert not any(secret_use_by_workload(graph).values())
 
 
 def login_error(values: dict[str, str]) -> str:

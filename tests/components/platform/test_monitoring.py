@@ -19,7 +19,7 @@ from tests.components.existing.existing_stack import declare_existing
 from tests.components.fake_cloud import ALL_SERVICES, default_graph, fake_cloud_graph
 from tests.components.recorder import Graph, RecordedResource
 
-# The definitions of the operator, from its repository at the version in the file.
+# The operator's custom resource definitions, from its repository at the version in the file.
 SCHEMAS = json.loads(Path(__file__).with_name("operator_schemas.json").read_text())["kinds"]
 KINDS = tuple(SCHEMAS)
 
@@ -39,7 +39,7 @@ def objects(graph: Graph) -> dict[str, RecordedResource]:
 
 
 def faults(value: Any, schema: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Yield the paths of a value that the schema of a custom resource does not allow."""
+    """Yield a message for each part of a value that the schema of a custom resource does not allow."""
     kinds = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
     if schema.get("x-kubernetes-int-or-string"):
         return

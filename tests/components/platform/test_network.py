@@ -68,8 +68,8 @@ def network(graph: Graph) -> Network:
     return Network(policies=[resource.inputs for resource in graph.of_type("NetworkPolicy")])
 
 
-def role(end: Endpoint) -> str:
-    return end.name.removesuffix("-0").removesuffix("-1")
+def role(endpoint: Endpoint) -> str:
+    return endpoint.name.removesuffix("-0").removesuffix("-1")
 
 
 @cache

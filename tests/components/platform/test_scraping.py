@@ -11,7 +11,7 @@ from tests.components.aws.eks_stack import training_stack
 from tests.components.recorder import Graph
 
 
-def test_exactly_the_ports_for_metrics_of_the_stacks_pods_are_scraped() -> None:
+def test_exactly_the_metrics_ports_of_the_stacks_pods_are_scraped() -> None:
     job = scrape_job(15)
 
     targets = {
@@ -45,7 +45,7 @@ def test_a_scrape_ends_before_the_next_begins(seconds: int, timeout: str) -> Non
 
 
 def ports_of(graph: Graph) -> Iterator[tuple[str, Mapping[str, str], str]]:
-    """Yield namespace, labels and name of each port of a stack's pods."""
+    """Yield the namespace, labels and port name of each port of a stack's pods."""
     for resource in graph.resources_of("kubernetes"):
         spec = resource.inputs.get("spec", {})
         template = spec.get("template") or spec.get("replicaSpecs", {}).get("Worker", {}).get(
