@@ -116,7 +116,7 @@ class ObservedState:
         observed = ObservedSpending(
             settings=spec.spending,
             created=created,
-            wanted_workers=spec.max_replicas
+            desired_workers=spec.max_replicas
             if self.job.scaling is Scaling.CAPACITY
             else spec.replicas,
             min_workers=spec.min_replicas,
@@ -147,7 +147,7 @@ class ObservedState:
             return self
         observed = ObservedPlacement(
             settings=settings,
-            wanted_workers=spec.max_replicas
+            desired_workers=spec.max_replicas
             if self.job.scaling is Scaling.CAPACITY
             else spec.replicas,
             min_workers=spec.min_replicas,

@@ -43,7 +43,7 @@ class ObservedPlacement:
 
     Attributes:
         settings: zones and times.
-        wanted_workers: number of workers that the job should have.
+        desired_workers: number of workers that the job should have.
         min_workers: minimum number of workers that train.
         max_workers: maximum number of workers of the group.
         pods: pods of its workers whose node is not lost.
@@ -56,7 +56,7 @@ class ObservedPlacement:
     """
 
     settings: PlacementSettings
-    wanted_workers: int
+    desired_workers: int
     min_workers: int
     max_workers: int
     pods: Sequence[Pod]
@@ -140,7 +140,7 @@ def plan_placement(observed: ObservedPlacement, previous: PlacementState | None)
     new_state = _with_decision(observed, state, zones, offers, decision)
     search_zones = [zones[position] for position in decision.search]
     requests = {
-        zone: observed.wanted_workers
+        zone: observed.desired_workers
         for zone in search_zones
         if not _waits_for_retry(observed, new_state, observations, zone)
     }
@@ -173,7 +173,7 @@ def _initial_state(observed: ObservedPlacement) -> PlacementState:
 def _config(observed: ObservedPlacement) -> PlacementConfig:
     settings = observed.settings
     return PlacementConfig(
-        machines=observed.wanted_workers,
+        machines=observed.desired_workers,
         short_seconds=settings.short_seconds,
         move_interval_seconds=settings.move_interval_seconds,
     )
@@ -216,7 +216,7 @@ def _pending(observed: ObservedPlacement, state: PlacementState) -> int:
     if state.state is PlacementPhase.SEARCHING:
         return bound
     if observed.is_starting:
-        return observed.wanted_workers - training_workers
+        return observed.desired_workers - training_workers
     seconds = observed.settings.start_seconds
     recent_requests = sum(
         pod.node is None and observed.now < observed.time_after(pod.created, seconds)
@@ -229,7 +229,7 @@ def _offer(observed: ObservedPlacement, zone: str) -> int | None:
     """Return the number of machines that another zone offers; None without an offer, or until it is complete."""
     bound_times = _bound_times(observed, zone)
     if not bound_times or (
-        len(bound_times) < observed.wanted_workers and _offer_time(observed, zone) > observed.now
+        len(bound_times) < observed.desired_workers and _offer_time(observed, zone) > observed.now
     ):
         return None
     return observed.usable_machines(len(bound_times))
@@ -276,7 +276,7 @@ def _begin_move(
         began=observed.now,
         origin=state.zone,
         destination=zone,
-        target=min(offered, observed.wanted_workers),
+        target=min(offered, observed.desired_workers),
         reason=reason,
     )
     return PlacementState(
@@ -384,7 +384,7 @@ def _enough_run(observed: ObservedPlacement, state: PlacementState, move: GroupM
 
 
 def _target(observed: ObservedPlacement, move: GroupMove) -> int:
-    return max(min(move.target, observed.wanted_workers), 1)
+    return max(min(move.target, observed.desired_workers), 1)
 
 
 def _required_workers(observed: ObservedPlacement, state: PlacementState, move: GroupMove) -> int:

@@ -46,7 +46,7 @@ class ObservedSpending:
     Attributes:
         settings: limits and prices.
         created: time at which the job was created.
-        wanted_workers: number of workers that the job should have.
+        desired_workers: number of workers that the job should have.
         min_workers: minimum number of workers that train.
         grace_seconds: time in which a worker ends after its deletion.
         pods: pods of its workers whose node is not lost.
@@ -58,7 +58,7 @@ class ObservedSpending:
 
     settings: SpendingSettings
     created: datetime
-    wanted_workers: int
+    desired_workers: int
     min_workers: int
     grace_seconds: float
     pods: Sequence[Pod]
@@ -88,7 +88,7 @@ class ObservedSpending:
         Workers that start beside a complete group train only when they replace others.
         """
         running = sum(pod.phase == "Running" and not pod.terminating for pod in self.pods)
-        return min(running, self.wanted_workers)
+        return min(running, self.desired_workers)
 
     def joins_at(self, pod: Pod) -> datetime:
         """Return the time from which a running pod counts as training."""
@@ -263,7 +263,7 @@ def _terms(observed: ObservedSpending, state: SpendingState) -> Terms:
     due = state.deadline if work is not None else None
     return Terms(
         work=work or 1.0,
-        machines=max(observed.wanted_workers, 1),
+        machines=max(observed.desired_workers, 1),
         min_machines=observed.min_workers,
         start_seconds=START_SECONDS,
         pass_seconds=PASS_SECONDS,
@@ -287,7 +287,7 @@ def _work(observed: ObservedSpending, state: SpendingState) -> float | None:
     return (
         None
         if elapsed_seconds < remaining_seconds
-        else max(remaining_seconds, 0.0) * max(observed.wanted_workers, 1) + 1.0
+        else max(remaining_seconds, 0.0) * max(observed.desired_workers, 1) + 1.0
     )
 
 
@@ -325,7 +325,7 @@ def _reserve_usd(observed: ObservedSpending) -> float:
     """
     settings = observed.settings
     usd_per_hour = (
-        settings.fixed_usd_per_hour + observed.wanted_workers * settings.highest_usd_per_hour
+        settings.fixed_usd_per_hour + observed.desired_workers * settings.highest_usd_per_hour
     )
     return usd_per_hour * (timedelta(seconds=PASS_SECONDS + observed.grace_seconds) / HOUR)
 

@@ -83,8 +83,8 @@ class ElasticTrainingJobArgs:
 
     Attributes:
         config: the `job` section of a stack.
-        dataset: name of the trainer's data set; None for a program of the user.
-        data: path of the data set in a worker; None for a program of the user, and with a cache.
+        dataset: name of the trainer's data set; None for the user's own program.
+        data: path of the data set in a worker; None for the user's own program, and with a cache.
         cache: the `data.cache` section of a stack; None without it.
         access: identity that may read the shards of the cache; None if no identity is needed.
         endpoint: host and port of etcd.

@@ -77,7 +77,7 @@ def productive_share(lifetime_seconds: float, start_seconds: float) -> float:
     """Return the share of its time that a machine trains if it is lost and replaced repeatedly.
 
     Args:
-        lifetime_seconds: expected time from the start of a machine until it is lost; more than 0.
+        lifetime_seconds: expected time for which a machine trains until it is lost; more than 0.
         start_seconds: time from the request of a machine until it trains.
     """
     return lifetime_seconds / (lifetime_seconds + start_seconds)

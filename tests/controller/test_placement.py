@@ -56,7 +56,7 @@ def decide(
     now = NOW + timedelta(seconds=after)
     observed = ObservedPlacement(
         settings=settings,
-        wanted_workers=wanted,
+        desired_workers=wanted,
         min_workers=min_workers,
         max_workers=max_workers,
         pods=pods,

@@ -72,7 +72,7 @@ def decide(
     observed = ObservedSpending(
         settings=settings,
         created=NOW,
-        wanted_workers=wanted,
+        desired_workers=wanted,
         min_workers=min_workers,
         grace_seconds=30,
         pods=pods,
