@@ -1,4 +1,4 @@
-"""Recorded runs, and a port, that several tests use."""
+"""Fixtures of the CLI tests: recorded runs, a port that refuses connections, and an interruptible process."""
 
 import signal
 import socket

@@ -107,7 +107,7 @@ def test_opening_a_market_without_spot_pools_suggests_up(state: Path) -> None:
     assert "everstep up --stack eks-dev --twin" in error.value.fix
 
 
-def test_a_market_of_a_stack_with_own_machines_suggests_other_commands(
+def test_opening_a_market_on_an_existing_cluster_suggests_other_commands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = FakeContext(tmp_path, "existing")
@@ -162,7 +162,7 @@ def test_a_replay_reports_the_zones_of_the_trace_without_a_pool(
     assert "warning: not replayed: us-east-1c, us-east-1d of the trace" in words
 
 
-def test_a_replay_of_the_zones_of_the_pools_warns_of_nothing(
+def test_a_replay_of_exactly_the_zones_of_the_pools_has_no_warning(
     state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     PoolStore(state).put(pool("a", zone="eastus-1", region="eastus"))

@@ -89,7 +89,7 @@ def test_a_job_on_a_platform_on_the_twin_is_found_without_the_option() -> None:
     assert open_running_stack("second").target is Target.TWIN_CLOUD
 
 
-def test_a_job_on_a_stack_that_has_no_platform_is_refused_with_the_right_name() -> None:
+def test_a_job_on_a_stack_without_a_platform_is_refused_with_the_stack_that_has_it() -> None:
     with pytest.raises(EverstepError, match="declares only a job") as error:
         open_stack("third")
 
@@ -116,7 +116,7 @@ def test_a_platform_is_not_destroyed_while_a_job_of_another_stack_is_on_it() -> 
     assert "everstep down --stack second --twin" in str(error.value.fix)
 
 
-def test_a_stack_without_jobs_of_others_may_be_destroyed() -> None:
+def test_a_platform_without_jobs_of_other_stacks_may_be_destroyed() -> None:
     platform = open_stack("eks-dev", twin=True)
     declare(platform)
     declare(open_stack("second", twin=True), "organization/everstep/another")

@@ -75,9 +75,7 @@ def test_the_holder_of_a_lock_on_another_host_counts_as_alive(workspace: Workspa
 
 
 @pytest.mark.parametrize("content", [[], {}, "1", {"pid": None}, {"pid": "x"}])
-def test_a_file_that_is_not_a_lock_of_pulumi_is_ignored(
-    workspace: Workspace, content: object
-) -> None:
+def test_a_file_that_is_not_a_pulumi_lock_is_ignored(workspace: Workspace, content: object) -> None:
     write_file(workspace, content)
 
     assert stack_locks(workspace) == []

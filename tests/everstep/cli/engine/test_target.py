@@ -104,7 +104,7 @@ def test_the_twin_uses_the_maintained_controller_and_a_real_cloud_the_published_
     assert copy_stack_file(cloud.workspace, None).read_text() == EKS
 
 
-@pytest.mark.parametrize("damage", ["not YAML", "gone", "misspelt"])
+@pytest.mark.parametrize("damage", ["not YAML", "gone", "misspelled"])
 @pytest.mark.parametrize(
     ("stack", "target", "types"),
     [
@@ -119,7 +119,7 @@ def test_a_stack_to_destroy_is_found_by_its_state_if_its_file_is_unusable(
 ) -> None:
     declare(workspace_on(target, stack), *types)
     file = project / "stacks" / f"Pulumi.{stack}.yaml"
-    faults = {"not YAML": "config: {", "misspelt": "config: {'everstep:jbo': {}}"}
+    faults = {"not YAML": "config: {", "misspelled": "config: {'everstep:jbo': {}}"}
     file.write_text(faults[damage]) if damage in faults else file.unlink()
 
     context = open_stack_to_destroy(stack)
@@ -130,7 +130,7 @@ def test_a_stack_to_destroy_is_found_by_its_state_if_its_file_is_unusable(
     assert problem in str(context.config_error)
 
 
-def test_a_twin_without_a_stack_is_found_to_destroy(project: Path) -> None:
+def test_a_twin_without_a_stack_file_is_found_by_its_state(project: Path) -> None:
     workspace_on(Target.TWIN, "local").state.mkdir(parents=True)
     (project / "stacks" / "Pulumi.local.yaml").unlink()
 
@@ -167,7 +167,7 @@ def test_inspecting_a_real_cloud_names_the_command_that_gets_a_kubeconfig(
 
 @pytest.fixture
 def no_passphrase(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Use a separate cache, and no passphrase of this machine's user."""
+    """Use a separate cache, and unset the variables of a user's passphrase."""
     monkeypatch.setenv("CLOUDTWIN_CACHE", str(tmp_path / "cache"))
     for name in PASSPHRASE_VARIABLES:
         monkeypatch.delenv(name, raising=False)

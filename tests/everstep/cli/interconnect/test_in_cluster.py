@@ -102,7 +102,7 @@ def test_an_api_server_that_does_not_respond_for_a_while_does_not_end_the_test()
     assert not cluster.objects
 
 
-def test_timeouts_of_deletions_leave_no_objects() -> None:
+def test_deletions_that_time_out_leave_no_objects() -> None:
     cluster, interruptions = FakeCluster(phase="Running", end_condition=""), [KeyboardInterrupt]
 
     def lose_the_connection(seconds: float) -> None:
@@ -220,7 +220,7 @@ def test_adapters_that_no_node_has_are_refused_before_anything_is_created() -> N
     assert not cluster.created_kinds
 
 
-def test_nodes_yet_to_be_created_have_as_many_adapters_as_the_workers_request() -> None:
+def test_nodes_yet_to_be_created_are_assumed_to_have_the_adapters_of_the_workers() -> None:
     cluster = FakeCluster()
     cluster.elastic_job = elastic_job(**{EFA_RESOURCE: "4"})
 

@@ -1,4 +1,4 @@
-"""Time accounts of runs whose seconds are known."""
+"""Goodput and time accounts of runs with given durations."""
 
 from typing import Self
 
@@ -167,7 +167,7 @@ def test_the_estimate_for_restarts_is_lower_and_ends_at_the_first_drain() -> Non
 
     assert estimate.live_lost_seconds == pytest.approx(0.1)
     assert estimate.lost_seconds == pytest.approx(42.5), (
-        "no work is lost, since 50 s are five intervals of checkpoints"
+        "no work is lost, since 50 s are five checkpoint intervals"
     )
     assert estimate.ended_at == pytest.approx(drained_at)
     assert estimate.goodput < goodput_of(run).share

@@ -110,7 +110,7 @@ def test_the_page_has_a_language_a_title_landmarks_and_ordered_headings(page: No
     assert first_link.attributes["class"] == "skip", "the first stop of the Tab key"
 
 
-def test_every_drawing_has_a_text_or_is_hidden_from_readers(page: Node) -> None:
+def test_every_drawing_has_a_text_or_is_hidden_from_screen_readers(page: Node) -> None:
     for plot in page.all("svg"):
         is_named = {"aria-label", "aria-hidden", "aria-labelledby"} & set(plot.attributes)
         is_decoration = any(plot in list(a.all("svg")) for a in page.all("a")) or (
