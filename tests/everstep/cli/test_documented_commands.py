@@ -53,7 +53,7 @@ def fault_of(words: list[str]) -> str:
 
 def incomplete_options(command: Any, words: list[str]) -> str:
     """Return the options of a command line that need a value and have none; empty if there are none."""
-    with_value = {
+    options_with_value = {
         name
         for parameter in command.params
         if parameter.param_type_name == "option" and not parameter.is_flag
@@ -62,7 +62,7 @@ def incomplete_options(command: Any, words: list[str]) -> str:
     return ", ".join(
         f"{word} without its value"
         for word, following in pairwise([*words, "--"])
-        if word in with_value and following.startswith("-")
+        if word in options_with_value and following.startswith("-")
     )
 
 

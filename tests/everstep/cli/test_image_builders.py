@@ -60,7 +60,7 @@ def test_without_a_builder_the_error_names_what_to_install() -> None:
 
 
 @pytest.mark.usefixtures("programs")
-def test_an_unknown_builder_is_reported_with_the_known_ones() -> None:
+def test_an_unknown_builder_is_reported_with_the_valid_names() -> None:
     with pytest.raises(EverstepError, match="no builder named 'kaniko'") as error:
         find_builder("kaniko")
     assert "docker, podman, buildah" in error.value.fix

@@ -1,4 +1,4 @@
-"""What a run's journals record."""
+"""Records of runs, assembled from journals and files of moves."""
 
 import json
 from typing import Any

@@ -108,7 +108,7 @@ def history(all_records: Sequence[Any]) -> list[tuple[int, dict[str, Any]]]:
 
 
 @pytest.mark.filterwarnings("ignore")  # raised by the client's own imports
-def test_the_client_writes_every_row_and_nothing_of_this_machine(
+def test_the_client_writes_every_row_and_nothing_about_this_machine(
     client_folder: Path, drill_run: RecordedRun
 ) -> None:
     location = export("team/curves", drill_run.run())

@@ -106,7 +106,7 @@ def test_a_size_is_measured_with_a_job_of_its_own_that_is_then_removed() -> None
     assert not cluster.jobs
 
 
-def test_the_stack_that_trains_keeps_its_nodes() -> None:
+def test_a_stack_that_is_training_keeps_its_nodes() -> None:
     cluster = FakeCluster(stack_condition="Running")
 
     with pytest.raises(EverstepError, match="the training fashion uses the nodes"):

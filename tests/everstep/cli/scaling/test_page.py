@@ -63,7 +63,7 @@ class TrainingBeginsError(Exception):
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_a_command_of_the_page_is_refused_by_nothing_before_the_first_training(
+def test_a_command_of_the_page_passes_all_checks_before_the_first_training(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     studies: list[tuple[Study, list[int]]] = []
@@ -73,7 +73,7 @@ def test_a_command_of_the_page_is_refused_by_nothing_before_the_first_training(
         studies.append((study, numbers))
         raise TrainingBeginsError
 
-    monkeypatch.chdir(tmp_path)  # a study on this machine makes its images in a folder of its own
+    monkeypatch.chdir(tmp_path)  # a study on this machine writes its images to the current folder
     monkeypatch.setattr(command, "measure", measure)
     monkeypatch.setattr(command, "open_running_stack", lambda stack, twin: DeclaredStack(stack))
 
