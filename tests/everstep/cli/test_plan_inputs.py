@@ -113,7 +113,7 @@ def test_a_fallback_does_not_raise_the_price_of_spot_machines() -> None:
     machine_prices = prices(config, "aks-test")
 
     assert machine_prices.spot < machine_prices.on_demand
-    assert zones(config)[0].machines == 6, "fallback machines are no spot machines"
+    assert zones(config)[0].machines == 6, "fallback machines are not spot machines"
 
 
 def test_histories_of_other_zones_have_the_highest_price_and_no_limit() -> None:

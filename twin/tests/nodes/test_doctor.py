@@ -105,7 +105,7 @@ def test_a_refused_up_leaves_nothing_behind(
     assert not state_root.exists()
 
 
-def test_a_command_for_a_folder_with_blanks_can_be_run_in_a_shell() -> None:
+def test_a_command_for_a_folder_with_spaces_can_be_run_in_a_shell() -> None:
     command = doctor.down_command(Path("/my state/default"))
 
     assert shlex.split(command)[:2] == ["CLOUDTWIN_STATE=/my state", "CLOUDTWIN_NAME=default"]

@@ -16,11 +16,11 @@ OPERATIONS = 30  # more than one write performs
 
 
 class Medium(Protocol):
-    """A place for checkpoints that fails on demand.
+    """Storage for checkpoints that fails on demand.
 
     Attributes:
-        store: the store of checkpoints in it.
-        faults: names of its faults besides "none".
+        store: the checkpoints in this medium.
+        faults: names of the faults that it can have, besides "none".
     """
 
     store: CheckpointStore
@@ -37,7 +37,7 @@ class Medium(Protocol):
 
 
 class DiskMedium:
-    """A folder."""
+    """A simulated folder."""
 
     faults: tuple[str, ...] = ("killed", "power", "space", "paused")
 
@@ -64,7 +64,7 @@ class DiskMedium:
 
 
 class BucketMedium:
-    """A bucket; before each new group some earlier requests may arrive again."""
+    """A simulated bucket; before each new group some earlier requests may arrive again."""
 
     faults: tuple[str, ...] = ("killed", "broken", "lost response", "paused", "late")
 

@@ -479,7 +479,7 @@ class World:
         return copy
 
     def deliver(self, agent: Agent, count: int) -> None:
-        """Deliver messages to an agent: all at once, as after a busy time, or one by one."""
+        """Deliver messages to an agent: all together, as after a busy time, or one by one."""
         agent.adjust_watch()
         count = min(count, len(agent.inbox))
         if not agent.blocked and self.random.random() < 0.5:

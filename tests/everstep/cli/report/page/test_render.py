@@ -143,7 +143,7 @@ def test_the_mark_of_an_event_after_a_run_has_stopped_is_at_the_end_of_the_timel
     assert drawing.attributes["x"] == "100.000%"
 
 
-def test_the_data_of_the_script_have_the_state_of_every_node(page: Node) -> None:
+def test_the_data_of_the_script_has_the_state_of_every_node(page: Node) -> None:
     run = json.loads(page.one("run").text)
 
     assert [node["name"] for node in run["nodes"]] == ["gpu-0", "gpu-1", "gpu-2"]
