@@ -31,7 +31,7 @@ def test_a_command_line_without_a_command_loads_all(arguments: tuple[str, ...]) 
 
 
 @pytest.mark.parametrize("name", sorted(ALL_NAMES))
-def test_every_command_can_be_loaded_alone(name: str) -> None:
+def test_every_command_can_be_loaded_separately(name: str) -> None:
     assert names(name) == {name}
 
 

@@ -67,7 +67,7 @@ def test_a_file_that_is_not_a_kubeconfig_is_named(tmp_path: Path, content: bytes
 
 @pytest.fixture
 def client_of(tmp_path: Path) -> Callable[[int], KubernetesClient]:
-    """Return a function that makes a client of a port of this machine."""
+    """Return a function that connects a client to a port of this machine."""
 
     def make(port: int) -> KubernetesClient:
         (tmp_path / "kubeconfig").write_text(KUBECONFIG.replace("PORT", str(port)))

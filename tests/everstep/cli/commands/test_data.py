@@ -121,7 +121,7 @@ def test_a_bucket_on_another_s3_server_is_staged(
 
 
 @pytest.mark.parametrize(
-    ("source", "destination", "words"),
+    ("source", "destination", "parts"),
     [
         ("missing", "out", ["the source 'missing' does not exist", "a .tar archive"]),
         ("source", "source/out", ["overlap", "outside the source"]),
@@ -134,7 +134,7 @@ def test_a_wrong_source_or_destination_is_named_with_a_fix(
     tmp_path: Path,
     source: str,
     destination: str,
-    words: list[str],
+    parts: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     make_tree(tmp_path / "source", 7)
@@ -146,6 +146,6 @@ def test_a_wrong_source_or_destination_is_named_with_a_fix(
     assert result.returncode == 1
     assert result.stderr.startswith("error: ")
     assert "Traceback" not in result.stderr
-    for part in words:
+    for part in parts:
         assert part in result.stderr
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""Prerequisites of a cloud on this host, and the twin's replacements of its credential programs."""
+"""Prerequisites of a cloud on this host, and the twin's replacements for its credential programs."""
 
 import base64
 import json

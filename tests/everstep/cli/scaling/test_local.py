@@ -42,7 +42,7 @@ def test_each_process_has_one_cpu_if_there_are_enough(
 
 
 def test_the_cpus_of_a_process_are_limited() -> None:
-    """The trainer computes with as many threads as it may use CPUs."""
+    """The trainer uses as many threads as it may use CPUs."""
     program = [sys.executable, "-c", "import os; print(len(os.sched_getaffinity(0)))"]
 
     result = subprocess.run(

@@ -28,7 +28,7 @@ EVERSTEP: Any = get_command(build_app())
 
 
 class DeclaredCluster(FakeCluster):
-    """A cluster that has what a stack declares, and whose training has ended."""
+    """A cluster with the ElasticJob that a stack declares; its training has ended."""
 
     def __init__(self, job: Mapping[str, Any]) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class DeclaredCluster(FakeCluster):
 
 @dataclass(frozen=True)
 class DeclaredStack:
-    """The context of a stack that is up with what its file declares."""
+    """The context of a running stack, with the resources that its file declares."""
 
     stack: str
     job: str = "fashion"

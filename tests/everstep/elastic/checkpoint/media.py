@@ -26,7 +26,7 @@ class Medium(Protocol):
     store: CheckpointStore
     faults: tuple[str, ...]
 
-    def arrange(self, fault: str, rng: random.Random, other_writers: Callable[[], None]) -> None:
+    def inject(self, fault: str, rng: random.Random, other_writers: Callable[[], None]) -> None:
         """Inject a fault at one of the next operations; during a pause, `other_writers` write."""
 
     def apply_crash_effects(self, fault: str, rng: random.Random) -> None:
@@ -45,7 +45,7 @@ class DiskMedium:
         self.disk = SimulatedDisk()
         self.store: CheckpointStore = FolderStore(FOLDER, self.disk)
 
-    def arrange(self, fault: str, rng: random.Random, other_writers: Callable[[], None]) -> None:
+    def inject(self, fault: str, rng: random.Random, other_writers: Callable[[], None]) -> None:
         position = len(self.disk.operations) + rng.randrange(OPERATIONS)
         if fault == "space":
             self.disk.free_bytes = rng.randrange(900)  # a checkpoint has about 400
@@ -72,7 +72,7 @@ class BucketMedium:
         self.bucket = SimulatedBucket()
         self.store: CheckpointStore = BucketStore(self.bucket)
 
-    def arrange(self, fault: str, rng: random.Random, other_writers: Callable[[], None]) -> None:
+    def inject(self, fault: str, rng: random.Random, other_writers: Callable[[], None]) -> None:
         position = len(self.bucket.requests) + rng.randrange(OPERATIONS // 2)
         if fault == "broken":
             # The second request is the attempt to clean up.

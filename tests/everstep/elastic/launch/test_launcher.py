@@ -135,7 +135,7 @@ def test_two_workers_of_one_machine_run_a_script_and_leave_no_etcd(tmp_path: Pat
 def test_etcd_and_its_folder_are_removed_with_a_killed_launcher(tmp_path: Path) -> None:
     with run_launcher(tmp_path, write_script(tmp_path, WAIT_PROGRAM)) as launcher:
         launcher.wait_for("started\n")
-        assert launcher.etcds()
+        assert launcher.etcd_processes()
 
         launcher.process.kill()
         launcher.process.wait()
