@@ -17,7 +17,7 @@ from tests.everstep.cli.projects import enter_project
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Enter an empty project and return the path of the file of a stack on an existing cluster."""
+    """Enter an empty project; return the path of its stack file, which a test writes."""
     enter_project(tmp_path, monkeypatch, {})
     return tmp_path / "stacks/Pulumi.own.yaml"
 
