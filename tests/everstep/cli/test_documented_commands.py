@@ -90,7 +90,7 @@ def test_every_target_of_make_in_a_page_exists(page: Path) -> None:
     ] == []
 
 
-def test_commands_are_found_inline_on_lines_of_their_own_and_in_sequences(tmp_path: Path) -> None:
+def test_commands_are_found_inline_on_separate_lines_and_in_sequences(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "Run `everstep up --yes` first.\n"

@@ -240,7 +240,7 @@ def test_guaranteed_machines_are_added_to_the_spot_machines_of_a_zone() -> None:
     assert cost_by_hour.usd_per_hour(0, 5) == pytest.approx(4 * DISK + 0.5 + DISK)
 
 
-def test_a_single_on_demand_pool_is_planned_in_its_own_zone_only() -> None:
+def test_a_single_on_demand_pool_is_planned_only_in_its_own_zone() -> None:
     pool = {"capacity": "onDemand", "instanceTypes": ["g5.xlarge"]}
     config = from_mapping(EKS | {"cluster": {"kind": "eks", "gpuPool": pool}})
     assert [zone.kinds for zone in zones(config)] == [("on demand",)]

@@ -138,7 +138,7 @@ def job_on_a_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StackC
     return open_stack("second")
 
 
-def test_a_job_on_another_platform_pushes_its_own_image_only(
+def test_a_job_on_another_platform_pushes_only_its_own_image(
     job_on_a_platform: StackContext,
 ) -> None:
     file = job_on_a_platform.workspace.stack_file

@@ -42,9 +42,7 @@ def test_the_holder_of_a_lock_is_alive_while_its_process_runs(
         assert lock.holder_is_alive
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert not lock.holder_is_alive, (
-            "a process that its parent has not waited for has ended, too"
-        )
+        assert not lock.holder_is_alive, "a zombie process has ended"
     finally:
         process.kill()
         process.wait()

@@ -19,7 +19,14 @@ UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "message": "0/3 node
 
 
 class FakeCluster:
-    """A cluster with the objects that were created, and with pods in a given phase."""
+    """A cluster with the objects that were created, and with pods in a given phase.
+
+    Attributes:
+        objects: path -> manifest of each existing object.
+        end_condition: condition of a created Job; empty while it runs.
+        conditions: conditions of each pod.
+        timeouts: number of requests that time out once the Job exists.
+    """
 
     def __init__(self, phase: str = "Succeeded", end_condition: str = "Complete") -> None:
         self.objects: dict[str, dict[str, Any]] = {}

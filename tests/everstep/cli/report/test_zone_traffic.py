@@ -20,7 +20,7 @@ GROUPS = st.lists(st.sampled_from("abc"), min_size=1, max_size=8)
 
 
 @given(size=st.integers(1, 8), summed_bytes=SIZE)
-def test_nothing_crosses_within_one_zone(size: int, summed_bytes: int) -> None:
+def test_within_one_zone_no_data_crosses_zones(size: int, summed_bytes: int) -> None:
     assert ring_bytes(["a"] * size, summed_bytes) == 0
 
 

@@ -26,7 +26,14 @@ NAME = "scale-efficientnet-b7-2"
 
 @dataclass
 class FakeCluster:
-    """A cluster in which the stack's job and the job of the measured size have given conditions."""
+    """A cluster in which the stack's job and the job of the measured size have given conditions.
+
+    Attributes:
+        leftover_pods: pods of an earlier job; each reading finds one fewer.
+        timeouts: number of readings of the job that time out.
+        jobs: path -> manifest of each existing job.
+        created_jobs: names of all jobs that were created.
+    """
 
     size_condition: str = "Succeeded"
     stack_condition: str = "Succeeded"

@@ -13,7 +13,7 @@ def size(replicas: int, seconds: float = 1.0) -> SizeResult:
     return SizeResult(replicas, replicas, 10, seconds, 10, 0.1, 0.2, 0.3, None)
 
 
-def test_a_size_is_kept_for_the_same_settings_only(tmp_path: Path) -> None:
+def test_a_size_is_reused_only_for_the_same_settings(tmp_path: Path) -> None:
     Store(tmp_path, {"model": "resnet50"}).add(size(2))
 
     assert Store(tmp_path, {"model": "resnet50"}).get(2) == size(2)

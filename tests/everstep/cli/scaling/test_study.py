@@ -16,7 +16,14 @@ def run_record(
     dataset: int = STEPS * IMAGES,
     smaller_at: int = -1,
 ) -> RunRecord:
-    """Return the record of a run whose steps begin at second 100; the group of step `smaller_at` lacks a process."""
+    """Return the record of a run whose steps begin at second 100.
+
+    Args:
+        processes: number of processes in the group.
+        step_seconds: duration of each step.
+        dataset: number of images in an epoch.
+        smaller_at: index of a step in which one process is missing; -1 for none.
+    """
     entries = [JournalEntry(90, "start", "w0", {"dataset_size": dataset})]
     for rank in range(processes):
         worker = f"w{rank}"

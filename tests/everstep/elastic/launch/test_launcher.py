@@ -182,7 +182,7 @@ def test_an_etcd_that_does_not_respond_is_retried(tmp_path: Path) -> None:
         assert launcher.wait() == RETRY, launcher.log
 
 
-def test_the_error_without_etcd_names_the_options_to_get_one(tmp_path: Path) -> None:
+def test_without_an_etcd_on_path_the_error_names_a_fix(tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-m", "everstep.elastic.launch", write_script(tmp_path, WAIT_PROGRAM)],
         cwd=tmp_path,

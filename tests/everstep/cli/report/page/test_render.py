@@ -170,14 +170,14 @@ def test_many_events_are_divided_and_the_first_are_open(recorded_run: RecordedRu
     assert len(list(parts[1].all("tr"))) == 1 + 10
 
 
-def test_an_empty_run_is_a_page_with_a_headline_only() -> None:
+def test_the_page_of_an_empty_run_has_only_a_headline() -> None:
     page = parse(render(build_page(RecordedRun().run(), 1000.0, BILLING)))
 
     assert [node.text for node in page.all("h1")] == ["No training yet"]
     assert not list(page.all("section"))
 
 
-def test_the_money_of_several_pools_is_a_table(drill_run: RecordedRun) -> None:
+def test_the_costs_of_several_pools_are_a_table(drill_run: RecordedRun) -> None:
     page_with_one_pool = page_of(drill_run, Billing(billed=True, rates=BY_POOL))
     machines = {"gpu-0": ReportedMachine(A100), "gpu-1": ReportedMachine(T4_SPOT)}
     billing = Billing(billed=True, rates=BY_POOL, machines=machines)
@@ -198,7 +198,7 @@ def test_moves_are_a_table_with_their_reasons_and_costs(drill_run: RecordedRun) 
     assert 'id="moves"' not in page_of(drill_run)
 
 
-def test_the_money_has_the_data_between_zones(drill_run: RecordedRun) -> None:
+def test_the_costs_include_the_data_between_zones(drill_run: RecordedRun) -> None:
     machines = {f"gpu-{n}": ReportedMachine(T4_SPOT, f"zone-{n}") for n in range(4)}
     billing = Billing(billed=True, rates=BY_POOL, machines=machines)
 
