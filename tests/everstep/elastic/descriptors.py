@@ -1,4 +1,4 @@
-"""A limit for tests: a process without free file descriptors."""
+"""Exhaustion of a process's file descriptors, for tests."""
 
 import contextlib
 import os

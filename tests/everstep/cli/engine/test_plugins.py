@@ -29,7 +29,7 @@ def encode(text: str) -> str:
 
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> Path:
-    """Write an administrator's kubeconfig in the format of the twin."""
+    """Return the path of an administrator's kubeconfig, as the twin writes it."""
     user = {"client-certificate-data": encode(CERTIFICATE), "client-key-data": encode(KEY)}
     path = tmp_path / "kubeconfig"
     path.write_text(yaml.safe_dump({"users": [{"name": "admin", "user": user}]}))

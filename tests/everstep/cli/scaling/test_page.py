@@ -73,9 +73,7 @@ def test_a_command_of_the_page_passes_all_checks_before_the_first_training(
         studies.append((study, numbers))
         raise TrainingBeginsError
 
-    monkeypatch.chdir(
-        tmp_path
-    )  # a study on this machine writes its images below the current folder
+    monkeypatch.chdir(tmp_path)  # a local study writes its images below it
     monkeypatch.setattr(command, "measure", measure)
     monkeypatch.setattr(command, "open_running_stack", lambda stack, twin: DeclaredStack(stack))
 

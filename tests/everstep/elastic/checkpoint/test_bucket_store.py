@@ -85,7 +85,7 @@ def test_a_checkpoint_that_was_not_committed_is_never_read(saved_run: SavedRun) 
 def test_a_commit_whose_writer_died_is_made_visible_on_restore(saved_run: SavedRun) -> None:
     saved_run.save(8)
     with pytest.raises(FencedError):
-        saved_run.save(16, generation=3, committed=False)  # etcd has it; its response was lost
+        saved_run.save(16, generation=3, committed=False)  # etcd recorded it; its response was lost
 
     assert saved_run.newest(CommitRecord(3, 16)) == 16
 
@@ -181,7 +181,7 @@ def test_checkpoints_are_ordered_by_number_beyond_the_digits_of_their_names(
 def test_a_late_writer_of_an_older_step_deletes_nothing_of_newer_steps(saved_run: SavedRun) -> None:
     saved_run.save(24, generation=2)
     with pytest.raises(FencedError):
-        saved_run.save(32, generation=2, committed=False)  # etcd has it; its response was lost
+        saved_run.save(32, generation=2, committed=False)  # etcd recorded it; its response was lost
     second_piece = len(saved_run.bucket.requests) + 2
     saved_run.bucket.actions_before[second_piece] = crash
     with pytest.raises(CrashError):
@@ -196,7 +196,7 @@ def test_a_late_writer_of_an_older_step_deletes_nothing_of_newer_steps(saved_run
 
 def test_objects_of_another_writer_of_the_same_step_are_kept(saved_run: SavedRun) -> None:
     with pytest.raises(FencedError):
-        saved_run.save(16, generation=2, committed=False)  # etcd has it; its response was lost
+        saved_run.save(16, generation=2, committed=False)  # etcd recorded it; its response was lost
     saved_run.save(16, generation=1)
 
     assert saved_run.newest(CommitRecord(2, 16)) == 16

@@ -236,7 +236,7 @@ def test_a_damaged_folder_of_the_same_step_does_not_hide_a_committed_one() -> No
     write(disk, 100, generation=5)
     _damage(disk, 100)
     with pytest.raises(FencedError):
-        write(disk, 100, generation=6, committed=False)  # etcd has it; the writer died meanwhile
+        write(disk, 100, generation=6, committed=False)  # etcd recorded it, then the writer died
 
     checkpoint = restore.restore_point(
         FolderStore(FOLDER, disk), RUN, CommitRecord(6, 100), wait_seconds=0

@@ -322,7 +322,7 @@ def test_the_wait_for_a_commit_is_not_mistaken_for_a_hung_disk(tmp_path: Path) -
 
 
 class HangingStore(FolderStore):
-    """A store that hangs after the commit, at a time of a fake clock."""
+    """A store that hangs after the commit, with a fake clock."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

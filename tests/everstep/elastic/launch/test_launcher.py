@@ -89,7 +89,7 @@ def test_a_signal_handler_that_is_interrupted_by_another_signal_ends() -> None:
         return interrupt
 
     def handle() -> None:
-        sys.settrace(interrupt)  # called before each line; not in the calls that it makes
+        sys.settrace(interrupt)  # called before each line, but not within its own calls
         launcher._on_signal(signal.SIGTERM, None)
         sys.settrace(None)
 

@@ -64,7 +64,7 @@ ETCD_REQUESTS = (
     Resign,
     Instruct,
 )
-"""Actions that wait for a response of etcd."""
+"""Actions that wait for a response from etcd."""
 
 
 @dataclass
@@ -213,7 +213,7 @@ class Agent:
             self.inbox.append(self.read_keys())
 
     def receive(self, event: Event) -> None:
-        """Receive a message of etcd; a watch that is resumed may repeat the last one."""
+        """Receive a message from etcd; a resumed watch may repeat the last one."""
         self.inbox.append(event)
         if self.disorder and self.disorder.random() < 0.1:
             self.inbox.append(event)
@@ -226,7 +226,7 @@ class Agent:
     def handle_all(self, events: list[Event], now: float) -> None:
         if self.stuck:
             return
-        if self.blocked_actions:  # the thread that decides waits for a response of etcd
+        if self.blocked_actions:  # the deciding thread waits for a response from etcd
             self.inbox.extend(events)
             return
         self.carry_out_all(self.core.handle_all(events, now))

@@ -231,7 +231,7 @@ def test_the_lapse_of_a_lease_does_not_clear_its_successor(
     deciding = threading.Thread(target=agent._carry_out, args=(Register(0),))
 
     class ComparedLease(int):
-        """A lease after whose comparison the deciding thread registers, if nothing stops it."""
+        """A lease whose comparison lets the deciding thread register first, unless a lock prevents it."""
 
         __hash__ = int.__hash__
 
