@@ -1,4 +1,4 @@
-"""The app has the command that is called, and all commands if none is."""
+"""The CLI app loads only the called command, or all commands if none is called."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The questions of `everstep down`."""
+"""The confirmation prompt of `everstep down`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The context of a stack that is about to be deployed."""
+"""Contexts of stacks: the warning before a deployment, and separate logs of moves."""
 
 from pathlib import Path
 

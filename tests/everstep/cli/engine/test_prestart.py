@@ -1,4 +1,4 @@
-"""The modules that a prestarted program imports are modules of the program."""
+"""A prestarted program imports only modules that the Pulumi program imports."""
 
 import ast
 import importlib.util

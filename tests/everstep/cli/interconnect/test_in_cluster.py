@@ -1,4 +1,4 @@
-"""A test in a cluster: its objects are removed in any case. The cluster is a strict stand-in."""
+"""Interconnect tests in a cluster, whose objects are always removed. The cluster is a strict fake."""
 
 import itertools
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""A study in a cluster: its jobs are removed in any case. The cluster is a strict stand-in."""
+"""Scaling studies in a cluster, whose jobs are always removed. The cluster is a strict fake."""
 
 import itertools
 from collections.abc import Callable, Mapping

@@ -42,7 +42,7 @@ class SimulatedBucket:
             self.objects[key] = content
 
     def _request(self, kind: str, key: str) -> bool:
-        """Start a request; return whether its response is lost."""
+        """Start a request; return True if its response is lost."""
         number = len(self.requests)
         action = self.actions_before.pop(number, None)
         self.requests.append((kind, key))

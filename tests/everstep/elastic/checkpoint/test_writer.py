@@ -1,4 +1,4 @@
-"""The writer of snapshots next to the training."""
+"""The background writer of snapshots."""
 
 import contextlib
 import os
