@@ -1,4 +1,4 @@
-"""Recorded runs, and a port, that several tests use."""
+"""Fixtures of the CLI tests: recorded runs, a port that refuses connections, and an interruptible process."""
 
 import signal
 import socket
@@ -29,7 +29,7 @@ def refusing_port() -> Iterator[int]:
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Let child processes be interrupted: background jobs of a shell inherit that SIGINT is ignored."""
+    """Let child processes be interrupted: a shell starts background jobs with SIGINT ignored."""
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, handler)

@@ -1,4 +1,4 @@
-"""Projects in a folder of a test, with given stack files."""
+"""Temporary projects with given stack files, and the stack files of the repository."""
 
 import sys
 from collections.abc import Mapping

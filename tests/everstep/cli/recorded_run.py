@@ -16,6 +16,14 @@ class RecordedRun:
     """The files of a run, as its workers and machines write them, on a simulated clock.
 
     Times are in seconds; methods that return the run can be chained.
+
+    Attributes:
+        nodes: names of the nodes on which the workers start, in the order of the workers' numbers.
+        now: Unix time of the simulated clock.
+        journals: worker -> entries of its journal.
+        events: entries of the log of machine events.
+        training_nodes: nodes of the current group, by rank.
+        original_nodes: successor of a lost node -> node on which its worker started.
     """
 
     nodes: tuple[str, ...] = ("gpu-0", "gpu-1", "gpu-2")

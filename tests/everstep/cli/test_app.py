@@ -1,4 +1,4 @@
-"""The app has the command that is called, and all commands if none is."""
+"""The CLI app loads only the called command, or all commands if none is called."""
 
 import subprocess
 import sys
@@ -31,7 +31,7 @@ def test_a_command_line_without_a_command_loads_all(arguments: tuple[str, ...]) 
 
 
 @pytest.mark.parametrize("name", sorted(ALL_NAMES))
-def test_every_command_can_be_loaded_alone(name: str) -> None:
+def test_every_command_can_be_loaded_separately(name: str) -> None:
     assert names(name) == {name}
 
 

@@ -11,8 +11,8 @@ PROGRAM = """
 import subprocess, sys
 from everstep.cli import bytecode
 bytecode.keep()
-import probe_of_ours
-subprocess.run([sys.executable, "-c", "import probe_of_a_child"], check=True)
+import probe_parent
+subprocess.run([sys.executable, "-c", "import probe_child"], check=True)
 """
 
 
@@ -24,7 +24,7 @@ def compiled_modules(folder: Path) -> set[str]:
 def modules(tmp_path: Path) -> Path:
     folder = tmp_path / "modules"
     folder.mkdir()
-    for name in ("probe_of_ours", "probe_of_a_child"):
+    for name in ("probe_parent", "probe_child"):
         (folder / f"{name}.py").touch()
     return folder
 
@@ -37,12 +37,12 @@ def run(modules: Path, **variables: str) -> None:
 def test_bytecode_is_cached_if_it_may_not_be_next_to_the_sources(modules: Path) -> None:
     run(modules, PYTHONDONTWRITEBYTECODE="1", PYTHONPYCACHEPREFIX="")
 
-    assert compiled_modules(modules.parent / "cache") == {"probe_of_ours", "probe_of_a_child"}
+    assert compiled_modules(modules.parent / "cache") == {"probe_parent", "probe_child"}
     assert not compiled_modules(modules), "nothing may be written next to the sources"
 
 
 def test_the_default_location_of_bytecode_is_kept(modules: Path) -> None:
     run(modules, PYTHONDONTWRITEBYTECODE="", PYTHONPYCACHEPREFIX="")
 
-    assert compiled_modules(modules) == {"probe_of_ours", "probe_of_a_child"}
+    assert compiled_modules(modules) == {"probe_parent", "probe_child"}
     assert not (modules.parent / "cache").exists()

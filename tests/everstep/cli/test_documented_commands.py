@@ -53,7 +53,7 @@ def fault_of(words: list[str]) -> str:
 
 def incomplete_options(command: Any, words: list[str]) -> str:
     """Return the options of a command line that need a value and have none; empty if there are none."""
-    with_value = {
+    options_with_value = {
         name
         for parameter in command.params
         if parameter.param_type_name == "option" and not parameter.is_flag
@@ -62,7 +62,7 @@ def incomplete_options(command: Any, words: list[str]) -> str:
     return ", ".join(
         f"{word} without its value"
         for word, following in pairwise([*words, "--"])
-        if word in with_value and following.startswith("-")
+        if word in options_with_value and following.startswith("-")
     )
 
 
@@ -90,7 +90,7 @@ def test_every_target_of_make_in_a_page_exists(page: Path) -> None:
     ] == []
 
 
-def test_commands_are_found_inline_on_lines_of_their_own_and_in_sequences(tmp_path: Path) -> None:
+def test_commands_are_found_inline_on_separate_lines_and_in_sequences(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "Run `everstep up --yes` first.\n"

@@ -51,7 +51,7 @@ def test_a_bug_is_reported_with_the_path_of_its_log(
     assert "Traceback" in log.read_text()
 
 
-def test_a_bug_is_reported_on_a_disk_that_takes_no_crash_log(
+def test_a_bug_is_reported_even_if_no_crash_log_can_be_written(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(**_: object) -> None:
@@ -103,9 +103,9 @@ def test_ctrl_c_while_modules_are_imported_ends_without_a_traceback(
         "everstep.cli.twin_settings.configure_twin", failing_action(KeyboardInterrupt())
     )
 
-    with pytest.raises(SystemExit) as exit_code:
+    with pytest.raises(SystemExit) as raised:
         main()
-    assert exit_code.value.code == 128 + signal.SIGINT
+    assert raised.value.code == 128 + signal.SIGINT
 
 
 @pytest.mark.parametrize(

@@ -53,14 +53,14 @@ def test_an_installed_builder_that_does_not_work_is_skipped(programs: Path) -> N
 
 
 @pytest.mark.usefixtures("programs")
-def test_without_a_builder_the_error_names_what_to_install() -> None:
+def test_without_a_builder_the_error_names_one_to_install() -> None:
     with pytest.raises(EverstepError, match="cannot be built here") as error:
         find_builder()
     assert "apt-get install buildah" in error.value.fix
 
 
 @pytest.mark.usefixtures("programs")
-def test_an_unknown_builder_is_reported_with_the_known_ones() -> None:
+def test_an_unknown_builder_is_reported_with_the_valid_names() -> None:
     with pytest.raises(EverstepError, match="no builder named 'kaniko'") as error:
         find_builder("kaniko")
     assert "docker, podman, buildah" in error.value.fix

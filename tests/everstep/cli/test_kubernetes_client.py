@@ -47,7 +47,7 @@ def test_a_cluster_that_does_not_respond_gets_one_request(
 
         server.accept()[0].close()
         server.setblocking(False)
-        with pytest.raises(BlockingIOError):  # a second attempt would double the wait of a user
+        with pytest.raises(BlockingIOError):  # a second attempt would double the user's wait
             server.accept()
 
 
@@ -67,7 +67,7 @@ def test_a_file_that_is_not_a_kubeconfig_is_named(tmp_path: Path, content: bytes
 
 @pytest.fixture
 def client_of(tmp_path: Path) -> Callable[[int], KubernetesClient]:
-    """Return a function that makes a client of a port of this machine."""
+    """Return a function that connects a client to a port of this machine."""
 
     def make(port: int) -> KubernetesClient:
         (tmp_path / "kubeconfig").write_text(KUBECONFIG.replace("PORT", str(port)))
@@ -186,7 +186,7 @@ def pod_that_prints(parts: list[str], seconds: float, *, ends: bool = True) -> I
 def test_a_long_output_is_complete(
     client_of: Callable[[int], KubernetesClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A report of a truncated journal would be wrong without a hint."""
+    """A report of a truncated journal would be silently wrong."""
     monkeypatch.setattr(kubernetes_client, "READ_SECONDS", 0.5)
 
     with pod_that_prints(["a", "b", "c", "d"], seconds=0.2) as port:
@@ -242,7 +242,7 @@ def test_a_text_that_the_api_server_does_not_have_is_empty(
     ("status", "error", "fix"),
     [(403, RequestRefusedError, "Allow the kubeconfig's user"), (503, EverstepError, "/readyz")],
 )
-def test_only_a_missing_permission_suggests_to_grant_one(
+def test_only_a_missing_permission_suggests_granting_one(
     client_of: Callable[[int], KubernetesClient],
     status: int,
     error: type[EverstepError],

@@ -70,7 +70,7 @@ def test_the_legend_of_a_narrow_chart_has_several_rows() -> None:
     assert len(set(positions)) == 4, "entries must not overlap"
 
 
-def test_texts_are_drawn_without_fonts_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_is_drawn_without_system_fonts(monkeypatch: pytest.MonkeyPatch) -> None:
     font_types = set()
     truetype = ImageFont.truetype
 
@@ -83,4 +83,4 @@ def test_texts_are_drawn_without_fonts_of_the_machine(monkeypatch: pytest.Monkey
     chart_with_title = LineChart("A title", AXIS, AXIS)
 
     assert render(chart_with_title).tobytes() != render(chart_without_title).tobytes()
-    assert font_types == {io.BytesIO}, "a font of the machine would be a path"
+    assert font_types == {io.BytesIO}, "a system font would be opened by its path"

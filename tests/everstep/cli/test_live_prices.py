@@ -155,7 +155,7 @@ def test_without_credentials_the_error_says_how_to_log_in(monkeypatch: pytest.Mo
 
 
 def item(sku: str, price: float, **fields: object) -> dict[str, object]:
-    """Return an item as https://prices.azure.com/api/retail/prices has it."""
+    """Return an item in the format of https://prices.azure.com/api/retail/prices."""
     return {
         "currencyCode": "USD", "tierMinimumUnits": 0.0, "retailPrice": price, "unitPrice": price,
         "armRegionName": "eastus", "location": "US East", "effectiveStartDate": "2026-11-01T00:00:00Z",

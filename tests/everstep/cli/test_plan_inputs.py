@@ -113,7 +113,7 @@ def test_a_fallback_does_not_raise_the_price_of_spot_machines() -> None:
     machine_prices = prices(config, "aks-test")
 
     assert machine_prices.spot < machine_prices.on_demand
-    assert zones(config)[0].machines == 6, "fallback machines are no spot machines"
+    assert zones(config)[0].machines == 6, "fallback machines are not spot machines"
 
 
 def test_histories_of_other_zones_have_the_highest_price_and_no_limit() -> None:
@@ -240,7 +240,7 @@ def test_guaranteed_machines_are_added_to_the_spot_machines_of_a_zone() -> None:
     assert cost_by_hour.usd_per_hour(0, 5) == pytest.approx(4 * DISK + 0.5 + DISK)
 
 
-def test_a_single_on_demand_pool_is_planned_in_its_own_zone_only() -> None:
+def test_a_single_on_demand_pool_is_planned_only_in_its_own_zone() -> None:
     pool = {"capacity": "onDemand", "instanceTypes": ["g5.xlarge"]}
     config = from_mapping(EKS | {"cluster": {"kind": "eks", "gpuPool": pool}})
     assert [zone.kinds for zone in zones(config)] == [("on demand",)]

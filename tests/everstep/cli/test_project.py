@@ -63,7 +63,7 @@ def test_a_stack_of_a_cloud_needs_a_backend_and_a_check_before_it_is_brought_up(
     assert f"pulumi stack init {stack} --secrets-provider PROVIDER" in steps
 
 
-def test_a_path_that_cannot_be_a_folder_is_an_error_of_the_user(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_a_folder_is_a_user_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     with pytest.raises(EverstepError, match=r"file/Pulumi.yaml cannot be written") as error:

@@ -21,7 +21,7 @@ def write_json(path: Path, content: object) -> None:
     path.write_text(json.dumps(content))
 
 
-def test_the_file_that_the_environment_names_precedes_dockers(tmp_path: Path) -> None:
+def test_the_file_that_the_environment_names_takes_precedence_over_dockers(tmp_path: Path) -> None:
     write_json(
         tmp_path / ".docker" / "config.json",
         {"auths": {HOST: {"auth": encode_login("AWS", "old")}}},
@@ -37,7 +37,7 @@ def test_the_file_that_the_environment_names_precedes_dockers(tmp_path: Path) ->
     assert docker_login.password == "old"
     assert login is not None
     assert (login.user, login.password) == ("AWS", "new:with:colons")
-    assert "new" not in repr(login), "a password must not appear in a text"
+    assert "new" not in repr(login), "a password must not appear in messages"
 
 
 def test_a_credential_helper_is_called_with_its_registry(
@@ -90,7 +90,7 @@ def test_docker_hub_has_its_own_key(tmp_path: Path) -> None:
     assert login.user == "me"
 
 
-def test_a_broken_file_of_logins_is_reported_with_its_path(tmp_path: Path) -> None:
+def test_a_damaged_login_file_is_reported_with_its_path(tmp_path: Path) -> None:
     file = tmp_path / ".docker" / "config.json"
     file.parent.mkdir()
     file.write_text("{")

@@ -53,7 +53,9 @@ def test_a_value_is_set_in_an_existing_or_a_new_section(text: str, keys: list[li
 
 
 @pytest.mark.parametrize("stack", STACKS, ids=lambda path: path.stem)
-def test_comments_and_all_other_values_of_a_shipped_stack_stay(stack: Path, tmp_path: Path) -> None:
+def test_comments_and_all_other_values_of_a_shipped_stack_are_kept(
+    stack: Path, tmp_path: Path
+) -> None:
     file = tmp_path / stack.name
     shutil.copy(stack, file)
     file.chmod(0o640)
@@ -114,13 +116,13 @@ def test_two_pushes_do_not_overwrite_each_others_digests(
     )
     set_value = stack_images.set_value
 
-    def interrupted_by_a_second_push(text: str, path: Sequence[str], value: str) -> str:
+    def set_after_a_second_push_began(text: str, path: Sequence[str], value: str) -> str:
         if second_push.ident is None:
             second_push.start()
             second_push.join(timeout=0.3)
         return set_value(text, path, value)
 
-    monkeypatch.setattr(stack_images, "set_value", interrupted_by_a_second_push)
+    monkeypatch.setattr(stack_images, "set_value", set_after_a_second_push_began)
 
     stack_images.write_images(file, {"trainer": REFERENCE})
     second_push.join()

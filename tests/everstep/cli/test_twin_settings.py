@@ -66,7 +66,7 @@ def test_the_fix_for_a_leftover_twin_is_everstep_down() -> None:
     assert command == "EVERSTEP_STATE=/state EVERSTEP_TWIN=old everstep down"
 
 
-def test_a_command_for_a_folder_with_blanks_can_be_run_in_a_shell() -> None:
+def test_a_command_for_a_folder_with_spaces_can_be_run_in_a_shell() -> None:
     command = down_command(Path("/my state/old"))
 
     assert shlex.split(command)[:2] == ["EVERSTEP_STATE=/my state", "EVERSTEP_TWIN=old"]

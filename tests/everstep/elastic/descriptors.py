@@ -1,16 +1,16 @@
-"""A process without free file descriptors, for tests."""
+"""Exhaustion of a process's file descriptors, for tests."""
 
 import contextlib
 import os
 import resource
 from collections.abc import Iterator
 
-LIMIT = 300  # more than a process of the tests has open, and few to take
+LIMIT = 300  # more than a test process has open, and few enough to use up
 
 
 @contextlib.contextmanager
 def no_descriptors_left() -> Iterator[None]:
-    """Take all descriptors that this process may open."""
+    """Use up all file descriptors that this process may open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, hard))
     descriptors = []

@@ -46,7 +46,7 @@ ALL_TASKS = {action for actions in TASKS.values() for action in actions}
 
 
 @pytest.mark.parametrize("action", sorted({*all_actions(), *ALL_TASKS}))
-def test_an_action_is_spelled_as_azure_does(action: str) -> None:
+def test_an_action_is_spelled_as_in_azure(action: str) -> None:
     assert re.fullmatch(ACTION, action)
 
 

@@ -26,7 +26,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("stack", ["eks-dev", "second"])
-def test_the_cluster_of_a_job_is_expected_to_be_the_platforms(
+def test_a_job_is_checked_with_the_cluster_of_its_platform(
     stack: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checked: list[tuple[str, str]] = []
@@ -39,4 +39,4 @@ def test_the_cluster_of_a_job_is_expected_to_be_the_platforms(
 
     doctor.run(stack, as_json=True)
 
-    assert checked == [("eks", "eks-dev")], "the names of its resources are not another stack's"
+    assert checked == [("eks", "eks-dev")], "resources are named after the stack of the platform"

@@ -33,7 +33,7 @@ def checks(config: StackConfig) -> list[AccountCheck]:
     ],
     ids=["one in memory", "three in memory", "users on disks", "disks"],
 )
-def test_the_helper_of_etcd_is_looked_up_if_a_pod_uses_it(
+def test_the_rejoin_image_of_etcd_is_looked_up_if_a_pod_uses_it(
     etcd: dict[str, object], expected: bool
 ) -> None:
     assert ("etcd.rejoinImage" in images_of(stack(etcd=etcd))) is expected
@@ -54,7 +54,7 @@ def test_the_prometheus_agent_is_looked_up_if_the_stack_declares_it(enabled: boo
     assert ("cluster.monitoring.image" in images_of(stack(cluster=cluster))) is enabled
 
 
-def test_images_that_exist_are_one_result(registries: PublicRegistries) -> None:
+def test_images_that_exist_share_one_check(registries: PublicRegistries) -> None:
     config = stack()
     (check,) = checks(config)
 
@@ -104,6 +104,8 @@ def test_a_registry_that_requires_a_login_or_does_not_respond_is_one_warning(
     assert "docker manifest inspect" in check.fix
 
 
-def test_an_image_that_the_account_is_asked_about_is_left_out(registries: PublicRegistries) -> None:
+def test_an_image_that_the_checks_of_the_account_cover_is_skipped(
+    registries: PublicRegistries,
+) -> None:
     assert list(check_published(stack(), lambda _image: True)) == []
     assert registries.requests == []

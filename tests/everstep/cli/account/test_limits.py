@@ -14,7 +14,7 @@ from tests.everstep.cli.projects import enter_project, shipped_stack
 
 
 def stack_with(**job: Any) -> StackConfig:
-    """Return the configuration of eks-prod with some keys of the job."""
+    """Return the configuration of eks-prod with these job keys set."""
     config = shipped_stack("eks-prod")["config"]
     keys = {key.removeprefix("everstep:"): value for key, value in config.items()}
     keys["job"] |= {"onDemand": "fallback", **job}
@@ -47,7 +47,7 @@ def test_a_job_without_limits_has_no_checks_and_a_job_within_them_passes() -> No
         ({"deadline": "2020-01-01T00:00:00Z"}, "job.deadline", "not within the next", "Change"),
     ],
 )
-def test_a_limit_that_no_policy_can_keep_is_a_warning_with_the_earliest_possible(
+def test_a_limit_that_no_policy_can_meet_is_a_warning_with_a_fix(
     limits: dict[str, Any], field: str, message: str, fix: str
 ) -> None:
     (check,) = failed_checks(list(limit_checks(stack_with(**limits), "eks-prod")))
@@ -57,7 +57,7 @@ def test_a_limit_that_no_policy_can_keep_is_a_warning_with_the_earliest_possible
     assert fix in check.fix
 
 
-def test_the_doctor_of_a_stack_has_the_checks_of_its_limits(
+def test_doctor_checks_the_limits_of_a_stack(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content = shipped_stack("eks-prod")

@@ -17,7 +17,7 @@ from tests.everstep.cli.projects import enter_project
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the stack file of a stack on an existing cluster in a project of its own."""
+    """Enter an empty project; return the path of its stack file, which a test writes."""
     enter_project(tmp_path, monkeypatch, {})
     return tmp_path / "stacks/Pulumi.own.yaml"
 
@@ -73,7 +73,7 @@ def test_a_cluster_without_access_is_a_warning(
     assert "not checked" in str(result["observed"])
 
 
-def test_a_stack_without_account_and_operator_has_nothing_to_check(project: Path) -> None:
+def test_a_stack_without_an_account_or_an_operator_has_nothing_to_check(project: Path) -> None:
     write(project, "contexts: []", kind="none")
 
     with pytest.raises(EverstepError, match="no account that can be checked"):

@@ -112,7 +112,7 @@ def test_a_cluster_that_does_not_respond_is_named(
 
     result = everstep(project, command)
 
-    error = result.stderr[result.stderr.index("error:") :]  # without the lines of progress
+    error = result.stderr[result.stderr.index("error:") :]  # without progress lines
     check_failure(
         subprocess.CompletedProcess(result.args, result.returncode, "", error),
         f"127.0.0.1:{refusing_port} does not respond",
@@ -135,7 +135,7 @@ def test_a_drill_on_an_existing_cluster_is_refused_before_any_request(
         ("--target registry --policy-pack policy", "--policy-pack"),
     ],
 )
-def test_an_option_that_another_one_would_disable_is_refused(
+def test_an_option_that_another_option_would_disable_is_refused(
     project: Path, options: str, ignored: str
 ) -> None:
     # The stack does not exist, so that nothing starts even without the check.
@@ -158,7 +158,7 @@ def test_commands_that_need_a_local_cluster_suggest_up(project: Path, command: s
     check_failure(result, "there is no local cluster", "`everstep up` starts one")
 
 
-def test_a_concurrent_command_is_refused_with_the_process_that_runs(project: Path) -> None:
+def test_a_concurrent_command_is_refused_with_the_running_process(project: Path) -> None:
     lock = project.parent / "state" / "bad-input" / "up.lock"
     with exclusive_lock(lock, "`everstep up`", ""):
         result = everstep(project, "down")

@@ -53,7 +53,7 @@ def test_the_plan_of_a_complete_data_set_has_nothing_to_copy(tmp_path: Path) -> 
     assert plan["to_copy"]["files"] == 0
 
 
-def test_a_log_has_the_plan_and_the_end_on_standard_error(tmp_path: Path) -> None:
+def test_the_plan_and_the_result_are_logged_to_standard_error(tmp_path: Path) -> None:
     result = stage(make_tree(tmp_path / "source", 6), tmp_path / "out")
 
     assert result.stdout == ""
@@ -101,7 +101,7 @@ def test_validation_images_are_arranged_by_a_table_of_annotations(tmp_path: Path
     assert (tmp_path / "out/n01440764" / f"{image}.JPEG").read_text() == "image"
 
 
-def test_a_bucket_of_another_server_is_staged(
+def test_a_bucket_on_another_s3_server_is_staged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", servers.KEY_ID)
@@ -121,7 +121,7 @@ def test_a_bucket_of_another_server_is_staged(
 
 
 @pytest.mark.parametrize(
-    ("source", "destination", "words"),
+    ("source", "destination", "parts"),
     [
         ("missing", "out", ["the source 'missing' does not exist", "a .tar archive"]),
         ("source", "source/out", ["overlap", "outside the source"]),
@@ -134,7 +134,7 @@ def test_a_wrong_source_or_destination_is_named_with_a_fix(
     tmp_path: Path,
     source: str,
     destination: str,
-    words: list[str],
+    parts: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     make_tree(tmp_path / "source", 7)
@@ -146,6 +146,6 @@ def test_a_wrong_source_or_destination_is_named_with_a_fix(
     assert result.returncode == 1
     assert result.stderr.startswith("error: ")
     assert "Traceback" not in result.stderr
-    for part in words:
+    for part in parts:
         assert part in result.stderr
     assert not (tmp_path / "out").exists()

@@ -135,7 +135,7 @@ def test_a_built_program_is_found_by_the_key_of_its_sources(
     assert program_status("etcd").built is None
 
 
-def test_a_program_of_the_twin_has_no_version_and_is_called_its_own(
+def test_a_program_of_the_twin_is_shown_without_a_version(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tools, "on_path", lambda name: tmp_path / name)

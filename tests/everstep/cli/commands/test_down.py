@@ -1,4 +1,4 @@
-"""The questions of `everstep down`."""
+"""The confirmation prompt of `everstep down`."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def test_a_stack_in_a_real_cloud_is_destroyed_only_after_a_question(
     assert refusals == ["This destroys stack eks-dev on a real cloud. Continue?"]
 
 
-def test_yes_answers_the_question(cloud_stack: StackContext, refusals: list[str]) -> None:
+def test_yes_skips_the_question(cloud_stack: StackContext, refusals: list[str]) -> None:
     down._keep_or_confirm(cloud_stack, None, yes=True)
 
     assert refusals == []

@@ -109,7 +109,7 @@ def test_every_refusal_of_a_registry_has_a_fix(status: int, code: str, fix: str)
     assert fix in fix_of(RegistryError("refused", status, code), "x.azurecr.io")
 
 
-def test_a_tag_depends_on_the_sources_and_the_base_only(tmp_path: Path) -> None:
+def test_a_tag_depends_only_on_the_sources_and_the_base(tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").touch()
     source = tmp_path / "program.py"
     source.write_text("1")
@@ -119,7 +119,7 @@ def test_a_tag_depends_on_the_sources_and_the_base_only(tmp_path: Path) -> None:
     assert tag.startswith(f"{version('everstep')}-")
 
     os.utime(source, (0, 0))
-    assert image_push.image_tag(recipe) == tag, "a clone has other times"
+    assert image_push.image_tag(recipe) == tag, "a clone has other modification times"
     assert image_push.image_tag(recipe, "python:3.14") != tag
     source.write_text("2")
     assert image_push.image_tag(recipe) != tag
@@ -138,7 +138,7 @@ def job_on_a_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StackC
     return open_stack("second")
 
 
-def test_a_job_on_another_platform_pushes_its_own_image_only(
+def test_a_job_on_another_platform_pushes_only_its_own_image(
     job_on_a_platform: StackContext,
 ) -> None:
     file = job_on_a_platform.workspace.stack_file

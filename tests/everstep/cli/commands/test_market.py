@@ -107,7 +107,7 @@ def test_opening_a_market_without_spot_pools_suggests_up(state: Path) -> None:
     assert "everstep up --stack eks-dev --twin" in error.value.fix
 
 
-def test_a_market_of_a_stack_with_own_machines_suggests_other_commands(
+def test_opening_a_market_on_an_existing_cluster_suggests_other_commands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = FakeContext(tmp_path, "existing")
@@ -125,7 +125,7 @@ def test_a_market_cannot_be_closed_where_there_are_no_pools(state: Path) -> None
     assert not list(state.iterdir()), "a stack that is down has no files"
 
 
-def trace_file(folder: Path, **zones: list[int]) -> Path:
+def write_trace(folder: Path, **zones: list[int]) -> Path:
     path = folder / "trace.json"
     data = {zone.replace("_", "-"): values for zone, values in zones.items()}
     path.write_text(json.dumps({"metadata": {"gap_seconds": 300}, "data": data}))
@@ -137,7 +137,7 @@ def test_a_replay_shows_the_recorded_capacity(
 ) -> None:
     PoolStore(state).put(pool("a", zone="us-east-1a", region="us-east-1"))
     PoolStore(state).put(pool("b", zone="us-east-1b", region="us-east-1"))
-    trace = trace_file(tmp_path, us_east_1a=[2, 0, 1])
+    trace = write_trace(tmp_path, us_east_1a=[2, 0, 1])
 
     market.replay(stack="eks-prod", trace=[trace], speed=0.5)
 
@@ -153,21 +153,21 @@ def test_a_replay_reports_the_zones_of_the_trace_without_a_pool(
 ) -> None:
     PoolStore(state).put(pool("a", zone="us-east-1a", region="us-east-1"))
     PoolStore(state).put(pool("b", zone="us-east-1b", region="us-east-1"))
-    trace = trace_file(tmp_path, us_east_1a=[2], us_east_1c=[3], us_east_1b=[1], us_east_1d=[4])
+    trace = write_trace(tmp_path, us_east_1a=[2], us_east_1c=[3], us_east_1b=[1], us_east_1d=[4])
 
     market.replay(stack="eks-prod", trace=[trace], speed=60)
 
-    words = " ".join(capsys.readouterr().err.split())
-    assert "hours of us-east-1a, us-east-1b are replayed for a, b" in words
-    assert "warning: not replayed: us-east-1c, us-east-1d of the trace" in words
+    message = " ".join(capsys.readouterr().err.split())
+    assert "hours of us-east-1a, us-east-1b are replayed for a, b" in message
+    assert "warning: not replayed: us-east-1c, us-east-1d of the trace" in message
 
 
-def test_a_replay_of_the_zones_of_the_pools_warns_of_nothing(
+def test_a_replay_of_exactly_the_zones_of_the_pools_has_no_warning(
     state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     PoolStore(state).put(pool("a", zone="eastus-1", region="eastus"))
 
-    market.replay(stack="aks-prod", trace=[trace_file(tmp_path, **{"1": [2]})], speed=60)
+    market.replay(stack="aks-prod", trace=[write_trace(tmp_path, **{"1": [2]})], speed=60)
 
     assert "warning" not in capsys.readouterr().err
 
@@ -179,7 +179,7 @@ def test_a_replay_of_another_region_names_the_zones_of_the_pools(
 
     with pytest.raises(TwinError, match="eu-west-1a") as error:
         market.replay(
-            stack="eks-prod", trace=[trace_file(tmp_path, **{"eu-west-1a": [1]})], speed=60
+            stack="eks-prod", trace=[write_trace(tmp_path, **{"eu-west-1a": [1]})], speed=60
         )
     assert "us-east-1a" in error.value.fix
 
@@ -188,5 +188,5 @@ def test_a_replay_of_a_damaged_trace_is_refused(state: Path, tmp_path: Path) -> 
     PoolStore(state).put(pool("a"))
 
     with pytest.raises(EverstepError, match=r"data.a\[1\] is -1, negative"):
-        market.replay(stack="eks-prod", trace=[trace_file(tmp_path, a=[1, -1])], speed=60)
+        market.replay(stack="eks-prod", trace=[write_trace(tmp_path, a=[1, -1])], speed=60)
     assert MarketConfig.load(state) == MarketConfig()

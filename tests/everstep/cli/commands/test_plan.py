@@ -50,7 +50,7 @@ def pools_stack(
     enter_project(folder, monkeypatch, {"pools": yaml.safe_dump(content)})
 
 
-def test_the_pools_of_a_stack_are_its_zones_prices_and_limits(
+def test_a_plan_uses_the_zones_prices_and_limits_of_the_pools(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pools = [
@@ -71,7 +71,7 @@ def test_the_pools_of_a_stack_are_its_zones_prices_and_limits(
     assert f"{t4:.3f} USD an hour on spot in 2, {a100:.3f} USD an hour on spot in 3" in output
 
 
-def test_reserved_machines_are_always_there_and_no_choice_calls_them_spot(
+def test_reserved_machines_are_always_available_and_never_called_spot(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reservation: dict[str, Any] = {
@@ -94,7 +94,9 @@ def test_reserved_machines_are_always_there_and_no_choice_calls_them_spot(
     assert ", with its reservation." in output
     assert "billed for the whole duration, used or not" in output
     first_row = report["choices"][0]
-    assert first_row["seconds"]["p10"] == first_row["seconds"]["p90"], "no history touches them"
+    assert first_row["seconds"]["p10"] == first_row["seconds"]["p90"], (
+        "no spot history affects them"
+    )
     assert first_row["complete"] == 1
     hours = first_row["seconds"]["median"] / 3600
     assert first_row["usd"]["median"] > 6 * 1.006 * hours, "the on-demand rate of six machines"
@@ -153,7 +155,7 @@ def test_types_and_policies_are_compared_and_all_shows_each_combination(
     assert {item["name"]: item["speed"] for item in report["machine_types"]}["g6.xlarge"] == 2
 
 
-def test_the_work_is_named_as_an_assumption_unless_it_is_given(
+def test_the_work_is_reported_as_an_assumption_unless_it_is_given(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert "The work is an assumption, not the job" in plan_output(capsys, work=None, histories=1)
@@ -162,7 +164,7 @@ def test_the_work_is_named_as_an_assumption_unless_it_is_given(
 
 
 def limited_stack(folder: Path, monkeypatch: pytest.MonkeyPatch, job: dict[str, Any]) -> None:
-    """Enter a project with the stack `limited`: eks-prod with some keys of the job."""
+    """Enter a project with the stack `limited`: eks-prod with these job keys set."""
     content = shipped_stack("eks-prod")
     content["config"]["everstep:job"] |= job
     enter_project(folder, monkeypatch, {"limited": yaml.safe_dump(content)})
@@ -196,7 +198,7 @@ def test_the_limits_of_a_stack_are_planned_unless_the_command_line_has_others(
         ({"budgetUsd": 7}, r"job.budgetUsd 7 is below one hour"),
     ],
 )
-def test_a_limit_of_a_stack_that_cannot_be_kept_is_refused_by_its_name(
+def test_a_limit_of_a_stack_that_cannot_be_met_is_refused_with_its_key(
     job: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limited_stack(tmp_path, monkeypatch, {"onDemand": "never", **job})

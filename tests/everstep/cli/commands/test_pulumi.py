@@ -31,7 +31,7 @@ pulumi.pulumi(SimpleNamespace(args=["stack", "ls"]))
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_after_ctrl_c_pulumi_has_the_time_to_save_its_state(tmp_path: Path) -> None:
+def test_after_ctrl_c_pulumi_has_time_to_save_its_state(tmp_path: Path) -> None:
     program = tmp_path / "pulumi"
     program.write_text(PROGRAM)
     program.chmod(0o755)

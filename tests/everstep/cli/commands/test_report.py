@@ -57,7 +57,7 @@ def test_the_page_and_the_json_are_written_together(folder: Path, tmp_path: Path
 
     value = json.loads(result.stdout)
     assert value["steps"] == 300
-    assert value["money"] is None, "the stack of a folder is not known"
+    assert value["money"] is None, "the stack of a folder is unknown"
 
 
 def test_an_event_file_has_every_step_of_a_long_run(
@@ -70,7 +70,7 @@ def test_an_event_file_has_every_step_of_a_long_run(
 
     assert result.exit_code == 0, result.output
     (path,) = (tmp_path / "curves").iterdir()
-    assert path.read_bytes().count(b"training/loss") == 5000, "no step is in a block"
+    assert path.read_bytes().count(b"training/loss") == 5000, "no step is folded"
     report("--run", str(folder), "--tensorboard", str(tmp_path / "curves"))
     assert list((tmp_path / "curves").iterdir()) == [path], "the same run replaces its file"
 
@@ -90,9 +90,7 @@ def test_a_run_that_has_not_begun_is_refused_and_writes_nothing(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("option", ["--tensorboard", "--mlflow", "--wandb"])
-def test_curves_of_a_run_without_a_start_of_a_worker_are_refused(
-    tmp_path: Path, option: str
-) -> None:
+def test_curves_of_a_run_without_a_worker_start_are_refused(tmp_path: Path, option: str) -> None:
     (tmp_path / "journal").mkdir()
     (tmp_path / "result.json").write_text('{"job": "fashion", "accuracy": 0.9}')
 

@@ -1,4 +1,4 @@
-"""The context of a stack that is about to be deployed."""
+"""Contexts of stacks: the warning before a deployment, and separate logs of moves."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def test_a_pool_above_its_price_ceiling_is_reported_before_anything_is_bought(
 def test_jobs_on_one_platform_have_separate_records_of_moves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They share its state: a report had the moves of all jobs."""
+    """The jobs share the state of the platform, but each report has only the moves of its job."""
     job = "config:\n  everstep:platformStack: {name: eks-dev}\n  everstep:job: {name: second}\n"
     stack = yaml.safe_dump(shipped_stack("eks-dev"))
     enter_project(tmp_path, monkeypatch, {"eks-dev": stack, "second": job})

@@ -21,7 +21,7 @@ def test_missing_images_are_parsed_from_kubelet_messages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("output", "is_hinted"),
+    ("output", "has_hint"),
     [
         (
             "creating IAM Role: EntityAlreadyExists: Role with name everstep-nodes already exists.",
@@ -31,7 +31,7 @@ def test_missing_images_are_parsed_from_kubelet_messages() -> None:
     ],
 )
 def test_a_resource_that_exists_already_leads_to_the_section_about_killed_updates(
-    tmp_path: Path, output: str, is_hinted: bool
+    tmp_path: Path, output: str, has_hint: bool
 ) -> None:
     (tmp_path / "up.log").write_text(output)
     workspace = Workspace(tmp_path, "eks-dev", "eks-dev", tmp_path)
@@ -41,4 +41,4 @@ def test_a_resource_that_exists_already_leads_to_the_section_about_killed_update
         error = engine_failure("up", workspace, events, tmp_path / "up.log")
 
     assert output in error.fix
-    assert ("An update that was killed" in error.fix) is is_hinted
+    assert ("An update that was killed" in error.fix) is has_hint

@@ -24,7 +24,7 @@ def pod(name: str, reason: str = "", *, is_init: bool = False) -> dict[str, Any]
     }
 
 
-class Client:
+class FakeClient:
     """A cluster with given pods."""
 
     def __init__(self, *pods: dict[str, Any]) -> None:
@@ -47,7 +47,7 @@ def test_every_reason_of_a_failed_pull_counts(reason: str, is_init: bool) -> Non
 
 
 def test_the_error_names_image_pods_and_the_command_that_pushes() -> None:
-    client: Any = Client(pod("spot-1", "ErrImagePull"), pod("spot-2", "ImagePullBackOff"))
+    client: Any = FakeClient(pod("spot-1", "ErrImagePull"), pod("spot-2", "ImagePullBackOff"))
 
     with pytest.raises(EverstepError, match=f"nodes cannot pull {SPOT}") as error:
         image_check.check_images(client, "eks-dev", Silent())
@@ -57,7 +57,7 @@ def test_the_error_names_image_pods_and_the_command_that_pushes() -> None:
 
 def test_running_pods_and_pods_without_a_node_do_not_fail() -> None:
     pending_pod = {"metadata": {"name": "spot-9"}, "spec": {}, "status": {"phase": "Pending"}}
-    client: Any = Client(pod("spot-1"), pending_pod)
+    client: Any = FakeClient(pod("spot-1"), pending_pod)
 
     image_check.check_images(client, "eks-dev", Silent())
 

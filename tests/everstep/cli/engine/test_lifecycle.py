@@ -26,7 +26,7 @@ def test_a_run_is_described_by_its_checkpoints_and_its_size(run: Path) -> None:
 
 
 def remove_before_scan(checkpoint: Path) -> Callable[[Any], Any]:
-    """Return a replacement of os.scandir that removes a checkpoint before it is listed."""
+    """Return a replacement for os.scandir that removes a checkpoint before it is listed."""
     scandir = os.scandir
 
     def scan(path: Any) -> Any:

@@ -49,7 +49,7 @@ def test_a_closure_needs_nothing_outside_it(
             assert set(state["dependencies"]) <= included_urns
 
 
-def test_an_unknown_part_is_reported_with_the_known_ones() -> None:
+def test_an_unknown_part_is_reported_with_the_valid_names() -> None:
     with pytest.raises(EverstepError, match="registy") as error:
         check_part("registy")
     assert "registry" in error.value.fix

@@ -1,4 +1,4 @@
-"""Prerequisites of a cloud on this host, and the twin's replacements of its credential programs."""
+"""Prerequisites of a cloud on this host, and the twin's replacements for its credential programs."""
 
 import base64
 import json
@@ -29,7 +29,7 @@ def encode(text: str) -> str:
 
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> Path:
-    """Write an administrator's kubeconfig in the format of the twin."""
+    """Return the path of an administrator's kubeconfig, as the twin writes it."""
     user = {"client-certificate-data": encode(CERTIFICATE), "client-key-data": encode(KEY)}
     path = tmp_path / "kubeconfig"
     path.write_text(yaml.safe_dump({"users": [{"name": "admin", "user": user}]}))

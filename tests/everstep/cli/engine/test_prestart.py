@@ -1,4 +1,4 @@
-"""The modules that a prestarted program imports are modules of the program."""
+"""A prestarted program imports only modules that the Pulumi program imports."""
 
 import ast
 import importlib.util
@@ -12,7 +12,7 @@ PROJECT = Path(__file__).parents[4]
 
 
 def imports(path: Path) -> set[str]:
-    """Return the modules that a file imports, at any depth of its functions."""
+    """Return the modules that a file imports, including imports inside functions."""
     nodes = list(ast.walk(ast.parse(path.read_text())))
     plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     from_modules = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
@@ -30,6 +30,6 @@ def test_every_module_exists(module: str) -> None:
     assert importlib.util.find_spec(module) is not None
 
 
-def test_the_program_imports_them() -> None:
+def test_the_program_imports_the_prestarted_modules() -> None:
     assert set(PROGRAM_MODULES) <= imports(PROJECT / "__main__.py")
     assert set(ENVIRONMENT_MODULES.values()) <= imports(PROJECT / "components" / "environment.py")

@@ -43,7 +43,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def declare(context: StackContext, *references: str) -> None:
+def write_state(context: StackContext, *references: str) -> None:
     """Write the state of a stack that reads the outputs of others."""
     path = state_file(context.workspace)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,12 +84,12 @@ def test_commands_on_the_job_use_the_prices_and_the_registry_of_the_platform(pro
 
 
 def test_a_job_on_a_platform_on_the_twin_is_found_without_the_option() -> None:
-    declare(open_stack("eks-dev", twin=True))
+    write_state(open_stack("eks-dev", twin=True))
 
     assert open_running_stack("second").target is Target.TWIN_CLOUD
 
 
-def test_a_job_on_a_stack_that_has_no_platform_is_refused_with_the_right_name() -> None:
+def test_a_job_on_a_stack_without_a_platform_is_refused_with_the_stack_that_has_it() -> None:
     with pytest.raises(EverstepError, match="declares only a job") as error:
         open_stack("third")
 
@@ -102,24 +102,24 @@ def test_a_job_needs_a_platform_that_is_up() -> None:
         require_platform(context)
     assert "everstep up --stack eks-dev --detach --twin" in str(error.value.fix)
 
-    declare(open_stack("eks-dev", twin=True))
+    write_state(open_stack("eks-dev", twin=True))
     require_platform(context)
 
 
 def test_a_platform_is_not_destroyed_while_a_job_of_another_stack_is_on_it() -> None:
     platform = open_stack("eks-dev", twin=True)
-    declare(platform)
-    declare(open_stack("second", twin=True), "organization/everstep/eks-dev")
+    write_state(platform)
+    write_state(open_stack("second", twin=True), "organization/everstep/eks-dev")
 
     with pytest.raises(EverstepError, match=r"nothing was destroyed.*second") as error:
         refuse_while_shared(platform, local_deployments(platform))
     assert "everstep down --stack second --twin" in str(error.value.fix)
 
 
-def test_a_stack_without_jobs_of_others_may_be_destroyed() -> None:
+def test_a_platform_without_jobs_of_other_stacks_may_be_destroyed() -> None:
     platform = open_stack("eks-dev", twin=True)
-    declare(platform)
-    declare(open_stack("second", twin=True), "organization/everstep/another")
+    write_state(platform)
+    write_state(open_stack("second", twin=True), "organization/everstep/another")
 
     refuse_while_shared(platform, local_deployments(platform))
 
@@ -129,8 +129,8 @@ def test_down_of_a_job_keeps_the_platform_of_the_other_stack(
     readable: bool, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job, platform = open_stack("second", twin=True), open_stack("eks-dev", twin=True)
-    declare(platform)
-    declare(job, "organization/everstep/eks-dev")
+    write_state(platform)
+    write_state(job, "organization/everstep/eks-dev")
     destroyed_stacks: list[str] = []
 
     def destroy(context: StackContext, _: object) -> None:
@@ -146,7 +146,7 @@ def test_down_of_a_job_keeps_the_platform_of_the_other_stack(
 
 def test_down_of_a_job_that_was_never_up_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     platform = open_stack("eks-dev", twin=True)
-    declare(platform)
+    write_state(platform)
     monkeypatch.setattr(Engine, "destroy", lambda *_: pytest.fail("there is nothing to destroy"))
 
     lifecycle.take_down(open_stack("second", twin=True), Silent())

@@ -42,9 +42,7 @@ def test_the_holder_of_a_lock_is_alive_while_its_process_runs(
         assert lock.holder_is_alive
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert not lock.holder_is_alive, (
-            "a process that its parent has not waited for has ended, too"
-        )
+        assert not lock.holder_is_alive, "a zombie process has ended"
     finally:
         process.kill()
         process.wait()
@@ -75,9 +73,7 @@ def test_the_holder_of_a_lock_on_another_host_counts_as_alive(workspace: Workspa
 
 
 @pytest.mark.parametrize("content", [[], {}, "1", {"pid": None}, {"pid": "x"}])
-def test_a_file_that_is_not_a_lock_of_pulumi_is_ignored(
-    workspace: Workspace, content: object
-) -> None:
+def test_a_file_that_is_not_a_pulumi_lock_is_ignored(workspace: Workspace, content: object) -> None:
     write_file(workspace, content)
 
     assert stack_locks(workspace) == []

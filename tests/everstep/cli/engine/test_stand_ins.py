@@ -38,7 +38,7 @@ def test_published_images_of_a_cloud_stack_are_replaced_by_images_of_the_twin(
     )
 
 
-def test_own_images_are_pulled_and_only_a_release_publishes_them(
+def test_images_of_everstep_are_pulled_and_marked_if_a_release_publishes_them(
     eks: StackConfig,
 ) -> None:
     pulled_images = stand_ins.images_to_pull(stand_ins.images_used(eks), PRESENT_IMAGES)

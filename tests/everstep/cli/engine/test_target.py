@@ -33,7 +33,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def declare(workspace: Workspace, *types: str) -> None:
+def write_state(workspace: Workspace, *types: str) -> None:
     """Write a state with resources of these types."""
     path = state_file(workspace)
     path.parent.mkdir(parents=True)
@@ -89,7 +89,7 @@ def test_each_stack_on_a_cloud_of_the_twin_has_a_separate_twin(
 
 def test_inspection_commands_find_a_stack_on_the_twin() -> None:
     assert open_running_stack("eks-dev").target is Target.CLOUD
-    declare(workspace_on(Target.TWIN_CLOUD, "eks-dev"))
+    write_state(workspace_on(Target.TWIN_CLOUD, "eks-dev"))
 
     assert open_running_stack("eks-dev").target is Target.TWIN_CLOUD
     assert open_stack("eks-dev").target is Target.CLOUD, "commands that change a stack need --twin"
@@ -117,7 +117,7 @@ def test_the_twin_uses_the_maintained_controller_and_a_real_cloud_the_published_
 def test_a_stack_to_destroy_is_found_by_its_state_if_its_file_is_unusable(
     project: Path, stack: str, target: Target, types: list[str], damage: str
 ) -> None:
-    declare(workspace_on(target, stack), *types)
+    write_state(workspace_on(target, stack), *types)
     file = project / "stacks" / f"Pulumi.{stack}.yaml"
     faults = {"not YAML": "config: {", "misspelled": "config: {'everstep:jbo': {}}"}
     file.write_text(faults[damage]) if damage in faults else file.unlink()
@@ -130,7 +130,7 @@ def test_a_stack_to_destroy_is_found_by_its_state_if_its_file_is_unusable(
     assert problem in str(context.config_error)
 
 
-def test_a_twin_without_a_stack_is_found_to_destroy(project: Path) -> None:
+def test_a_twin_without_a_stack_file_is_found_by_its_state(project: Path) -> None:
     workspace_on(Target.TWIN, "local").state.mkdir(parents=True)
     (project / "stacks" / "Pulumi.local.yaml").unlink()
 
@@ -147,7 +147,7 @@ def test_without_state_an_invalid_stack_file_is_an_error(project: Path) -> None:
 
 
 def test_with_the_twin_option_a_real_cloud_is_never_destroyed(project: Path) -> None:
-    declare(workspace_on(Target.CLOUD, "eks-dev"), "pulumi:providers:aws")
+    write_state(workspace_on(Target.CLOUD, "eks-dev"), "pulumi:providers:aws")
     (project / "stacks" / "Pulumi.eks-dev.yaml").unlink()
 
     with pytest.raises(EverstepError, match="no stack named"):
@@ -167,7 +167,7 @@ def test_inspecting_a_real_cloud_names_the_command_that_gets_a_kubeconfig(
 
 @pytest.fixture
 def no_passphrase(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Use a separate cache, and no passphrase of this machine's user."""
+    """Use a separate cache, and unset the variables of a user's passphrase."""
     monkeypatch.setenv("CLOUDTWIN_CACHE", str(tmp_path / "cache"))
     for name in PASSPHRASE_VARIABLES:
         monkeypatch.delenv(name, raising=False)
@@ -190,7 +190,7 @@ def test_a_preview_of_a_new_stack_leaves_nothing_in_the_folder_of_twins(tmp_path
 @pytest.mark.usefixtures("no_passphrase")
 def test_a_preview_of_an_existing_stack_reads_its_state() -> None:
     workspace = workspace_on(Target.TWIN_CLOUD, "eks-dev")
-    declare(workspace, "pulumi:providers:aws")
+    write_state(workspace, "pulumi:providers:aws")
 
     assert targets.preview_workspace(workspace) == workspace
 

@@ -127,7 +127,7 @@ def test_the_passphrase_is_created_once_and_readable_only_by_its_owner(
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_two_commands_that_create_the_passphrase_together_use_the_same(
+def test_two_commands_that_create_the_passphrase_concurrently_use_the_same_one(
     local_stack: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = local_stack.engine / "passphrase"

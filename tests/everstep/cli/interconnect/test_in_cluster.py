@@ -1,4 +1,4 @@
-"""A test in a cluster: its objects are removed in any case. The cluster is a strict stand-in."""
+"""Interconnect tests in a cluster, whose objects are always removed. The cluster is a strict fake."""
 
 import itertools
 from collections.abc import Callable, Mapping
@@ -19,7 +19,14 @@ UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "message": "0/3 node
 
 
 class FakeCluster:
-    """A cluster with the objects that were created, and with pods in a given phase."""
+    """A cluster with the objects that were created, and with pods in a given phase.
+
+    Attributes:
+        objects: path -> manifest of each existing object.
+        end_condition: condition of a created Job; empty while it runs.
+        conditions: conditions of each pod.
+        timeouts: number of requests that time out once the Job exists.
+    """
 
     def __init__(self, phase: str = "Succeeded", end_condition: str = "Complete") -> None:
         self.objects: dict[str, dict[str, Any]] = {}
@@ -102,7 +109,7 @@ def test_an_api_server_that_does_not_respond_for_a_while_does_not_end_the_test()
     assert not cluster.objects
 
 
-def test_timeouts_of_deletions_leave_no_objects() -> None:
+def test_deletions_that_time_out_leave_no_objects() -> None:
     cluster, interruptions = FakeCluster(phase="Running", end_condition=""), [KeyboardInterrupt]
 
     def lose_the_connection(seconds: float) -> None:
@@ -220,7 +227,7 @@ def test_adapters_that_no_node_has_are_refused_before_anything_is_created() -> N
     assert not cluster.created_kinds
 
 
-def test_nodes_yet_to_be_created_have_as_many_adapters_as_the_workers_request() -> None:
+def test_nodes_yet_to_be_created_are_assumed_to_have_the_adapters_of_the_workers() -> None:
     cluster = FakeCluster()
     cluster.elastic_job = elastic_job(**{EFA_RESOURCE: "4"})
 

@@ -60,7 +60,7 @@ def pod_of(manifests: list[dict[str, Any]]) -> dict[str, Any]:
     return pod
 
 
-def test_pods_run_on_the_nodes_and_with_the_security_of_the_workers() -> None:
+def test_pods_have_the_placement_and_the_security_context_of_the_workers() -> None:
     pod = pod_of(manifests_of(elastic_job()))
 
     assert pod["nodeSelector"] == {"everstep.dev/pool": "gpu-spot"}
@@ -82,7 +82,7 @@ def test_each_node_has_one_pod_with_a_process_for_each_gpu() -> None:
     assert "--processes=8" in pod["containers"][0]["command"]
 
 
-def test_pods_find_the_first_one_by_its_name_before_it_is_ready() -> None:
+def test_pods_find_the_first_pod_by_name_before_it_is_ready() -> None:
     manifests = manifests_of(elastic_job())
 
     service = manifests[1]

@@ -74,7 +74,7 @@ def test_the_verdict_comes_from_the_log() -> None:
     assert "EFA in use: no, unknown" in report(results(*MEASUREMENTS, nccl_log=""))
 
 
-def test_gloo_is_never_efa_whatever_the_log_has() -> None:
+def test_gloo_is_never_efa_whatever_the_log_contains() -> None:
     measured_results = results(*MEASUREMENTS, backend="gloo")
 
     assert not measured_results.verdict.uses_efa
@@ -128,7 +128,7 @@ def test_the_json_has_the_verdict_and_the_bandwidths() -> None:
 
 def test_the_rate_of_a_link_is_the_bandwidth_of_the_largest_array_sent_in_both_directions() -> None:
     sent = (
-        measurement(SEND_RECV, 8, 1e-6),  # the latency of a small array says nothing of the link
+        measurement(SEND_RECV, 8, 1e-6),  # the latency of a small array says nothing about the link
         measurement(SEND_RECV, 2**30, 30.0),
     )
 
@@ -158,11 +158,11 @@ def test_the_chart_has_every_measurement_and_the_published_maxima(
     ]
     assert len(dots) == len(entries)
     assert all(0 < x < width and 0 < y < height for x, y in dots), (
-        "no dot is outside of the picture"
+        "every dot must be inside the picture"
     )
     assert len(references) == 3
 
 
-def test_without_a_measurement_there_is_no_chart_but_the_reason() -> None:
+def test_without_a_measurement_there_is_a_reason_instead_of_a_chart() -> None:
     with pytest.raises(EverstepError, match="all_gather was not measured: gloo does not support"):
         chart(results(UNSUPPORTED))

@@ -31,7 +31,7 @@ def pod(name: str, program: str, phase: str) -> dict[str, Any]:
     }
 
 
-class Cluster:
+class FakeCluster:
     """The API of a cluster: paths and the bodies of their responses.
 
     Attributes:
@@ -74,8 +74,8 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    cluster = Cluster()
+def cluster() -> Iterator[FakeCluster]:
+    cluster = FakeCluster()
     thread = threading.Thread(target=cluster.server.serve_forever, daemon=True)
     thread.start()
     yield cluster
@@ -84,20 +84,20 @@ def cluster() -> Iterator[Cluster]:
     thread.join()
 
 
-def test_the_progress_of_the_staging_is_the_newest_line_of_its_log(cluster: Cluster) -> None:
+def test_the_progress_of_the_staging_is_the_newest_line_of_its_log(cluster: FakeCluster) -> None:
     cluster.set_pods(pod("prepare-imagefolder-x", "prepare", "Running"))
     cluster.responses[f"{PODS}/prepare-imagefolder-x/log?tailLines=1"] = f"{LINE}\n"
 
     assert cluster.monitor().waiting_for() == f"the data set, {LINE.strip()}"
 
 
-def test_a_preparation_without_a_log_yet_is_not_an_error(cluster: Cluster) -> None:
+def test_a_preparation_without_a_log_yet_is_not_an_error(cluster: FakeCluster) -> None:
     cluster.set_pods(pod("prepare-imagefolder-x", "prepare", "Running"))
 
     assert cluster.monitor().waiting_for() == "the workers are loading"
 
 
-def test_a_complete_preparation_is_not_waited_for(cluster: Cluster) -> None:
+def test_a_complete_preparation_is_not_waited_for(cluster: FakeCluster) -> None:
     cluster.set_pods(
         pod("prepare-imagefolder-x", "prepare", "Succeeded"),
         pod("fashion-worker-0", "worker", "Pending"),
@@ -128,7 +128,7 @@ def without_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_intervals")
-def test_a_reading_that_times_out_shows_the_last_one(cluster: Cluster) -> None:
+def test_a_reading_that_times_out_shows_the_last_one(cluster: FakeCluster) -> None:
     cluster.set_pods()
     first, third = RunRecord(), RunRecord()
     timeout = ClusterUnreachableError("no response", "Wait.")
@@ -146,7 +146,7 @@ def test_a_reading_that_times_out_shows_the_last_one(cluster: Cluster) -> None:
 
 
 @pytest.mark.usefixtures("without_intervals")
-def test_without_any_reading_an_unreachable_cluster_ends_the_view(cluster: Cluster) -> None:
+def test_without_any_reading_an_unreachable_cluster_ends_the_view(cluster: FakeCluster) -> None:
     cluster.set_pods()
     reader = UnsteadyReader([ClusterUnreachableError("no response", "Wait.")])
 
@@ -155,7 +155,7 @@ def test_without_any_reading_an_unreachable_cluster_ends_the_view(cluster: Clust
 
 
 def test_a_job_that_is_deleted_while_it_is_followed_ends_the_view(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.set_pods()
     running = {"conditions": [{"type": "Running", "status": "True"}]}

@@ -1,4 +1,4 @@
-"""Time accounts of runs whose seconds are known."""
+"""Goodput and time accounts of runs with given durations."""
 
 from typing import Self
 
@@ -28,6 +28,7 @@ class LiveRun(RecordedRun):
     """A recorded run in `live` mode: a group change starts only the processes of new workers."""
 
     def begin(self, *nodes: str, resume_from: int | None = None) -> Self:
+        """Start a new generation in `live` mode, with a new process for each worker."""
         self.form(*nodes, resume_from=resume_from)
         for lines in self.journals.values():
             for line in lines:
@@ -35,6 +36,7 @@ class LiveRun(RecordedRun):
         return self
 
     def regroup(self, *nodes: str, resume_from: int | None = None) -> Self:
+        """Start a new generation without new processes for the workers that stay."""
         staying_workers = {self.worker(node) for node in nodes if node in self.training_nodes}
         lengths = {worker: len(lines) for worker, lines in self.journals.items()}
         self.begin(*nodes, resume_from=resume_from)
@@ -44,6 +46,7 @@ class LiveRun(RecordedRun):
         return self
 
     def spend(self, node: str, **seconds: float) -> Self:
+        """Record the seconds that a worker's process has spent on each activity so far."""
         self.write(node, "seconds", step=self.step, **seconds)
         return self
 
@@ -167,7 +170,7 @@ def test_the_estimate_for_restarts_is_lower_and_ends_at_the_first_drain() -> Non
 
     assert estimate.live_lost_seconds == pytest.approx(0.1)
     assert estimate.lost_seconds == pytest.approx(42.5), (
-        "no work is lost, since 50 s are five intervals of checkpoints"
+        "no work is lost, since 50 s are five checkpoint intervals"
     )
     assert estimate.ended_at == pytest.approx(drained_at)
     assert estimate.goodput < goodput_of(run).share

@@ -72,10 +72,10 @@ def test_incidents_of_capacity_are_in_order_of_time(replaced: RecordedRun) -> No
     replaced.event("vanish", "gpu-0").wait(3.0).regroup("gpu-2", "gpu-3").train(5)
     run = replaced.run()
 
-    happened = capacity_incidents(run, build(run).events)
+    found_incidents = capacity_incidents(run, build(run).events)
 
-    assert [incident.kind for incident in happened] == ["left", "joined", "vanish"]
-    assert [incident.effect for incident in happened] == [
+    assert [incident.kind for incident in found_incidents] == ["left", "joined", "vanish"]
+    assert [incident.effect for incident in found_incidents] == [
         CapacityEffect.LOSS,
         CapacityEffect.ARRIVAL,
         CapacityEffect.LOSS,

@@ -20,7 +20,7 @@ def labeled_node(name: str, **labels: str) -> dict[str, object]:
     return {"metadata": {"name": name, "labels": all_labels, "creationTimestamp": CREATED_AT}}
 
 
-def test_a_machine_is_known_after_its_node_is_gone(tmp_path: Path) -> None:
+def test_a_machine_stays_in_the_log_after_its_node_is_gone(tmp_path: Path) -> None:
     path = tmp_path / "state" / "machines.json"
     MachineLog(path).add([node_view(labeled_node("gpu-0", gpu_pool="a"), ())])
 
@@ -49,7 +49,7 @@ def test_nodes_without_gpus_are_not_machines_of_the_training(tmp_path: Path) -> 
     assert not log.path.exists()
 
 
-def test_a_name_that_is_used_again_has_its_newest_machine(tmp_path: Path) -> None:
+def test_a_reused_name_stands_for_its_newest_machine(tmp_path: Path) -> None:
     log = MachineLog(tmp_path / "machines.json")
     for pool in ("b", "a"):
         log.add([node_view(labeled_node("gpu-0", gpu_pool=pool), ())])
@@ -60,7 +60,7 @@ def test_a_name_that_is_used_again_has_its_newest_machine(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[1]", b'{"gpu-0": {"pool": 1}}', b'{"gpu-0": 1}', b"\xff"]
 )
-def test_a_damaged_log_is_like_no_log(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_log_is_treated_as_empty(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "machines.json"
     path.write_bytes(content)
 

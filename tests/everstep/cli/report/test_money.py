@@ -1,4 +1,4 @@
-"""Money of a run: hours of machines that were present, times prices; unknown prices stay unknown."""
+"""Cost of a run: hours of the machines that were present times their prices; unknown prices stay unknown."""
 
 from dataclasses import replace
 from typing import Any
@@ -159,7 +159,7 @@ def test_data_between_zones_is_priced_by_the_gigabyte() -> None:
     costs_without_price = cost_of_run(
         recorded_run.run(), recorded_run.now, replace(billing, rates=BY_POOL)
     )
-    assert costs_without_price.spent_usd == costs.spent_usd, "the price of an hour has no traffic"
+    assert costs_without_price.spent_usd == costs.spent_usd, "the hourly price excludes traffic"
 
 
 def test_a_run_in_one_zone_has_no_traffic_to_mention(drill_run: RecordedRun) -> None:
@@ -195,7 +195,7 @@ def test_a_move_under_way_has_no_price_yet(recorded_run: RecordedRun) -> None:
     assert (costs.machine_hours, costs.usd) == (None, None)
 
 
-def test_the_pools_have_all_machine_hours(drill_run: RecordedRun) -> None:
+def test_the_machine_hours_of_the_pools_add_up(drill_run: RecordedRun) -> None:
     billing = Billing(billed=True, rates=BY_POOL, machines={"gpu-0": ReportedMachine(A100)})
 
     costs = cost_of_run(drill_run.run(), drill_run.now, billing)
@@ -222,7 +222,7 @@ def test_a_finished_run_costs_no_more_as_time_passes(drill_run: RecordedRun) -> 
     )
 
 
-def test_an_unknown_price_is_not_counted_as_nothing(drill_run: RecordedRun) -> None:
+def test_an_unknown_price_is_not_counted_as_zero(drill_run: RecordedRun) -> None:
     rates = replace(RATES, most_expensive=MachineRate("unknown pool", None, 3.6))
 
     costs = cost_of_run(drill_run.run(), drill_run.now, Billing(billed=True, rates=rates))
@@ -273,7 +273,7 @@ def test_a_fallback_on_azure_belongs_to_its_pool() -> None:
     )
 
     spot_rate, fallback_rate = (
-        rates.machines[MachineKind(t4, "one", on_demand=kind)] for kind in (False, True)
+        rates.machines[MachineKind(t4, "one", on_demand=on_demand)] for on_demand in (False, True)
     )
     assert (spot_rate.pool, fallback_rate.pool) == ("one, spot", "one, on-demand fallback")
     assert (spot_rate.price or 0) < (fallback_rate.price or 0) == spot_rate.on_demand

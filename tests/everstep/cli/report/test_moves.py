@@ -12,7 +12,7 @@ from everstep.cli.report.run_record import Move, parse_moves
 from tests.everstep.cli.recorded_run import STEP_SECONDS, RecordedRun, two_zones
 
 BEGAN = "2026-11-23T12:00:00Z"
-UNIX = 1795435200.0
+BEGAN_SECONDS = 1795435200.0
 
 
 def status(**fields: object) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def status(**fields: object) -> dict[str, Any]:
 def test_a_move_in_the_status_has_unix_times() -> None:
     (move,) = moves_in(status(ended="2026-11-23T12:01:30Z"))
 
-    assert move == Move(UNIX, UNIX + 90, "zone-a", "zone-b", "why")
+    assert move == Move(BEGAN_SECONDS, BEGAN_SECONDS + 90, "zone-a", "zone-b", "why")
 
 
 def test_a_job_that_has_not_moved_has_no_moves() -> None:
@@ -36,7 +36,7 @@ def test_a_move_that_ends_replaces_the_one_under_way(tmp_path: Path) -> None:
     log.add(status(ended="2026-11-23T12:00:10Z", abandoned=True))
 
     (move,) = parse_moves(log.path.read_text())
-    assert (move.ended, move.abandoned) == (UNIX + 10, True)
+    assert (move.ended, move.abandoned) == (BEGAN_SECONDS + 10, True)
 
 
 def test_moves_that_the_status_no_longer_has_are_kept(tmp_path: Path) -> None:
@@ -46,11 +46,14 @@ def test_moves_that_the_status_no_longer_has_are_kept(tmp_path: Path) -> None:
     second_log = MoveLog(log.path)
     second_log.add(status(began="2026-11-23T13:00:00Z"))
 
-    assert [move.began for move in parse_moves(log.path.read_text())] == [UNIX, UNIX + 3600]
+    assert [move.began for move in parse_moves(log.path.read_text())] == [
+        BEGAN_SECONDS,
+        BEGAN_SECONDS + 3600,
+    ]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'[{"began": 1}]', b'{"a": 1}', b"\xff"])
-def test_a_damaged_record_is_like_no_record(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_log_of_moves_is_treated_as_empty(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "moves.json"
     path.write_bytes(content)
 

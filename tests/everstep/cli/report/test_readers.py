@@ -56,7 +56,7 @@ def test_a_folder_is_read_from_the_end_of_the_last_reading(
     ), "a reader that parses old lines again gets slower with each step"
 
 
-def test_a_torn_line_in_the_middle_of_a_journal_costs_that_line_only(tmp_path: Path) -> None:
+def test_a_torn_line_in_the_middle_of_a_journal_costs_only_that_line(tmp_path: Path) -> None:
     run = tmp_path / "runs" / "job"
     journal_file = run / "journal" / "w0.jsonl"
     journal_file.parent.mkdir(parents=True)

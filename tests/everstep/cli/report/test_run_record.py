@@ -1,4 +1,4 @@
-"""What a run's journals record."""
+"""Records of runs, assembled from journals and files of moves."""
 
 import json
 from typing import Any
@@ -40,7 +40,7 @@ def test_each_computation_counts_once_whichever_lines_are_lost_and_copied(
     assert sorted(computations(without_copies(shuffled))) == sorted(computed)
 
 
-def test_a_worker_that_records_no_node_is_on_no_named_node() -> None:
+def test_a_worker_without_a_recorded_node_has_an_empty_node_name() -> None:
     journal = '{"at": 1.0, "kind": "start", "node": null}\n{"at": 2.0, "kind": "start"}\n'
 
     run = assemble({"gpu-0": journal})

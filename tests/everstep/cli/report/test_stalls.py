@@ -39,7 +39,7 @@ def record(*entries: dict[str, Any]) -> RunRecord:
     return assemble({"w0": "".join(json.dumps(entry) + "\n" for entry in (START, *entries))})
 
 
-def over(**values: Any) -> dict[str, Any]:
+def stall_over(**values: Any) -> dict[str, Any]:
     return {**STALL, "at": 114.0, "kind": "stall_over", "seconds": 12.0, **values}
 
 
@@ -52,12 +52,12 @@ def over(**values: Any) -> dict[str, Any]:
             "slow node-b: the other workers wait for it in step 3",
         ),
         (
-            [STALL, over()],
+            [STALL, stall_over()],
             SlowNode(102.0, 3, ("node-b",), 12.0),
             "slow node-b: the other workers waited 12.0 s in step 3",
         ),
         (
-            [STALL, over(lost=True)],
+            [STALL, stall_over(lost=True)],
             SlowNode(102.0, 3, ("node-b",), 12.0, lost=True),
             "slow node-b: the other workers waited 12.0 s in step 3, then aborted the group",
         ),
@@ -67,7 +67,7 @@ def over(**values: Any) -> dict[str, Any]:
             "slow node-b: the other workers waited 8.0 s in step 3",
         ),
         (
-            [{**STALL, "nodes": [], "ranks": []}, over()],
+            [{**STALL, "nodes": [], "ranks": []}, stall_over()],
             SlowNode(102.0, 3, (), 12.0),
             "slow network: the other workers waited 12.0 s in step 3",
         ),
@@ -84,7 +84,7 @@ def test_a_wait_has_its_node_its_duration_and_a_sentence(
 def test_an_end_belongs_to_the_wait_that_began_at_the_same_time() -> None:
     later_stall = {**STALL, "at": 127.0, "began_at": 122.0, "nodes": ["node-c"]}
 
-    waits = slow_nodes(record(STALL, over(), later_stall))
+    waits = slow_nodes(record(STALL, stall_over(), later_stall))
 
     assert [(wait.nodes, wait.seconds) for wait in waits] == [
         (("node-b",), 12.0),
@@ -93,7 +93,7 @@ def test_an_end_belongs_to_the_wait_that_began_at_the_same_time() -> None:
 
 
 def test_the_report_the_live_view_and_the_page_name_the_slow_node() -> None:
-    run = record(STALL, over(), {**STEP, "at": 115.0})
+    run = record(STALL, stall_over(), {**STEP, "at": 115.0})
     report = build(run)
 
     for screen in (report_screen(report, run, 120.0, 100), follow_screen(report, run, 120.0, 100)):
@@ -117,7 +117,7 @@ def test_lines_of_the_live_view_name_the_slow_node_once_and_then_the_duration(
     cluster: Any = None
     monitor, view = JobMonitor(cluster, "job"), _Lines(None)
 
-    for entries in ([STALL], [STALL], [STALL, over()]):
+    for entries in ([STALL], [STALL], [STALL, stall_over()]):
         view.show(record(*entries), monitor, "")
 
     lines = [line for line in capsys.readouterr().err.splitlines() if "slow" in line]

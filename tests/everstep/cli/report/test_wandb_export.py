@@ -27,7 +27,7 @@ def test_rows_are_ordered_by_step_without_duplicates(drill_run: RecordedRun) -> 
     assert values[-1][1]["training/loss"] == pytest.approx(2.3 * 0.99**300)
 
 
-def test_a_later_export_continues_after_the_steps_that_are_there(drill_run: RecordedRun) -> None:
+def test_a_later_export_continues_after_the_exported_steps(drill_run: RecordedRun) -> None:
     values = list(rows(drill_run.run(), 298))
 
     assert [step for step, _ in values] == [298, 299, 300]
@@ -108,7 +108,7 @@ def history(all_records: Sequence[Any]) -> list[tuple[int, dict[str, Any]]]:
 
 
 @pytest.mark.filterwarnings("ignore")  # raised by the client's own imports
-def test_the_client_writes_every_row_and_nothing_of_this_machine(
+def test_the_client_writes_every_row_and_nothing_about_this_machine(
     client_folder: Path, drill_run: RecordedRun
 ) -> None:
     location = export("team/curves", drill_run.run())

@@ -16,16 +16,16 @@ from tests.everstep.cli.report.test_fold import fold_run
 
 ZONES = {"gpu-0": "zone-a", "gpu-1": "zone-a", "gpu-2": "zone-b", "gpu-3": "zone-b"}
 SIZE = st.integers(0, 10**9)
-groups = st.lists(st.sampled_from("abc"), min_size=1, max_size=8)
+GROUPS = st.lists(st.sampled_from("abc"), min_size=1, max_size=8)
 
 
 @given(size=st.integers(1, 8), summed_bytes=SIZE)
-def test_nothing_crosses_within_one_zone(size: int, summed_bytes: int) -> None:
+def test_within_one_zone_no_data_crosses_zones(size: int, summed_bytes: int) -> None:
     assert ring_bytes(["a"] * size, summed_bytes) == 0
 
 
-@given(zones=groups, summed_bytes=SIZE)
-def test_the_crossing_data_are_at_most_all_data_and_at_least_one_round_trip(
+@given(zones=GROUPS, summed_bytes=SIZE)
+def test_crossing_data_is_at_most_all_data_and_at_least_one_round_trip(
     zones: list[str], summed_bytes: int
 ) -> None:
     crossing_bytes, ranks = ring_bytes(zones, summed_bytes), len(zones)
@@ -38,7 +38,7 @@ def test_the_crossing_data_are_at_most_all_data_and_at_least_one_round_trip(
         )
 
 
-@given(zones=groups, summed_bytes=SIZE, shift=st.integers(0, 7))
+@given(zones=GROUPS, summed_bytes=SIZE, shift=st.integers(0, 7))
 def test_neither_names_of_zones_nor_the_first_rank_nor_the_direction_matter(
     zones: list[str], summed_bytes: int, shift: int
 ) -> None:
@@ -54,7 +54,7 @@ def test_neither_names_of_zones_nor_the_first_rank_nor_the_direction_matter(
     )
 
 
-@given(zones=groups, summed_bytes=SIZE, factor=st.integers(2, 9))
+@given(zones=GROUPS, summed_bytes=SIZE, factor=st.integers(2, 9))
 def test_traffic_is_proportional_to_the_size_of_the_model(
     zones: list[str], summed_bytes: int, factor: int
 ) -> None:

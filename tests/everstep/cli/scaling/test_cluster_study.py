@@ -1,4 +1,4 @@
-"""A study in a cluster: its jobs are removed in any case. The cluster is a strict stand-in."""
+"""Scaling studies in a cluster, whose jobs are always removed. The cluster is a strict fake."""
 
 import itertools
 from collections.abc import Callable, Mapping
@@ -19,14 +19,21 @@ from everstep.cli.scaling.in_cluster import JOBS, ClusterStudy
 from everstep.errors import EverstepError
 from everstep.progress import Silent
 from tests.everstep.cli.scaling.test_in_cluster import ARGUMENTS, OPTIONS, SETTINGS, elastic_job
-from tests.everstep.cli.scaling.test_study import journal
+from tests.everstep.cli.scaling.test_study import run_record
 
 NAME = "scale-efficientnet-b7-2"
 
 
 @dataclass
 class FakeCluster:
-    """A cluster in which the jobs of the stack and of the size have given conditions."""
+    """A cluster in which the stack's job and the job of the measured size have given conditions.
+
+    Attributes:
+        leftover_pods: pods of an earlier job; each reading finds one fewer.
+        timeouts: number of readings of the job that time out.
+        jobs: path -> manifest of each existing job.
+        created_jobs: names of all jobs that were created.
+    """
 
     size_condition: str = "Succeeded"
     stack_condition: str = "Succeeded"
@@ -99,26 +106,26 @@ def study(
 def test_a_size_is_measured_with_a_job_of_its_own_that_is_then_removed() -> None:
     cluster = FakeCluster()
 
-    size = study(cluster, journal(16)).measure(2, Silent())
+    size = study(cluster, run_record(16)).measure(2, Silent())
 
     assert (size.replicas, size.processes) == (2, 16)
     assert cluster.created_jobs == [NAME]
     assert not cluster.jobs
 
 
-def test_the_stack_that_trains_keeps_its_nodes() -> None:
+def test_a_stack_that_is_training_keeps_its_nodes() -> None:
     cluster = FakeCluster(stack_condition="Running")
 
     with pytest.raises(EverstepError, match="the training fashion uses the nodes"):
-        study(cluster, journal(16)).check()
+        study(cluster, run_record(16)).check()
 
-    study(FakeCluster(stack_condition="Suspended"), journal(16)).check()
+    study(FakeCluster(stack_condition="Suspended"), run_record(16)).check()
 
 
 @pytest.mark.parametrize(
     ("size_condition", "run", "message"),
     [
-        ("Failed", journal(16), f"the job {NAME} failed: a message"),
+        ("Failed", run_record(16), f"the job {NAME} failed: a message"),
         ("Created", RunRecord(), f"the job {NAME} completed no step within 0 s"),
     ],
 )
@@ -137,13 +144,13 @@ def test_a_job_that_fails_or_never_starts_is_reported_and_removed(
 def test_an_api_server_that_does_not_respond_for_a_while_does_not_end_the_study() -> None:
     cluster = FakeCluster(timeouts=3)
 
-    assert study(cluster, journal(16)).measure(2, Silent()).replicas == 2
+    assert study(cluster, run_record(16)).measure(2, Silent()).replicas == 2
     assert cluster.timeouts == 0
 
 
 def test_a_reading_that_times_out_does_not_end_the_study() -> None:
-    reader = FakeReader(journal(16), timeouts=3)
-    unsteady_study = replace(study(FakeCluster(), journal(16)), open_reader=lambda job: reader)
+    reader = FakeReader(run_record(16), timeouts=3)
+    unsteady_study = replace(study(FakeCluster(), run_record(16)), open_reader=lambda job: reader)
 
     assert unsteady_study.measure(2, Silent()).replicas == 2
     assert reader.timeouts == 0
@@ -152,7 +159,7 @@ def test_a_reading_that_times_out_does_not_end_the_study() -> None:
 def test_an_api_server_that_does_not_respond_for_a_minute_ends_the_study() -> None:
     cluster = FakeCluster(timeouts=1000)
     moments = itertools.count(step=10.0)
-    slow_study = replace(study(cluster, journal(16)), clock=lambda: next(moments))
+    slow_study = replace(study(cluster, run_record(16)), clock=lambda: next(moments))
 
     with pytest.raises(ClusterUnreachableError):
         slow_study.measure(2, Silent())
@@ -168,7 +175,7 @@ def test_ctrl_c_removes_the_job() -> None:
     cluster = FakeCluster(size_condition="Running")
 
     with pytest.raises(KeyboardInterrupt):
-        study(cluster, journal(16), interrupt).measure(2, Silent())
+        study(cluster, run_record(16), interrupt).measure(2, Silent())
 
     assert cluster.created_jobs
     assert not cluster.jobs
@@ -181,11 +188,11 @@ def test_a_job_that_is_deleted_meanwhile_ends_the_study() -> None:
         cluster.jobs.clear()
 
     with pytest.raises(EverstepError, match=f"the job {NAME} was deleted during the study"):
-        study(cluster, journal(16), delete_job).measure(2, Silent())
+        study(cluster, run_record(16), delete_job).measure(2, Silent())
 
 
 def test_a_job_waits_for_the_pods_of_an_earlier_job_of_its_name() -> None:
     cluster = FakeCluster(leftover_pods=2)
-    waiting_study = replace(study(cluster, journal(16)), wait_seconds=60)
+    waiting_study = replace(study(cluster, run_record(16)), wait_seconds=60)
 
     assert waiting_study.measure(2, Silent()).replicas == 2

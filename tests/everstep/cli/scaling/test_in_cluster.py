@@ -44,7 +44,7 @@ def test_the_job_has_exactly_the_replicas_of_the_size() -> None:
     assert size_job["spec"]["replicaSpecs"]["Worker"]["replicas"] == 2
 
 
-def test_the_global_batch_grows_with_the_group_and_the_data_stay() -> None:
+def test_the_global_batch_grows_with_the_group_and_the_data_set_stays() -> None:
     arguments = arguments_of(derived_job(elastic_job(ARGUMENTS + OPTIONS), 2, SETTINGS, "word"))
 
     start = arguments.index("trainer.train") + 1
@@ -75,7 +75,7 @@ def test_a_program_of_the_user_is_refused() -> None:
 
 
 @pytest.mark.parametrize("credentials", [[], [worker_argument()]])
-def test_the_keys_of_the_run_are_below_those_that_the_workers_may_write(
+def test_the_keys_of_the_run_are_below_the_prefix_that_the_workers_may_write(
     credentials: list[str],
 ) -> None:
     """The job has the credentials of the stack's job, whose user may write the keys of its run only."""

@@ -18,7 +18,7 @@ SETTINGS = TrainerSettings(model="resnet18", batch=16, steps=0, loader_workers=0
 
 
 @pytest.mark.parametrize(("replicas", "expected"), [(1, "2"), (2, "2,3"), (4, "2,3")])
-def test_each_process_has_one_processor_if_there_are_enough(
+def test_each_process_has_one_cpu_if_there_are_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replicas: int, expected: str
 ) -> None:
     """Otherwise one process would use the CPUs that two processes share."""
@@ -42,7 +42,7 @@ def test_each_process_has_one_processor_if_there_are_enough(
 
 
 def test_the_cpus_of_a_process_are_limited() -> None:
-    """The trainer computes with as many threads as it may use CPUs."""
+    """The trainer uses as many threads as it may use CPUs."""
     program = [sys.executable, "-c", "import os; print(len(os.sched_getaffinity(0)))"]
 
     result = subprocess.run(

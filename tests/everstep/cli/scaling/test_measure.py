@@ -1,4 +1,4 @@
-"""Sizes that are missing are measured, the others are kept."""
+"""Only missing sizes are measured; results of the others are kept."""
 
 from pathlib import Path
 

@@ -28,7 +28,7 @@ EVERSTEP: Any = get_command(build_app())
 
 
 class DeclaredCluster(FakeCluster):
-    """A cluster that has what a stack declares, and whose training has ended."""
+    """A cluster with the ElasticJob that a stack declares; its training has ended."""
 
     def __init__(self, job: Mapping[str, Any]) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class DeclaredCluster(FakeCluster):
 
 @dataclass(frozen=True)
 class DeclaredStack:
-    """The context of a stack that is up with what its file declares."""
+    """The context of a running stack, with the resources that its file declares."""
 
     stack: str
     job: str = "fashion"
@@ -63,7 +63,7 @@ class TrainingBeginsError(Exception):
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_a_command_of_the_page_is_refused_by_nothing_before_the_first_training(
+def test_a_command_of_the_page_passes_all_checks_before_the_first_training(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     studies: list[tuple[Study, list[int]]] = []
@@ -73,7 +73,7 @@ def test_a_command_of_the_page_is_refused_by_nothing_before_the_first_training(
         studies.append((study, numbers))
         raise TrainingBeginsError
 
-    monkeypatch.chdir(tmp_path)  # a study on this machine makes its images in a folder of its own
+    monkeypatch.chdir(tmp_path)  # a local study writes its images below it
     monkeypatch.setattr(command, "measure", measure)
     monkeypatch.setattr(command, "open_running_stack", lambda stack, twin: DeclaredStack(stack))
 

@@ -13,7 +13,7 @@ def size(replicas: int, seconds: float = 1.0) -> SizeResult:
     return SizeResult(replicas, replicas, 10, seconds, 10, 0.1, 0.2, 0.3, None)
 
 
-def test_a_size_is_kept_for_the_same_settings_only(tmp_path: Path) -> None:
+def test_a_size_is_reused_only_for_the_same_settings(tmp_path: Path) -> None:
     Store(tmp_path, {"model": "resnet50"}).add(size(2))
 
     assert Store(tmp_path, {"model": "resnet50"}).get(2) == size(2)
@@ -40,7 +40,7 @@ def test_measurements_with_other_settings_stay_in_the_file(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("content", ["{", "[1]", '[{"settings": {}}]', '[{"result": {"x": 1}}]'])
-def test_a_file_of_something_else_is_refused_and_kept(tmp_path: Path, content: str) -> None:
+def test_a_file_without_measurements_is_refused_and_kept(tmp_path: Path, content: str) -> None:
     file = tmp_path / "measurements.json"
     file.write_text(content)
 
@@ -50,7 +50,7 @@ def test_a_file_of_something_else_is_refused_and_kept(tmp_path: Path, content: s
     assert file.read_text() == content
 
 
-def test_a_folder_that_is_a_file_is_an_error_of_the_user(tmp_path: Path) -> None:
+def test_a_folder_that_is_a_file_is_a_user_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     with pytest.raises(EverstepError, match=r"measurements.json cannot be read: Not a directory"):

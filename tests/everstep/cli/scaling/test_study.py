@@ -9,14 +9,21 @@ from everstep.errors import EverstepError
 STEPS, IMAGES = 10, 100
 
 
-def journal(
+def run_record(
     processes: int,
     *,
     step_seconds: float = 2.0,
     dataset: int = STEPS * IMAGES,
     smaller_at: int = -1,
 ) -> RunRecord:
-    """Return the record of a run whose steps begin at second 100."""
+    """Return the record of a run whose steps begin at second 100.
+
+    Args:
+        processes: number of processes in the group.
+        step_seconds: duration of each step.
+        dataset: number of images in an epoch.
+        smaller_at: index of a step in which one process is missing; -1 for none.
+    """
     entries = [JournalEntry(90, "start", "w0", {"dataset_size": dataset})]
     for rank in range(processes):
         worker = f"w{rank}"
@@ -43,7 +50,7 @@ def size(replicas: int, images_per_second: float) -> SizeResult:
 
 
 def test_a_whole_epoch_counts_from_the_first_step_to_the_last() -> None:
-    result = size_result(journal(2), replicas=2, processes=2)
+    result = size_result(run_record(2), replicas=2, processes=2)
 
     assert result.epoch_seconds == pytest.approx(20)
     assert result.images_per_second == pytest.approx(50)
@@ -51,7 +58,7 @@ def test_a_whole_epoch_counts_from_the_first_step_to_the_last() -> None:
 
 
 def test_a_part_of_an_epoch_is_extrapolated_without_its_first_steps() -> None:
-    result = size_result(journal(2, dataset=10_000), replicas=2, processes=2)
+    result = size_result(run_record(2, dataset=10_000), replicas=2, processes=2)
 
     assert result.images == (STEPS - 2) * IMAGES
     assert result.epoch_seconds == pytest.approx(200)
@@ -62,7 +69,7 @@ def test_a_part_of_an_epoch_is_extrapolated_without_its_first_steps() -> None:
 
 
 def test_time_before_the_first_step_does_not_count() -> None:
-    result = size_result(journal(2), replicas=2, processes=2)
+    result = size_result(run_record(2), replicas=2, processes=2)
 
     assert result.compute == pytest.approx(15), "a process computed 15 s since its first entry"
     assert result.all_reduce_share == pytest.approx(4 / (4 + 15 + 1))
@@ -72,7 +79,7 @@ def test_time_before_the_first_step_does_not_count() -> None:
 
 def test_a_group_that_was_smaller_for_a_step_is_refused() -> None:
     with pytest.raises(EverstepError, match="of 2 processes had 1 for some steps"):
-        size_result(journal(2, smaller_at=4), replicas=2, processes=2)
+        size_result(run_record(2, smaller_at=4), replicas=2, processes=2)
 
 
 def test_a_run_with_too_few_steps_is_refused() -> None:

@@ -47,7 +47,7 @@ def test_a_disk_that_hangs_does_not_stop_the_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journals, "STUCK_SECONDS", 0.1)
-    os.mkfifo(tmp_path / "hung.jsonl")  # to open one end waits until the other end is open
+    os.mkfifo(tmp_path / "hung.jsonl")  # opening one end blocks until the other end is open
     journal = Journal(tmp_path / "hung.jsonl")
 
     journal.note("step", step=1)

@@ -16,17 +16,17 @@ OPERATIONS = 30  # more than one write performs
 
 
 class Medium(Protocol):
-    """A place for checkpoints that fails on demand.
+    """Storage for checkpoints that fails on demand.
 
     Attributes:
-        store: the store of checkpoints in it.
-        faults: names of its faults besides "none".
+        store: the checkpoints in this medium.
+        faults: names of the faults that it can have, besides "none".
     """
 
     store: CheckpointStore
     faults: tuple[str, ...]
 
-    def arrange(self, fault: str, rng: random.Random, other_writers: Callable[[], None]) -> None:
+    def inject(self, fault: str, rng: random.Random, other_writers: Callable[[], None]) -> None:
         """Inject a fault at one of the next operations; during a pause, `other_writers` write."""
 
     def apply_crash_effects(self, fault: str, rng: random.Random) -> None:
@@ -37,7 +37,7 @@ class Medium(Protocol):
 
 
 class DiskMedium:
-    """A folder."""
+    """A simulated folder."""
 
     faults: tuple[str, ...] = ("killed", "power", "space", "paused")
 
@@ -45,7 +45,7 @@ class DiskMedium:
         self.disk = SimulatedDisk()
         self.store: CheckpointStore = FolderStore(FOLDER, self.disk)
 
-    def arrange(self, fault: str, rng: random.Random, other_writers: Callable[[], None]) -> None:
+    def inject(self, fault: str, rng: random.Random, other_writers: Callable[[], None]) -> None:
         position = len(self.disk.operations) + rng.randrange(OPERATIONS)
         if fault == "space":
             self.disk.free_bytes = rng.randrange(900)  # a checkpoint has about 400
@@ -64,7 +64,7 @@ class DiskMedium:
 
 
 class BucketMedium:
-    """A bucket; before each new group some earlier requests may arrive again."""
+    """A simulated bucket; before each new group some earlier requests may arrive again."""
 
     faults: tuple[str, ...] = ("killed", "broken", "lost response", "paused", "late")
 
@@ -72,7 +72,7 @@ class BucketMedium:
         self.bucket = SimulatedBucket()
         self.store: CheckpointStore = BucketStore(self.bucket)
 
-    def arrange(self, fault: str, rng: random.Random, other_writers: Callable[[], None]) -> None:
+    def inject(self, fault: str, rng: random.Random, other_writers: Callable[[], None]) -> None:
         position = len(self.bucket.requests) + rng.randrange(OPERATIONS // 2)
         if fault == "broken":
             # The second request is the attempt to clean up.

@@ -1,4 +1,4 @@
-"""The environment in which boto3 finds a server of the tests."""
+"""Environment variables with which boto3 uses a test server."""
 
 import pytest
 

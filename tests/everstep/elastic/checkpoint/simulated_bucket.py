@@ -42,12 +42,12 @@ class SimulatedBucket:
             self.objects[key] = content
 
     def _request(self, kind: str, key: str) -> bool:
-        """Start a request; return whether its response is lost."""
+        """Start a request; return True if its response is lost."""
         number = len(self.requests)
-        fault = self.actions_before.pop(number, None)
+        action = self.actions_before.pop(number, None)
         self.requests.append((kind, key))
-        if fault:
-            fault()
+        if action:
+            action()
         if number in self.broken_requests:
             raise BucketError(errno.EIO, "the connection is broken", key)
         return number in self.lost_responses

@@ -78,10 +78,10 @@ class SimulatedDisk(Disk):
         return bytes(content)
 
     def _begin(self, kind: str, path: Path) -> None:
-        fault = self.actions_before.pop(len(self.operations), None)
+        action = self.actions_before.pop(len(self.operations), None)
         self.operations.append((kind, path.name))
-        if fault:
-            fault()
+        if action:
+            action()
 
     # --- the interface ---
 

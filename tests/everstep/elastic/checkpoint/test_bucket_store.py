@@ -16,8 +16,8 @@ from tests.everstep.elastic.checkpoint.simulated_disk import CrashError
 RUN = {"model": "tiny"}
 
 
-class Saves:
-    """A store in a simulated bucket."""
+class SavedRun:
+    """A run that saves checkpoints to a simulated bucket."""
 
     def __init__(self) -> None:
         self.bucket = SimulatedBucket()
@@ -41,14 +41,14 @@ class Saves:
 
 
 @pytest.fixture
-def saves() -> Saves:
-    return Saves()
+def saved_run() -> SavedRun:
+    return SavedRun()
 
 
-def test_a_written_checkpoint_is_restored(saves: Saves) -> None:
-    saves.save(8)
+def test_a_written_checkpoint_is_restored(saved_run: SavedRun) -> None:
+    saved_run.save(8)
 
-    checkpoint = restore.newest_checkpoint(saves.store, RUN)
+    checkpoint = restore.newest_checkpoint(saved_run.store, RUN)
 
     assert checkpoint is not None
     tensors = checkpoint.load()
@@ -58,47 +58,47 @@ def test_a_written_checkpoint_is_restored(saves: Saves) -> None:
 
 @pytest.mark.parametrize("request_number", range(12))  # all requests of one write
 def test_a_writer_that_dies_at_any_request_leaves_nothing_that_counts_as_complete(
-    saves: Saves, request_number: int
+    saved_run: SavedRun, request_number: int
 ) -> None:
-    saves.save(8)
-    first_request = len(saves.bucket.requests)
-    saves.bucket.actions_before[first_request + request_number] = crash
+    saved_run.save(8)
+    first_request = len(saved_run.bucket.requests)
+    saved_run.bucket.actions_before[first_request + request_number] = crash
 
     with pytest.raises(CrashError):
-        saves.save(16)
+        saved_run.save(16)
 
-    *executed_requests, _ = saves.bucket.requests[first_request:]
+    *executed_requests, _ = saved_run.bucket.requests[first_request:]
     is_complete = any(
         kind == "put" and key.startswith(COMMITTED) for kind, key in executed_requests
     )
-    assert saves.newest() == (16 if is_complete else 8)
+    assert saved_run.newest() == (16 if is_complete else 8)
 
 
-def test_a_checkpoint_that_was_not_committed_is_never_read(saves: Saves) -> None:
-    saves.save(8)
+def test_a_checkpoint_that_was_not_committed_is_never_read(saved_run: SavedRun) -> None:
+    saved_run.save(8)
     with pytest.raises(FencedError):
-        saves.save(16, committed=False)
+        saved_run.save(16, committed=False)
 
-    assert saves.newest() == 8
+    assert saved_run.newest() == 8
 
 
-def test_a_commit_whose_writer_died_is_made_visible_on_restore(saves: Saves) -> None:
-    saves.save(8)
+def test_a_commit_whose_writer_died_is_made_visible_on_restore(saved_run: SavedRun) -> None:
+    saved_run.save(8)
     with pytest.raises(FencedError):
-        saves.save(16, generation=3, committed=False)  # etcd has it; its response was lost
+        saved_run.save(16, generation=3, committed=False)  # etcd recorded it; its response was lost
 
-    assert saves.newest(CommitRecord(3, 16)) == 16
+    assert saved_run.newest(CommitRecord(3, 16)) == 16
 
 
-def test_everything_is_put_before_the_commit(saves: Saves) -> None:
+def test_everything_is_put_before_the_commit(saved_run: SavedRun) -> None:
     keys_at_commit = list[str]()
 
     def commit(_: Manifest) -> bool:
-        keys_at_commit.extend(saves.bucket.objects)
+        keys_at_commit.extend(saved_run.bucket.objects)
         return True
 
     state = {"weight": torch.zeros(4)}
-    saves.store.write(state, Manifest(8, 1, RUN), commit=commit, keep=3)
+    saved_run.store.write(state, Manifest(8, 1, RUN), commit=commit, keep=3)
 
     assert [key.rpartition("/")[2] for key in keys_at_commit] == [
         "state.safetensors",
@@ -107,11 +107,11 @@ def test_everything_is_put_before_the_commit(saves: Saves) -> None:
 
 
 @pytest.mark.parametrize("damage", ["a changed byte", "a missing byte", "no state", "no manifest"])
-def test_a_damaged_committed_checkpoint_stops_the_run(saves: Saves, damage: str) -> None:
-    saves.save(8)
-    saves.save(16)
-    objects = saves.bucket.objects
-    name = saves.store.names()[0]
+def test_a_damaged_committed_checkpoint_stops_the_run(saved_run: SavedRun, damage: str) -> None:
+    saved_run.save(8)
+    saved_run.save(16)
+    objects = saved_run.bucket.objects
+    name = saved_run.store.names()[0]
     state = f"{DATA}{name}/state.safetensors"
     if damage == "a changed byte":
         objects[state] = objects[state][:-1] + b"\x01"
@@ -123,87 +123,91 @@ def test_a_damaged_committed_checkpoint_stops_the_run(saves: Saves, damage: str)
         objects[f"{COMMITTED}{name}.json"] = b"{}"
 
     with pytest.raises(LostCheckpointError, match="is damaged"):
-        saves.newest(CommitRecord(1, 16))
+        saved_run.newest(CommitRecord(1, 16))
 
     checkpoint = restore.restore_point(
-        saves.store, RUN, CommitRecord(1, 16), accept_lost_step=16, wait_seconds=0
+        saved_run.store, RUN, CommitRecord(1, 16), accept_lost_step=16, wait_seconds=0
     )
     assert checkpoint is not None
     assert checkpoint.manifest.step == 8
 
 
-def test_an_accepted_loss_stays_lost_when_its_request_arrives_once_more(saves: Saves) -> None:
-    saves.save(8)
-    saves.save(16)
-    lost_name = saves.store.names()[0]
-    saves.store.hide(lost_name)
+def test_an_accepted_loss_stays_lost_when_its_request_arrives_once_more(
+    saved_run: SavedRun,
+) -> None:
+    saved_run.save(8)
+    saved_run.save(16)
+    lost_name = saved_run.store.names()[0]
+    saved_run.store.hide(lost_name)
 
-    assert saves.bucket.delayed_puts
-    for key, content in saves.bucket.delayed_puts:
-        saves.bucket.objects[key] = content
+    assert saved_run.bucket.delayed_puts
+    for key, content in saved_run.bucket.delayed_puts:
+        saved_run.bucket.objects[key] = content
 
-    assert saves.newest() == 8
+    assert saved_run.newest() == 8
 
 
-def test_old_checkpoints_and_leftovers_of_dead_writers_are_deleted(saves: Saves) -> None:
+def test_old_checkpoints_and_leftovers_of_dead_writers_are_deleted(saved_run: SavedRun) -> None:
     with pytest.raises(FencedError):
-        saves.save(4, committed=False)
-    second_piece = len(saves.bucket.requests) + 2
-    saves.bucket.actions_before[second_piece] = crash
+        saved_run.save(4, committed=False)
+    second_piece = len(saved_run.bucket.requests) + 2
+    saved_run.bucket.actions_before[second_piece] = crash
     with pytest.raises(CrashError):
-        saves.save(6)
-    assert saves.bucket.uploads(DATA)
+        saved_run.save(6)
+    assert saved_run.bucket.uploads(DATA)
 
     for step in (8, 16, 24):
-        saves.save(step, keep=2)
+        saved_run.save(step, keep=2)
 
-    assert saves.written_steps() == {"step-00000016", "step-00000024"}
-    assert saves.bucket.uploads(DATA) == [], (
+    assert saved_run.written_steps() == {"step-00000016", "step-00000024"}
+    assert saved_run.bucket.uploads(DATA) == [], (
         "the pieces of an upload cost money until they are aborted"
     )
 
 
-def test_checkpoints_are_ordered_by_number_beyond_the_digits_of_their_names(saves: Saves) -> None:
+def test_checkpoints_are_ordered_by_number_beyond_the_digits_of_their_names(
+    saved_run: SavedRun,
+) -> None:
     for step in (99_999_998, 99_999_999, 100_000_000):
-        saves.save(step, keep=2)
+        saved_run.save(step, keep=2)
 
-    assert [name.partition("-g")[0] for name in saves.store.names()] == [
+    assert [name.partition("-g")[0] for name in saved_run.store.names()] == [
         "step-100000000",
         "step-99999999",
     ]
-    assert saves.newest() == 100_000_000
+    assert saved_run.newest() == 100_000_000
 
 
-def test_a_late_writer_of_an_older_step_deletes_nothing_of_newer_steps(saves: Saves) -> None:
-    saves.save(24, generation=2)
+def test_a_late_writer_of_an_older_step_deletes_nothing_of_newer_steps(saved_run: SavedRun) -> None:
+    saved_run.save(24, generation=2)
     with pytest.raises(FencedError):
-        saves.save(32, generation=2, committed=False)  # etcd has it; its response was lost
-    second_piece = len(saves.bucket.requests) + 2
-    saves.bucket.actions_before[second_piece] = crash
+        saved_run.save(32, generation=2, committed=False)  # etcd recorded it; its response was lost
+    second_piece = len(saved_run.bucket.requests) + 2
+    saved_run.bucket.actions_before[second_piece] = crash
     with pytest.raises(CrashError):
-        saves.save(40, generation=2)
+        saved_run.save(40, generation=2)
 
-    saves.save(16, keep=1)
+    saved_run.save(16, keep=1)
 
-    assert [name[:13] for name in saves.store.names()] == ["step-00000024", "step-00000016"]
-    assert saves.bucket.uploads(DATA), "its writer may still be at work"
-    assert saves.newest(CommitRecord(2, 32)) == 32
+    assert [name[:13] for name in saved_run.store.names()] == ["step-00000024", "step-00000016"]
+    assert saved_run.bucket.uploads(DATA), "its writer may still be at work"
+    assert saved_run.newest(CommitRecord(2, 32)) == 32
 
 
-def test_objects_of_another_writer_of_the_same_step_are_kept(saves: Saves) -> None:
+def test_objects_of_another_writer_of_the_same_step_are_kept(saved_run: SavedRun) -> None:
     with pytest.raises(FencedError):
-        saves.save(16, generation=2, committed=False)  # etcd has it; its response was lost
-    saves.save(16, generation=1)
+        saved_run.save(16, generation=2, committed=False)  # etcd recorded it; its response was lost
+    saved_run.save(16, generation=1)
 
-    assert saves.newest(CommitRecord(2, 16)) == 16
+    assert saved_run.newest(CommitRecord(2, 16)) == 16
 
 
-def test_a_checkpoint_is_deleted_in_the_reverse_order_of_its_parts(saves: Saves) -> None:
-    saves.save(8)
-    (name,) = saves.store.names()
-    saves.save(16, keep=1)
+def test_a_checkpoint_is_deleted_in_the_reverse_order_of_its_parts(saved_run: SavedRun) -> None:
+    saved_run.save(8)
+    (name,) = saved_run.store.names()
+    saved_run.save(16, keep=1)
 
-    deleted_keys = [key for kind, key in saves.bucket.requests if kind == "delete"]
+    deleted_keys = [key for kind, key in saved_run.bucket.requests if kind == "delete"]
     assert deleted_keys == [
         f"{COMMITTED}{name}.json",
         f"{DATA}{name}/manifest.json",
@@ -211,54 +215,56 @@ def test_a_checkpoint_is_deleted_in_the_reverse_order_of_its_parts(saves: Saves)
     ], "a manifest without its state would look complete"
 
 
-def test_a_failed_upload_is_an_error_and_leaves_no_object(saves: Saves) -> None:
-    second_piece = len(saves.bucket.requests) + 2
-    saves.bucket.broken_requests.add(second_piece)
+def test_a_failed_upload_is_an_error_and_leaves_no_object(saved_run: SavedRun) -> None:
+    second_piece = len(saved_run.bucket.requests) + 2
+    saved_run.bucket.broken_requests.add(second_piece)
 
     with pytest.raises(BucketError, match="the connection is broken"):
-        saves.save(8)
+        saved_run.save(8)
 
-    assert not saves.bucket.objects
+    assert not saved_run.bucket.objects
 
 
 def test_a_store_that_fails_after_the_commit_leaves_a_checkpoint_that_can_be_restored(
-    saves: Saves,
+    saved_run: SavedRun,
 ) -> None:
-    saves.save(8)
-    requests = len(saves.bucket.requests)
-    saves.save(16)
+    saved_run.save(8)
+    requests = len(saved_run.bucket.requests)
+    saved_run.save(16)
     index = next(
         number
-        for number, (kind, key) in enumerate(saves.bucket.requests[requests:])
+        for number, (kind, key) in enumerate(saved_run.bucket.requests[requests:])
         if kind == "put" and COMMITTED in key
     )
-    saves.bucket.broken_requests.add(len(saves.bucket.requests) + index)
+    saved_run.bucket.broken_requests.add(len(saved_run.bucket.requests) + index)
 
     with pytest.raises(BucketError):
-        saves.save(24)
+        saved_run.save(24)
 
-    assert saves.newest(CommitRecord(1, 24)) == 24
+    assert saved_run.newest(CommitRecord(1, 24)) == 24
 
 
-def test_a_name_of_another_generation_is_not_taken_for_the_committed_one(saves: Saves) -> None:
-    saves.save(16, generation=2)
-    (name,) = saves.store.names()
-    objects = saves.bucket.objects
+def test_a_name_of_another_generation_is_not_taken_for_the_committed_one(
+    saved_run: SavedRun,
+) -> None:
+    saved_run.save(16, generation=2)
+    (name,) = saved_run.store.names()
+    objects = saved_run.bucket.objects
     for key in list(objects):
         objects[key.replace("-g00000002-", "-g00000005-")] = objects.pop(key)
 
     with pytest.raises(ValueError, match="not named after its step"):
-        saves.store.check(name.replace("-g00000002-", "-g00000005-"))
+        saved_run.store.check(name.replace("-g00000002-", "-g00000005-"))
 
 
 def test_a_checkpoint_is_complete_although_old_ones_may_not_be_listed(
-    saves: Saves, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    saved_run: SavedRun, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def uploads(_: str) -> list[str]:
         raise EverstepError("s3://bucket/run is forbidden", "Allow s3:ListBucketMultipartUploads.")
 
-    monkeypatch.setattr(saves.bucket, "uploads", uploads)
-    saves.save(8)
+    monkeypatch.setattr(saved_run.bucket, "uploads", uploads)
+    saved_run.save(8)
 
-    assert saves.newest() == 8
+    assert saved_run.newest() == 8
     assert "Allow s3:ListBucketMultipartUploads" in caplog.text

@@ -35,7 +35,7 @@ class World:
     def __init__(self, seed: int, medium: Medium) -> None:
         self.rng, self.medium = random.Random(seed), medium
         self.record, self.generation, self.step = CommitRecord(), 1, 0
-        self.depth = 0
+        self.depth = 0  # pauses of a writer during the pause of another
 
     def commit(self, manifest: Manifest) -> bool:
         """Record a commit of the current generation; sometimes its response is lost."""
@@ -74,7 +74,7 @@ class World:
     def write_with_fault(self) -> None:
         """Inject one fault into a write, then form the next group."""
         fault = self.rng.choice([*self.medium.faults, "none"])
-        self.medium.arrange(fault, self.rng, self.run_other_writers)
+        self.medium.inject(fault, self.rng, self.run_other_writers)
         with contextlib.suppress(CrashError):
             self.write()
         self.medium.apply_crash_effects(fault, self.rng)
@@ -236,7 +236,7 @@ def test_a_damaged_folder_of_the_same_step_does_not_hide_a_committed_one() -> No
     write(disk, 100, generation=5)
     _damage(disk, 100)
     with pytest.raises(FencedError):
-        write(disk, 100, generation=6, committed=False)  # etcd has it; the writer died meanwhile
+        write(disk, 100, generation=6, committed=False)  # etcd recorded it, then the writer died
 
     checkpoint = restore.restore_point(
         FolderStore(FOLDER, disk), RUN, CommitRecord(6, 100), wait_seconds=0

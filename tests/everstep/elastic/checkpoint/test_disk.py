@@ -1,4 +1,4 @@
-"""The real file system: each operation reaches it, and data that must be durable are synced."""
+"""The real file system: each operation reaches it, and data that must be durable is synced."""
 
 import errno
 import os

@@ -53,7 +53,7 @@ def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
 
 
 def test_checkpoints_are_ordered_by_number_beyond_the_digits_of_their_names(tmp_path: Path) -> None:
-    """A run started again from step 99 999 999, and each later checkpoint was removed as the oldest one."""
+    """Sorted as text, step 99,999,999 would stay the newest, and each later checkpoint would be removed."""
     (tmp_path / ".step-99999998-1-1").mkdir()
     for step in (99_999_998, 99_999_999, 100_000_000, 100_000_001):
         save(tmp_path, step, keep=2)

@@ -151,7 +151,7 @@ def test_an_address_of_another_store_is_refused() -> None:
     assert "Mount" in error.value.fix
 
 
-def test_a_server_that_is_gone_is_an_error(
+def test_an_unreachable_server_is_a_bucket_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     use_server(monkeypatch, f"http://127.0.0.1:{free_port()}")
@@ -326,7 +326,7 @@ def test_a_request_without_a_response_has_as_many_attempts_as_boto3_makes(
     assert len(attempts) == s3_bucket.ATTEMPTS
 
 
-def test_the_first_failure_of_a_piece_cancels_the_pieces_that_wait(
+def test_the_first_failure_of_a_piece_cancels_the_pending_pieces(
     offline_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pieces, requests = 2000, list[str]()

@@ -1,4 +1,4 @@
-"""The writer of snapshots next to the training."""
+"""The background writer of snapshots."""
 
 import contextlib
 import os
@@ -22,8 +22,8 @@ RUN = {"model": "tiny"}
 UNPRIVILEGED_USER = 65534
 
 
-class Saves:
-    """A writer that records the reports about its checkpoints."""
+class SavedRun:
+    """A run whose writer reports its checkpoints to this object."""
 
     def __init__(self, folder: Path) -> None:
         self.written_steps: list[int] = []
@@ -52,8 +52,8 @@ class Saves:
 
 
 @pytest.fixture
-def saves(tmp_path: Path) -> Saves:
-    return Saves(tmp_path / "checkpoints")
+def saved_run(tmp_path: Path) -> SavedRun:
+    return SavedRun(tmp_path / "checkpoints")
 
 
 def newest(folder: Path) -> int:
@@ -61,14 +61,14 @@ def newest(folder: Path) -> int:
     return checkpoint.manifest.step if checkpoint else -1
 
 
-def test_a_snapshot_is_not_changed_by_later_steps(tmp_path: Path, saves: Saves) -> None:
+def test_a_snapshot_is_not_changed_by_later_steps(tmp_path: Path, saved_run: SavedRun) -> None:
     weight = torch.zeros(10)
-    saves.may_commit.clear()
-    saves.writer.start({"weight": weight}, Manifest(1, 1, RUN))
+    saved_run.may_commit.clear()
+    saved_run.writer.start({"weight": weight}, Manifest(1, 1, RUN))
     weight += 1
-    assert saves.writer.busy
-    saves.may_commit.set()
-    saves.writer.wait()
+    assert saved_run.writer.busy
+    saved_run.may_commit.set()
+    saved_run.writer.wait()
 
     checkpoint = restore.newest_checkpoint(FolderStore(tmp_path / "checkpoints"), RUN)
     assert checkpoint is not None
@@ -76,63 +76,63 @@ def test_a_snapshot_is_not_changed_by_later_steps(tmp_path: Path, saves: Saves) 
 
 
 def test_training_never_waits_for_a_slow_disk_and_only_the_newest_pending_snapshot_is_written(
-    saves: Saves,
+    saved_run: SavedRun,
 ) -> None:
-    saves.may_commit.clear()
-    saves.start(1)
-    assert saves.at_commit.wait(100)
+    saved_run.may_commit.clear()
+    saved_run.start(1)
+    assert saved_run.at_commit.wait(100)
     for step in (2, 3, 4):
-        saves.start(step)  # returns although the first is not complete
+        saved_run.start(step)  # returns although the first is not complete
 
-    assert saves.writer.busy
-    assert saves.written_steps == []
-    saves.may_commit.set()
-    saves.writer.wait()
+    assert saved_run.writer.busy
+    assert saved_run.written_steps == []
+    saved_run.may_commit.set()
+    saved_run.writer.wait()
 
-    assert saves.written_steps == [1, 4]
-    assert not saves.writer.busy
+    assert saved_run.written_steps == [1, 4]
+    assert not saved_run.writer.busy
 
 
 def test_a_pending_snapshot_is_not_written_while_a_newer_one_replaces_it(
-    saves: Saves, monkeypatch: pytest.MonkeyPatch
+    saved_run: SavedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    saves.may_commit.clear()
-    saves.start(1)
-    assert saves.at_commit.wait(100)
-    saves.start(2)
-    saves.writer.wait_snapshot()
+    saved_run.may_commit.clear()
+    saved_run.start(1)
+    assert saved_run.at_commit.wait(100)
+    saved_run.start(2)
+    saved_run.writer.wait_snapshot()
     fits = HostSnapshot.fits
 
     def let_the_disk_continue(snapshot: HostSnapshot, state: Mapping[str, torch.Tensor]) -> bool:
-        saves.may_commit.set()
-        wait_until(lambda: not saves.writer.busy, "the first checkpoint is written", 100)
+        saved_run.may_commit.set()
+        wait_until(lambda: not saved_run.writer.busy, "the first checkpoint is written", 100)
         return fits(snapshot, state)
 
     monkeypatch.setattr(HostSnapshot, "fits", let_the_disk_continue)
-    saves.save(3)  # into the memory of the second snapshot
+    saved_run.save(3)  # into the memory of the second snapshot
 
-    assert saves.written_steps == [1, 3], "the second one would be a mixture"
+    assert saved_run.written_steps == [1, 3], "the second one would be a mixture"
 
 
-def test_snapshots_use_their_preallocated_memory(saves: Saves) -> None:
+def test_snapshots_use_their_preallocated_memory(saved_run: SavedRun) -> None:
     state = {"weight": torch.ones(3000)}
-    saves.writer.prepare(state)
-    assert saves.writer._prepare_thread is not None
-    saves.writer._prepare_thread.join()
-    first_snapshot, second_snapshot = saves.writer._spare_snapshots
+    saved_run.writer.prepare(state)
+    assert saved_run.writer._prepare_thread is not None
+    saved_run.writer._prepare_thread.join()
+    first_snapshot, second_snapshot = saved_run.writer._spare_snapshots
 
-    saves.save(1)
-    saves.save(2)
+    saved_run.save(1)
+    saved_run.save(2)
 
     assert {id(first_snapshot), id(second_snapshot)} == {
-        id(snapshot) for snapshot in saves.writer._spare_snapshots
+        id(snapshot) for snapshot in saved_run.writer._spare_snapshots
     }
 
 
-def test_a_state_of_another_shape_gets_new_memory(tmp_path: Path, saves: Saves) -> None:
-    saves.save(1)
-    saves.writer.start({"other": torch.ones(2, 2)}, Manifest(2, 1, RUN))
-    saves.writer.wait()
+def test_a_state_of_another_shape_gets_new_memory(tmp_path: Path, saved_run: SavedRun) -> None:
+    saved_run.save(1)
+    saved_run.writer.start({"other": torch.ones(2, 2)}, Manifest(2, 1, RUN))
+    saved_run.writer.wait()
 
     checkpoint = restore.newest_checkpoint(FolderStore(tmp_path / "checkpoints"), RUN)
     assert checkpoint is not None
@@ -165,29 +165,29 @@ def limit_file_size(size: int) -> Iterator[None]:
 
 
 def test_a_full_disk_does_not_end_the_training_and_the_next_save_is_tried(
-    tmp_path: Path, saves: Saves, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, saved_run: SavedRun, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "checkpoints"
-    saves.save(1)
+    saved_run.save(1)
     with limit_file_size(6000):  # a state has 12,000 bytes
-        saves.save(2)
+        saved_run.save(2)
 
-    assert saves.failures == [(2, f"[Errno 27] File too large: '{folder}'")]
+    assert saved_run.failures == [(2, f"[Errno 27] File too large: '{folder}'")]
     assert "checkpoint of step 2 FAILED" in caplog.text
     assert [path.name for path in folder.iterdir()] == ["step-00000001"], "its disk space is freed"
 
-    saves.save(3)
-    assert saves.written_steps == [1, 3]
+    saved_run.save(3)
+    assert saved_run.written_steps == [1, 3]
     assert newest(folder) == 3
 
 
-def test_a_tensor_of_a_type_without_a_format_is_named(saves: Saves) -> None:
+def test_a_tensor_of_a_type_without_a_format_is_named(saved_run: SavedRun) -> None:
     state = {"frequencies": torch.ones(2, dtype=torch.complex64)}
 
-    saves.writer.start(state, Manifest(1, 1, RUN))
-    saves.writer.wait()
+    saved_run.writer.start(state, Manifest(1, 1, RUN))
+    saved_run.writer.wait()
 
-    [(step, reason)] = saves.failures
+    [(step, reason)] = saved_run.failures
     assert step == 1
     assert "the tensor frequencies is of type torch.complex64" in reason
 
@@ -228,45 +228,45 @@ def save_in_a_read_only_folder(folder: Path) -> int:
             for parent in (folder, *folder.parents[:3]):
                 os.chmod(parent, 0o755)  # noqa: PTH101 - as the call above
             os.setuid(UNPRIVILEGED_USER)
-        saves = Saves(checkpoints)
-        saves.save(1)
+        saved_run = SavedRun(checkpoints)
+        saved_run.save(1)
         checkpoints.chmod(0o555)
-        saves.save(2)
+        saved_run.save(2)
         checkpoints.chmod(0o755)
-        saves.save(3)
+        saved_run.save(3)
     except BaseException as error:
         os.write(2, f"{error!r}\n".encode())
         return 1
-    if saves.written_steps != [1, 3] or newest(checkpoints) != 3:
+    if saved_run.written_steps != [1, 3] or newest(checkpoints) != 3:
         return 2
-    (step, reason), *other_failures = saves.failures
+    (step, reason), *other_failures = saved_run.failures
     return 0 if step == 2 and "Permission denied" in reason and not other_failures else 3
 
 
 def test_immutable_tensors_are_copied_later_and_all_others_immediately(
-    tmp_path: Path, saves: Saves
+    tmp_path: Path, saved_run: SavedRun
 ) -> None:
     unchanging_tensor, changing_tensor = torch.zeros(300_000), torch.zeros(10)
     state = {"steady": unchanging_tensor, "changing": changing_tensor}
-    saves.writer.start(state, Manifest(1, 1, RUN), unchanging_names={"steady"})
+    saved_run.writer.start(state, Manifest(1, 1, RUN), unchanging_names={"steady"})
     changing_tensor += 1  # a forward pass
-    saves.writer.wait_snapshot()
+    saved_run.writer.wait_snapshot()
     unchanging_tensor += 1  # the optimizer
-    saves.writer.wait()
+    saved_run.writer.wait()
 
     checkpoint = restore.newest_checkpoint(FolderStore(tmp_path / "checkpoints"), RUN)
     assert checkpoint is not None
     assert not any(tensor.any() for tensor in checkpoint.load().values())
 
 
-def test_waiting_includes_the_copy_of_the_snapshot(saves: Saves) -> None:
+def test_waiting_includes_the_copy_of_the_snapshot(saved_run: SavedRun) -> None:
     state = {"weight": torch.ones(300_000)}
-    saves.writer.start(state, Manifest(1, 1, RUN), unchanging_names={"weight"})
-    waiter = threading.Thread(target=saves.writer.wait)
+    saved_run.writer.start(state, Manifest(1, 1, RUN), unchanging_names={"weight"})
+    waiter = threading.Thread(target=saved_run.writer.wait)
     waiter.start()
     waiter.join(100)
 
-    assert saves.written_steps == [1]
+    assert saved_run.written_steps == [1]
 
 
 def test_a_disk_that_hangs_is_reported_while_the_checkpoint_is_written(
@@ -322,7 +322,7 @@ def test_the_wait_for_a_commit_is_not_mistaken_for_a_hung_disk(tmp_path: Path) -
 
 
 class HangingStore(FolderStore):
-    """A store that hangs after the commit, at a time of a fake clock."""
+    """A store that hangs after the commit, with a fake clock."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

@@ -9,7 +9,7 @@ from everstep.elastic.data_order.leftover import Span, merge_spans, remaining_sp
 from everstep.elastic.data_order.sampler import share
 
 UNITS = 40
-spans_of_a_step = lists(
+SPANS = lists(
     tuples(integers(0, UNITS), integers(0, UNITS)).map(lambda ends: (min(ends), max(ends))),
     max_size=5,
 )
@@ -19,7 +19,7 @@ def units(spans: tuple[Span, ...]) -> list[int]:
     return [unit for first, last in spans for unit in range(first, last)]
 
 
-@given(spans_of_a_step)
+@given(SPANS)
 def test_merging_changes_no_unit_and_leaves_gaps_between_spans(spans: list[Span]) -> None:
     result = merge_spans(spans)
 
@@ -27,15 +27,15 @@ def test_merging_changes_no_unit_and_leaves_gaps_between_spans(spans: list[Span]
     assert all(span[1] < next_span[0] for span, next_span in itertools.pairwise(result))
 
 
-@given(spans_of_a_step)
+@given(SPANS)
 def test_done_and_remaining_spans_are_the_whole_step(done_spans: list[Span]) -> None:
     assert sorted(
         [*units(merge_spans(done_spans)), *units(remaining_spans(UNITS, done_spans))]
     ) == list(range(UNITS))
 
 
-@given(spans_of_a_step, integers(1, 7), integers(1, 9))
-def test_parts_cover_the_whole_once_are_even_and_not_too_small(
+@given(SPANS, integers(1, 7), integers(1, 9))
+def test_parts_cover_the_missing_units_once_and_are_even_and_not_too_small(
     done_spans: list[Span], world_size: int, min_units: int
 ) -> None:
     missing_spans = remaining_spans(UNITS, done_spans)

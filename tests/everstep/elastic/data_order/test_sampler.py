@@ -53,13 +53,13 @@ def test_a_rank_outside_the_world_is_refused(rank: int) -> None:
         share(10, rank, 3)
 
 
-def test_the_last_smaller_batch_counts() -> None:
+def test_a_smaller_last_batch_counts() -> None:
     order = SampleOrder(samples=10, global_batch=4, epochs=1, seed=1)
 
     assert [len(order.batch(step)) for step in range(order.total_steps)] == [4, 4, 2]
 
 
-def test_an_epoch_ends_after_its_last_step_only() -> None:
+def test_an_epoch_ends_only_after_its_last_step() -> None:
     order = SampleOrder(samples=10, global_batch=4, epochs=2, seed=1)
 
     assert [step for step in range(7) if order.ends_epoch(step)] == [3, 6]

@@ -96,8 +96,8 @@ class LauncherProcess:
         signal_all(partial(processes_in_session, self.process.pid), signal.SIGKILL)
         self.process.wait()
 
-    def etcds(self) -> list[int]:
-        """Return the process IDs of the etcds that were started in this launcher's folder."""
+    def etcd_processes(self) -> list[int]:
+        """Return the IDs of the etcd processes that were started in this launcher's folder."""
         return [
             process
             for process in all_processes()
@@ -107,10 +107,10 @@ class LauncherProcess:
     def wait_until_etcd_is_removed(self) -> None:
         """Wait until etcd has ended and its folder is removed."""
         wait_until(
-            lambda: not self.etcds() and not any(self.etcd_folder.glob("everstep-etcd-*")),
+            lambda: not self.etcd_processes() and not any(self.etcd_folder.glob("everstep-etcd-*")),
             "etcd and its folder are removed",
             WAIT_SECONDS,
-            details=self.etcds,
+            details=self.etcd_processes,
             interval_seconds=0.05,
         )
 

@@ -23,7 +23,7 @@ NOW = 1_795_249_200.0
 def test_a_grace_period_that_is_not_a_number_of_seconds_is_an_error_with_a_fix(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was a traceback at SIGTERM: the node ended without leaving its group."""
+    """A traceback at SIGTERM would end the node before it has left its group."""
     monkeypatch.setenv(GRACE_VARIABLE, text)
 
     with pytest.raises(EverstepError, match="EVERSTEP_GRACE_SECONDS is") as error:
@@ -37,7 +37,7 @@ def test_a_grace_period_that_is_not_a_number_of_seconds_is_an_error_with_a_fix(
     grace_seconds=st.floats(0, 600),
     remaining=st.none() | st.floats(-600, 600),
 )
-def test_a_worker_leaves_within_its_grace_and_before_the_machine_stops(
+def test_a_worker_leaves_within_its_grace_period_and_before_the_machine_stops(
     grace_seconds: float, remaining: float | None
 ) -> None:
     deadline = None if remaining is None else NOW + remaining
@@ -71,7 +71,7 @@ def test_the_deadline_is_read_from_the_file_of_the_downward_api(
     assert read_node_deadline() == datetime(2026, 11, 21, 8, 20, 30, tzinfo=UTC).timestamp()
 
 
-def test_without_the_downward_api_no_deadline_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_downward_api_there_is_no_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(DEADLINE_VARIABLE, raising=False)
 
     assert read_node_deadline() is None

@@ -1,4 +1,4 @@
-"""An etcd and its folder disappear with the launcher, regardless of the moment at which it ends."""
+"""An etcd and its folder disappear with the launcher, whenever it ends."""
 
 import subprocess
 import sys

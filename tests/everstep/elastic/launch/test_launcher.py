@@ -89,7 +89,7 @@ def test_a_signal_handler_that_is_interrupted_by_another_signal_ends() -> None:
         return interrupt
 
     def handle() -> None:
-        sys.settrace(interrupt)  # called before each line; not in the calls that it makes
+        sys.settrace(interrupt)  # called before each line, but not within its own calls
         launcher._on_signal(signal.SIGTERM, None)
         sys.settrace(None)
 
@@ -135,7 +135,7 @@ def test_two_workers_of_one_machine_run_a_script_and_leave_no_etcd(tmp_path: Pat
 def test_etcd_and_its_folder_are_removed_with_a_killed_launcher(tmp_path: Path) -> None:
     with run_launcher(tmp_path, write_script(tmp_path, WAIT_PROGRAM)) as launcher:
         launcher.wait_for("started\n")
-        assert launcher.etcds()
+        assert launcher.etcd_processes()
 
         launcher.process.kill()
         launcher.process.wait()
@@ -182,7 +182,7 @@ def test_an_etcd_that_does_not_respond_is_retried(tmp_path: Path) -> None:
         assert launcher.wait() == RETRY, launcher.log
 
 
-def test_the_error_without_etcd_names_the_options_to_get_one(tmp_path: Path) -> None:
+def test_without_an_etcd_on_path_the_error_names_a_fix(tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-m", "everstep.elastic.launch", write_script(tmp_path, WAIT_PROGRAM)],
         cwd=tmp_path,

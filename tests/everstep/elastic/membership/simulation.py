@@ -64,7 +64,7 @@ ETCD_REQUESTS = (
     Resign,
     Instruct,
 )
-"""Actions that wait for a response of etcd."""
+"""Actions that wait for a response from etcd."""
 
 
 @dataclass
@@ -178,17 +178,17 @@ class Agent:
     inbox: deque[Event] = field(default_factory=deque)
     renewed_at: float = 0.0
     lease_identity: str = ""
-    count: int = 0
+    registrations: int = 0
     frozen: bool = False
     running_generation: int = 0  # generation in which its worker runs; 0: none runs
     newest_begun: int = 0  # the newest generation that its workers were assigned to
     stop_requested: bool = False
-    regroup: bool = False
+    regroup_requested: bool = False
     gone: bool = False
-    blocked: deque[object] = field(default_factory=deque)  # actions that wait for etcd
+    blocked_actions: deque[object] = field(default_factory=deque)  # actions that wait for etcd
     sees_outage: bool = False
     leave_requested: bool = False
-    gave_up: str = ""
+    give_up_reason: str = ""
     cut_off: bool = False  # from etcd
     crash_in: int | None = None  # actions until this agent's machine is gone
     # If set, messages are duplicated, and local ones overtake others.
@@ -213,7 +213,7 @@ class Agent:
             self.inbox.append(self.read_keys())
 
     def receive(self, event: Event) -> None:
-        """Receive a message of etcd; a watch that is resumed may repeat the last one."""
+        """Receive a message from etcd; a resumed watch may repeat the last one."""
         self.inbox.append(event)
         if self.disorder and self.disorder.random() < 0.1:
             self.inbox.append(event)
@@ -226,7 +226,7 @@ class Agent:
     def handle_all(self, events: list[Event], now: float) -> None:
         if self.stuck:
             return
-        if self.blocked:  # the thread that decides waits for a response of etcd
+        if self.blocked_actions:  # the deciding thread waits for a response from etcd
             self.inbox.extend(events)
             return
         self.carry_out_all(self.core.handle_all(events, now))
@@ -239,8 +239,8 @@ class Agent:
                 self.gone = self.gone or self.crash_in < 0
             if self.gone:
                 return
-            if self.blocked or (self.unreachable() and isinstance(action, ETCD_REQUESTS)):
-                self.blocked.append(action)
+            if self.blocked_actions or (self.unreachable() and isinstance(action, ETCD_REQUESTS)):
+                self.blocked_actions.append(action)
             else:
                 self.carry_out(action)
 
@@ -249,14 +249,14 @@ class Agent:
         return self.etcd.unavailable or self.cut_off
 
     def unblock(self) -> None:
-        blocked_actions, self.blocked = self.blocked, deque()
-        self.carry_out_all(blocked_actions)
+        actions, self.blocked_actions = self.blocked_actions, deque()
+        self.carry_out_all(actions)
 
     def carry_out(self, action: object) -> None:  # noqa: C901 - one case per action
         match action:
             case Register(after, avoids):
-                self.count += 1
-                self.lease_identity = f"{self.name}.{self.count}"
+                self.registrations += 1
+                self.lease_identity = f"{self.name}.{self.registrations}"
                 self.etcd.put(self.member(after, avoids=avoids))
                 self.receive_locally(Registered(self.lease_identity))
             case Reclaim(identity, after, leaving, revision, avoids):
@@ -293,7 +293,7 @@ class Agent:
                     "a worker would ignore it and be killed"
                 )
                 self.newest_begun = generation.number
-                self.running_generation, self.stop_requested, self.regroup = (
+                self.running_generation, self.stop_requested, self.regroup_requested = (
                     generation.number,
                     False,
                     False,
@@ -301,7 +301,7 @@ class Agent:
             case Stop():
                 self.stop_requested = True
             case Regroup():
-                self.regroup = True
+                self.regroup_requested = True
             case Withdraw():
                 self.etcd.remove(self.lease_identity)
             case Depart():
@@ -316,7 +316,7 @@ class Agent:
             case Evict(identity):
                 self.etcd.remove(identity)
             case GiveUp(reason):
-                self.gone, self.gave_up = True, reason
+                self.gone, self.give_up_reason = True, reason
                 self.etcd.remove(self.lease_identity)
 
     def member(self, after: int, *, leaving: bool = False, avoids: tuple[str, ...] = ()) -> Member:
@@ -331,7 +331,7 @@ class Agent:
         )
 
     def worker_ended(self, now: float) -> None:
-        self.running_generation, self.stop_requested, self.regroup = 0, False, False
+        self.running_generation, self.stop_requested, self.regroup_requested = 0, False, False
         self.handle(Ready(), now)
 
 
@@ -479,18 +479,18 @@ class World:
         return copy
 
     def deliver(self, agent: Agent, count: int) -> None:
-        """Deliver messages to an agent: all at once, as after a busy time, or one by one."""
+        """Deliver messages to an agent: all together, as after a busy time, or one by one."""
         agent.adjust_watch()
         count = min(count, len(agent.inbox))
-        if not agent.blocked and self.random.random() < 0.5:
+        if not agent.blocked_actions and self.random.random() < 0.5:
             messages = [agent.inbox.popleft() for _ in range(count)]
             agent.handle_all([*messages, Tick()], self.now)
             return
         for _ in range(count):
-            if agent.blocked:
+            if agent.blocked_actions:
                 return
             agent.handle(agent.inbox.popleft(), self.now)
-        if not agent.blocked:
+        if not agent.blocked_actions:
             agent.handle(Tick(), self.now)
 
     def train(self) -> None:
@@ -509,7 +509,7 @@ class World:
         self.commit(current.number)
         for agent in group:
             agent.handle(Progressed(current.number), self.now)
-        if any(agent.regroup for agent in group):
+        if any(agent.regroup_requested for agent in group):
             for agent in group:
                 agent.worker_ended(self.now)
 

@@ -16,5 +16,7 @@ from tests.ipv6 import needs_ipv6
         (",", None),
     ],
 )
-def test_a_node_has_an_address_of_the_family_of_etcd(endpoint: str, address: str | None) -> None:
+def test_a_node_has_an_address_of_the_same_family_as_etcd(
+    endpoint: str, address: str | None
+) -> None:
     assert local_address_to(endpoint) == address

@@ -120,7 +120,7 @@ def test_a_lease_that_lapses_before_its_key_is_put_is_replaced(action: Register 
     assert agent._own_key.lease == 3
 
 
-def test_another_refusal_is_an_error_and_not_retried() -> None:
+def test_another_refusal_is_an_error_and_is_not_retried() -> None:
     etcd = FakeEtcd(lapsed_puts=1, code=7)
 
     with pytest.raises(EtcdRefusedError, match="lease not found"):
@@ -162,7 +162,7 @@ def test_an_exception_in_a_thread_ends_the_whole_agent() -> None:
 def test_a_node_withdraws_and_departs_although_etcd_does_not_respond(
     action: Withdraw | Depart,
 ) -> None:
-    """A worker that crashed in an outage ended the agent, and with it the node's other workers."""
+    """Otherwise, a worker that crashes in an outage would end the agent and the node's other workers."""
     etcd = FakeEtcd()
     agent = new_agent(etcd)
     agent._carry_out(Register(0))
@@ -231,7 +231,7 @@ def test_the_lapse_of_a_lease_does_not_clear_its_successor(
     deciding = threading.Thread(target=agent._carry_out, args=(Register(0),))
 
     class ComparedLease(int):
-        """A lease after whose comparison the deciding thread registers, if nothing stops it."""
+        """A lease whose comparison lets the deciding thread register first, unless a lock prevents it."""
 
         __hash__ = int.__hash__
 

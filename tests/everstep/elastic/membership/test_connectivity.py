@@ -198,7 +198,7 @@ def test_a_node_with_a_wrong_interface_costs_few_generations_and_ends(
 
     assert world.step > step + 5_000, f"seed {seed}: the others train"
     assert len(world.etcd.agreed_generations) - groups < 50, f"seed {seed}: no endless regrouping"
-    assert misconfigured_agent.gave_up, f"seed {seed}: its machine costs money"
+    assert misconfigured_agent.give_up_reason, f"seed {seed}: its machine costs money"
 
 
 @pytest.mark.parametrize("coordinators", [0, 2])
@@ -212,7 +212,7 @@ def test_if_no_group_can_work_all_nodes_end_with_a_reason(coordinators: int, see
     assert len(world.etcd.agreed_generations) == MAX_GENERATIONS_WITHOUT_STEP, (
         "and not 1.8 generations a second"
     )
-    reasons = [agent.gave_up for agent in world.agents]
+    reasons = [agent.give_up_reason for agent in world.agents]
     assert all("without a step" in reason for reason in reasons), f"seed {seed}: {reasons}"
 
 

@@ -61,7 +61,7 @@ class LargeGroup:
 
     def _act(self, agent: Agent) -> None:
         now = self.world.now
-        if agent.running_generation and (agent.stop_requested or agent.regroup):
+        if agent.running_generation and (agent.stop_requested or agent.regroup_requested):
             agent.worker_ended(now)
         self.world.deliver(agent, len(agent.inbox))
         if agent.running_generation > self._stepped_generations.get(agent.name, 0):

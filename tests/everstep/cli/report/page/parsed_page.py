@@ -27,7 +27,7 @@ class Node:
             if isinstance(child, Node):
                 yield from child.all(name)
 
-    def one(self, identifier: str) -> "Node":
+    def by_id(self, identifier: str) -> "Node":
         (matching,) = (node for node in self.all("*") if node.attributes.get("id") == identifier)
         return matching
 

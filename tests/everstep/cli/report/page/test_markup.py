@@ -1,4 +1,4 @@
-"""Markup: a text remains a text, even if it contains tags."""
+"""Markup: text stays text, even if it contains tags."""
 
 import json
 

@@ -74,7 +74,7 @@ def test_a_run_that_no_longer_writes_has_stopped(recorded_run: RecordedRun) -> N
     assert "The last journal entry is 2:10 old." in verdict(page).sentences
 
 
-def test_a_run_that_has_stopped_may_have_no_known_number_of_steps() -> None:
+def test_a_run_that_has_stopped_may_have_an_unknown_number_of_steps() -> None:
     recorded_run = RecordedRun(total_steps=0).form(*ALL_NODES).train(50)
 
     page = page_of(recorded_run, seconds_later=SILENT_SECONDS + 10)

@@ -77,7 +77,7 @@ def test_names_from_journals_and_events_are_text(recorded_run: RecordedRun) -> N
     page = parse(text)
     assert "<img" not in text
     assert not list(page.all("img"))
-    assert hostile_name in "".join(node.text for node in page.all("h1")) + page.one("events").text
+    assert hostile_name in "".join(node.text for node in page.all("h1")) + page.by_id("events").text
 
 
 def test_ids_are_unique_and_references_lead_to_them(page: Node) -> None:
@@ -110,7 +110,7 @@ def test_the_page_has_a_language_a_title_landmarks_and_ordered_headings(page: No
     assert first_link.attributes["class"] == "skip", "the first stop of the Tab key"
 
 
-def test_every_drawing_has_a_text_or_is_hidden_from_readers(page: Node) -> None:
+def test_every_drawing_has_a_text_or_is_hidden_from_screen_readers(page: Node) -> None:
     for plot in page.all("svg"):
         is_named = {"aria-label", "aria-hidden", "aria-labelledby"} & set(plot.attributes)
         is_decoration = any(plot in list(a.all("svg")) for a in page.all("a")) or (
@@ -143,8 +143,8 @@ def test_the_mark_of_an_event_after_a_run_has_stopped_is_at_the_end_of_the_timel
     assert drawing.attributes["x"] == "100.000%"
 
 
-def test_the_data_of_the_script_have_the_state_of_every_node(page: Node) -> None:
-    run = json.loads(page.one("run").text)
+def test_the_data_of_the_script_has_the_state_of_every_node(page: Node) -> None:
+    run = json.loads(page.by_id("run").text)
 
     assert [node["name"] for node in run["nodes"]] == ["gpu-0", "gpu-1", "gpu-2"]
     for node in run["nodes"]:
@@ -156,7 +156,7 @@ def test_the_data_of_the_script_have_the_state_of_every_node(page: Node) -> None
 
 
 def test_the_controls_of_the_script_are_hidden_without_it(page: Node) -> None:
-    assert "hidden" in page.one("inspector").attributes
+    assert "hidden" in page.by_id("inspector").attributes
 
 
 def test_many_events_are_divided_and_the_first_are_open(recorded_run: RecordedRun) -> None:
@@ -164,20 +164,20 @@ def test_many_events_are_divided_and_the_first_are_open(recorded_run: RecordedRu
     for _ in range(EVENTS_PER_TABLE + 10):
         recorded_run.wait(1.0).write("gpu-0", "restore", step=1)
 
-    parts = list(parse(page_of(recorded_run)).one("events").all("details"))
+    parts = list(parse(page_of(recorded_run)).by_id("events").all("details"))
 
     assert ["open" in part.attributes for part in parts] == [True, False]
     assert len(list(parts[1].all("tr"))) == 1 + 10
 
 
-def test_an_empty_run_is_a_page_with_a_headline_only() -> None:
+def test_the_page_of_an_empty_run_has_only_a_headline() -> None:
     page = parse(render(build_page(RecordedRun().run(), 1000.0, BILLING)))
 
     assert [node.text for node in page.all("h1")] == ["No training yet"]
     assert not list(page.all("section"))
 
 
-def test_the_money_of_several_pools_is_a_table(drill_run: RecordedRun) -> None:
+def test_the_costs_of_several_pools_are_a_table(drill_run: RecordedRun) -> None:
     page_with_one_pool = page_of(drill_run, Billing(billed=True, rates=BY_POOL))
     machines = {"gpu-0": ReportedMachine(A100), "gpu-1": ReportedMachine(T4_SPOT)}
     billing = Billing(billed=True, rates=BY_POOL, machines=machines)
@@ -192,22 +192,22 @@ def test_the_money_of_several_pools_is_a_table(drill_run: RecordedRun) -> None:
 def test_moves_are_a_table_with_their_reasons_and_costs(drill_run: RecordedRun) -> None:
     page = parse(page_of(two_zones(), Billing(billed=True, rates=BY_POOL)))
 
-    cells = [cell.text for cell in page.one("moves").all("td")]
+    cells = [cell.text for cell in page.by_id("moves").all("td")]
     assert cells[:5] == ["zone-a", "zone-b", "zone-b offers 2 machines", "3.0 s", "0"]
     assert "machine-minutes, $" in cells[5]
     assert 'id="moves"' not in page_of(drill_run)
 
 
-def test_the_money_has_the_data_between_zones(drill_run: RecordedRun) -> None:
+def test_the_costs_include_the_data_between_zones(drill_run: RecordedRun) -> None:
     machines = {f"gpu-{n}": ReportedMachine(T4_SPOT, f"zone-{n}") for n in range(4)}
     billing = Billing(billed=True, rates=BY_POOL, machines=machines)
 
-    assert "GB of gradients" in parse(page_of(two_zones(), billing)).one("money").text
+    assert "GB of gradients" in parse(page_of(two_zones(), billing)).by_id("money").text
     assert "GB of gradients" not in page_of(drill_run, Billing(billed=True, rates=BY_POOL))
 
 
 def test_a_move_is_one_of_the_events() -> None:
-    events = parse(page_of(two_zones())).one("events")
+    events = parse(page_of(two_zones())).by_id("events")
 
     (row,) = (row.text for row in events.all("tr") if "to zone-b" in row.text)
     assert "The controller moved the group from zone-a to zone-b." in row
@@ -216,5 +216,5 @@ def test_a_move_is_one_of_the_events() -> None:
 def test_a_move_under_way_has_no_figures() -> None:
     recorded_run = RecordedRun().form("gpu-0").train(10).begin_move().train(3)
 
-    cells = [cell.text for cell in parse(page_of(recorded_run)).one("moves").all("td")]
+    cells = [cell.text for cell in parse(page_of(recorded_run)).by_id("moves").all("td")]
     assert cells[3:] == ["under way", UNKNOWN, UNKNOWN]
