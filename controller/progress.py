@@ -36,8 +36,8 @@ def read_share(text: str) -> float | None:
 class ProgressReader:
     """Reader of the shares of all jobs, each at most twice a minute.
 
-    Passes in between get the same share: most passes do not write the status, so a share that is returned once could be
-    lost.
+    Passes in between get the last share: most passes do not write the status, so a share that only one pass gets
+    could be lost.
 
     Attributes:
         scrape: function that returns the metrics at the address of a pod.

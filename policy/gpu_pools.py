@@ -10,8 +10,8 @@ from policy.tokens import AGENT_POOL, AKS_CLUSTER, NODE_GROUP
 
 AWS_GPU_FAMILIES = aws.gpu_families()
 
-EKS_GPU_IMAGES = ("_NVIDIA", "_GPU")
-"""Suffixes of the AMI types for GPUs: the enumeration AMITypes in the service model of EKS."""
+EKS_GPU_AMI_SUFFIXES = ("_NVIDIA", "_NVIDIA_FIPS", "_GPU")
+"""Suffixes of the AMI types with GPU drivers: the enumeration AMITypes in the service model of EKS, 2026-11."""
 
 AKS_SPOT_TAINT_TEXT = f"{AZURE_SPOT_LABEL}={AZURE_SPOT}:NoSchedule"
 
@@ -20,7 +20,7 @@ def _has_gpu(resource: Resource) -> bool:
     properties = resource.properties
     if resource.type == NODE_GROUP:
         types = properties.get("instanceTypes") or ()  # none if the launch template names the type
-        has_gpu_image = str(properties.get("amiType") or "").endswith(EKS_GPU_IMAGES)
+        has_gpu_image = str(properties.get("amiType") or "").endswith(EKS_GPU_AMI_SUFFIXES)
         return has_gpu_image or any(aws.family(kind) in AWS_GPU_FAMILIES for kind in types)
     return azure.has_gpus(properties.get("vmSize") or "")
 
@@ -40,8 +40,8 @@ def _check_spot(resource: Resource) -> Iterator[str]:
         return
     if _labels(resource).get(CAPACITY_LABEL) != ON_DEMAND:
         yield (
-            "has GPUs and is not spot: use spot capacity, or mark the pool as intended with the node "
-            f"label {CAPACITY_LABEL}: {ON_DEMAND}"
+            "has GPUs and is not spot: use spot capacity, or, if on-demand capacity is "
+            f"intended, set the node label {CAPACITY_LABEL}: {ON_DEMAND}"
         )
 
 
@@ -61,7 +61,10 @@ def _check_azure_spot(resource: Resource) -> Iterator[str]:
         yield f"lacks the taint {AKS_SPOT_TAINT_TEXT} that AKS adds: AKS refuses a later update without it"
     if resource.properties.get("upgradeSettings"):
         yield "sets upgradeSettings, which AKS refuses on a spot pool: remove them"
-    if resource.properties.get("scaleSetEvictionPolicy") != "Delete":
+    if resource.properties.get("scaleSetEvictionPolicy") not in (
+        None,
+        "Delete",
+    ):  # the default is Delete
         yield "keeps evicted machines, which hold quota: use scaleSetEvictionPolicy: Delete"
 
 

@@ -17,7 +17,7 @@ from everstep.errors import EverstepError
 
 RESULT_FILE = "result.json"
 
-DECISIVE_SETTINGS = (
+FINGERPRINT_SETTINGS = (
     "model",
     "dataset",
     "epochs",
@@ -31,10 +31,10 @@ DECISIVE_SETTINGS = (
     "seed",
     "fresh",
 )
-"""Settings that decide every step of a run."""
+"""Settings that determine the result of a run."""
 
-DECISIVE_SETTINGS_IF_CHANGED = ("nonfinite_loss", "compress")
-"""Settings that decide steps only with another value than the default."""
+FINGERPRINT_SETTINGS_IF_CHANGED = ("nonfinite_loss", "compress")
+"""Settings that are part of the fingerprint only if they differ from their defaults."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,18 +82,20 @@ class Settings:
 
     @property
     def fingerprint(self) -> dict[str, Any]:
-        """The settings that decide every step; the data's identity and `max_steps` are not included."""
-        names = list(DECISIVE_SETTINGS)
+        """The settings that determine the result; the data's identity and `max_steps` are not included."""
+        names = list(FINGERPRINT_SETTINGS)
         if self.mode == "exact":
             names += ["mode", "shard_size"]
         names += [
-            name for name in DECISIVE_SETTINGS_IF_CHANGED if getattr(self, name) != _default(name)
+            name
+            for name in FINGERPRINT_SETTINGS_IF_CHANGED
+            if getattr(self, name) != _default(name)
         ]
         return {name: getattr(self, name) for name in names}
 
 
 def parse(arguments: list[str]) -> Settings:
-    """Parse a command line; argparse ends the process if an option is misspelled.
+    """Parse a command line; argparse ends the process if an option is unknown, missing or malformed.
 
     Raises:
         EverstepError: values are out of bounds or contradict each other; the message names all of them.

@@ -34,7 +34,7 @@ def main() -> None:
         journal.begin()
         for indices in batch.microbatches():
             (loss_of(model, indices) * batch.weight(indices)).backward()  # type: ignore[no-untyped-call]
-        if batch.rehearsal:
+        if batch.is_warm_up:
             batch.step()
             continue
         indices = {batch.epoch * SAMPLES + index for index in batch.indices.tolist()}

@@ -1,4 +1,4 @@
-"""User data of nodes, in the MIME format in which a managed node group merges it with its own."""
+"""User data of nodes as a MIME multipart document, which a managed node group merges with its own user data."""
 
 from base64 import b64encode
 from collections.abc import Sequence

@@ -86,7 +86,10 @@ def _no_prices_on_existing(budget: float | None, on_demand: str | None) -> list[
 def _on_demand_has_nodes(
     on_demand: str | None, job: JobConfig, cluster: EksConfig | AksConfig
 ) -> list[ConfigFault]:
-    """Check that the pools have on-demand nodes for the smallest group, in each zone that it may use."""
+    """Check that the pools allow enough on-demand nodes: for `min_replicas` with fallback, else for `replicas`.
+
+    Workers that may not spread over zones need them in each zone.
+    """
     if on_demand not in ("fallback", "always"):
         return []
     nodes = _on_demand_nodes(cluster)
@@ -148,8 +151,9 @@ def _budget_pays_an_hour(
     hourly_usd = machines * min(usable_prices or all_prices, default=0.0)
     if budget >= hourly_usd:
         return []
-    rule = f"is below one hour of {amount(machines, 'machine')}: at least {hourly_usd:.2f} USD"
-    fix = f"raise it to {ceil(hourly_usd * 100) / 100:.2f} or more, or lower replicas"
+    rule = f"is below the cost of one hour of {amount(machines, 'machine')}: at least {hourly_usd:.2f} USD"
+    replicas = "maxReplicas" if job.scaling == "capacity" else "replicas"
+    fix = f"raise it to {ceil(hourly_usd * 100) / 100:.2f} or more, or lower {replicas}"
     return [ConfigFault(BUDGET, budget, rule, fix)]
 
 

@@ -296,7 +296,7 @@ def _dns_rules() -> list[AllowRule]:
 
 
 def system_rules(*, with_controller: bool = False) -> list[AllowRule]:
-    """Return the rules of the system namespace, where only metrics can be read.
+    """Return the rules of the system namespace; the only ingress is to ports of metrics.
 
     Args:
         with_controller: whether the controller of the jobs runs there.

@@ -158,7 +158,7 @@ def _check_budget(job: JobModel, limits: JobLimits) -> None:
     if budget_usd is None or budget_usd >= hourly_cost:  # a budget of nan is refused
         return
     raise EverstepError(
-        f"{name} {budget_usd:g} is below one hour of the job: {job.machines} machines and the rest "
+        f"{name} {budget_usd:g} is below the cost of one hour of the job: {job.machines} machines and the rest "
         f"of the stack cost {hourly_cost:.2f} USD an hour",
         f"Set {name} to {ceil(hourly_cost * 100) / 100:.2f} or more, or lower job.maxReplicas.",
     )

@@ -77,7 +77,7 @@ def test_a_paced_worker_takes_the_configured_time_for_each_sample(tmp_path: Path
         (folder / "__init__.py").touch()  # found before the installed package
     (package / "batch.py").write_text(
         "class Batch:\n"
-        "    rehearsal = False\n"
+        "    is_warm_up = False\n"
         "    def _begin(self, microbatch): pass\n"
         "    def _end(self, microbatch): pass\n"
     )

@@ -85,7 +85,7 @@ def main() -> None:
     for batch in run:
         with batch:
             for ids in batch.microbatches():
-                time.sleep(options.step_seconds if not batch.rehearsal else 0.0)
+                time.sleep(options.step_seconds if not batch.is_warm_up else 0.0)
                 (model(ids) * batch.weight(1)).backward()
             digest_before = digest(model)
             batch.step()

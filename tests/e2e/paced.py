@@ -41,7 +41,7 @@ def slow(batch):
 
     def paced(self, microbatch):
         left = self._pace_began + len(microbatch.ids) * seconds - time.monotonic()
-        time.sleep(max(left, 0.0) if not self.rehearsal else 0.0)
+        time.sleep(max(left, 0.0) if not self.is_warm_up else 0.0)
         return end(self, microbatch)
 
     batch._begin, batch._end = timed, paced

@@ -12,7 +12,7 @@ STACKS = ["aks-dev", "aks-prod", "eks-dev", "eks-prod"]
 
 
 def commands(run: WorkflowRun) -> list[str]:
-    """Return the commands that Pulumi ran, each with its stack; an installation has none."""
+    """Return the commands that Pulumi ran, each with its stack; calls that only install Pulumi are left out."""
     return sorted(
         f"{call['command']} {call['stack-name']}"
         for call in run.calls("pulumi/actions")

@@ -23,7 +23,7 @@ def options_of(words: list[str]) -> set[str]:
 
 
 def unknown_words(text: str) -> set[str]:
-    """Return the subcommand or the options of a command of everstep that do not exist; empty for another program."""
+    """Return the unknown subcommand, or the unknown options, of an `everstep` command; empty for other programs."""
     words = words_of(text, "everstep")
     command = _everstep()
     while words and hasattr(command, "commands") and not words[0].startswith("-"):
@@ -37,5 +37,5 @@ def unknown_words(text: str) -> set[str]:
 
 @cache
 def _everstep() -> Any:
-    """Return the command line of everstep."""
+    """Return the root command of everstep."""
     return get_command(build_app())

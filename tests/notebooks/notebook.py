@@ -76,14 +76,23 @@ def _copy_with_cloud(path: Path, target: Path, cloud: str) -> Path:
     return target
 
 
-def execute(path: Path, environment: Mapping[str, str], seconds: float) -> None:
+def execute(path: Path, environment: Mapping[str, str], cell_seconds: float) -> None:
     """Execute a notebook from the first cell to the last; its outputs are written into it.
+
+    Args:
+        path: the notebook.
+        environment: environment variables in addition to this process's.
+        cell_seconds: time limit of each cell, in seconds.
 
     Raises:
         AssertionError: a cell failed; contains its output.
     """
     program = Path(sys.executable).with_name("jupyter-execute")
-    arguments: Sequence[str] = ["--inplace", "--kernel_name=python3", f"--timeout={seconds:.0f}"]
+    arguments: Sequence[str] = [
+        "--inplace",
+        "--kernel_name=python3",
+        f"--timeout={cell_seconds:.0f}",
+    ]
     result = subprocess.run(
         [program, *arguments, str(path)],
         env={**os.environ, **environment},

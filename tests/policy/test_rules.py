@@ -129,6 +129,13 @@ CASES = [
     Case(
         "gpu-pools-are-spot",
         NODE_GROUP,
+        {"amiType": "BOTTLEROCKET_x86_64_FIPS"},
+        {"amiType": "BOTTLEROCKET_x86_64_NVIDIA_FIPS"},
+        "not spot",
+    ),
+    Case(
+        "gpu-pools-are-spot",
+        NODE_GROUP,
         {"amiType": "AL2_x86_64"},
         {"amiType": "AL2_x86_64_GPU"},
         "not spot",
@@ -175,7 +182,7 @@ CASES = [
     Case(
         "azure-spot-pools-declare-what-azure-adds",
         AGENT_POOL,
-        SPOT_POOL,
+        {name: value for name, value in SPOT_POOL.items() if name != "scaleSetEvictionPolicy"},
         SPOT_POOL | {"scaleSetEvictionPolicy": "Deallocate"},
         "hold quota",
     ),

@@ -37,8 +37,8 @@ class Tiny(nn.Module):
         self.conv1, self.bn1, self.fc = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Linear(4, 10)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        classes: torch.Tensor = self.fc(self.bn1(self.conv1(images)).relu().mean((2, 3)))
-        return classes
+        logits: torch.Tensor = self.fc(self.bn1(self.conv1(images)).relu().mean((2, 3)))
+        return logits
 
 
 @pytest.fixture(autouse=True)

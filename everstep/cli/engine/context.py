@@ -141,7 +141,7 @@ class StackContext:
         cluster = self.config.cluster
         if cluster.kind != "existing" and path is None and not os.environ.get("KUBECONFIG"):
             raise EverstepError(
-                f"stack {self.workspace.stack} runs in a real cloud, but $KUBECONFIG names no cluster",
+                f"stack {self.workspace.stack} runs in a real cloud, but $KUBECONFIG is not set",
                 f"Get a kubeconfig with {connect_command(cluster)}, then set KUBECONFIG to its path.\n"
                 "If the stack runs on the twin's cloud: add --twin.",
             )
@@ -225,8 +225,29 @@ def open_stack(stack: str, *, twin: bool = False) -> StackContext:
     """
     workspace = open_workspace(stack)
     config = read_config(workspace)
-    if config.platform_stack is not None:
-        return _open_job_stack(stack, config, open_stack(config.platform_stack.name, twin=twin))
+    if config.platform_stack is None:
+        return _open_platform(workspace, config, twin=twin)
+    platform_workspace = open_workspace(config.platform_stack.name)
+    platform_config = read_config(platform_workspace)
+    if platform_config.platform_stack is not None:
+        raise _not_a_platform(stack, platform_workspace.stack, platform_config.platform_stack.name)
+    platform = _open_platform(platform_workspace, platform_config, twin=twin)
+    return _open_job_stack(stack, config, platform)
+
+
+def _not_a_platform(stack: str, named_stack: str, platform: str) -> EverstepError:
+    """Return the error for a job stack whose `platformStack` is another job stack, on this platform, or itself."""
+    is_cyclic = platform in (stack, named_stack)
+    return EverstepError(
+        f"stack {stack}: platformStack.name is {named_stack}, which declares only a job",
+        "Specify a stack that declares a platform."
+        if is_cyclic
+        else f"Specify the stack of its platform: {platform}.",
+    )
+
+
+def _open_platform(workspace: Workspace, config: "StackConfig", *, twin: bool) -> StackContext:
+    """Return the context of a stack that declares a platform."""
     target = target_of(config, twin=twin)
     context = StackContext(workspace_on(target, workspace), config, target)
     return _override_for_twin(context) if target is Target.TWIN_CLOUD else context
@@ -250,19 +271,11 @@ def open_stack_to_deploy(stack: str, *, twin: bool = False) -> StackContext:
 def _open_job_stack(stack: str, config: "StackConfig", platform: StackContext) -> StackContext:
     """Return the context of a stack whose job runs on the platform of another stack.
 
-    Its state is next to the platform's, in the same backend, where the program finds it. Its
+    Its state is in the platform's backend, so that its program can read the platform's outputs. Its
     configuration has the sections of the platform, which its own file must not set.
-
-    Raises:
-        EverstepError: the other stack declares only a job as well.
     """
     from components.config.platform_stack_rules import PLATFORM_SECTIONS
 
-    if platform.config.platform_stack is not None:
-        raise EverstepError(
-            f"stack {stack}: platformStack.name is {platform.workspace.stack}, which declares only a job",
-            f"Name the stack of the platform: {platform.config.platform_stack.name}.",
-        )
     workspace = replace(platform.workspace, stack=stack, overrides=())
     shared = {section: getattr(platform.config, section) for section in PLATFORM_SECTIONS}
     config = config.model_copy(update=shared)

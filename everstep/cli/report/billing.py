@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from components.cost import Cost, GpuPoolPrice
 
 UNKNOWN_POOL = "unknown pool"
-"""Display name of the pool of machines that no command observed; they have the highest price."""
+"""Display name of the pool of machines that no command observed; they are billed at the highest price."""
 
 
 def billing_of(
@@ -37,20 +37,20 @@ def billing_of(
     )
 
 
-def rates_of(estimate: "Cost", machines: "Sequence[GpuPoolPrice]") -> Rates | None:
+def rates_of(estimate: "Cost", pools: "Sequence[GpuPoolPrice]") -> Rates | None:
     """Return the prices of an estimate and of its training machines; None if the stack buys nothing."""
     others = estimate.fixed_items
-    if not others and not machines:
+    if not others and not pools:
         return None
-    unknown = [name for pool in machines if pool.price is None for name in pool.machines]
+    unknown = [name for pool in pools if pool.price is None for name in pool.machines]
     unknown += [item.name for item in others if item.on_demand is None]
     return Rates(
-        most_expensive=_most_expensive(machines),
+        most_expensive=_most_expensive(pools),
         machines={
             MachineKind(name, pool.label, on_demand=not pool.spot): MachineRate(
                 _title(pool), pool.price, pool.on_demand
             )
-            for pool in machines
+            for pool in pools
             for name in pool.machines
         },
         fixed=sum(item.count * item.on_demand for item in others if item.on_demand is not None),
@@ -68,13 +68,16 @@ def _title(pool: "GpuPoolPrice") -> str:
     return f"{name}, {kind}" if name else kind
 
 
-def _most_expensive(machines: "Sequence[GpuPoolPrice]") -> MachineRate:
-    """Return the price of the most expensive machine without fallbacks; unknown if a price is unknown."""
-    pools = [pool for pool in machines if not pool.fallback]
+def _most_expensive(pools: "Sequence[GpuPoolPrice]") -> MachineRate:
+    """Return the highest price, and the highest on-demand price, of all pools except fallbacks.
+
+    Each is None if it is unknown for one of these pools.
+    """
+    main_pools = [pool for pool in pools if not pool.fallback]
     return MachineRate(
         UNKNOWN_POOL,
-        _maximum([pool.price for pool in pools]),
-        _maximum([pool.on_demand for pool in pools]),
+        _maximum([pool.price for pool in main_pools]),
+        _maximum([pool.on_demand for pool in main_pools]),
     )
 
 

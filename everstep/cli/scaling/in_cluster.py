@@ -1,4 +1,4 @@
-"""Measurement of a size on the nodes of a stack, with an ElasticJob that is derived from the stack's job."""
+"""Measurement of the speed of a group on a stack's nodes, with an ElasticJob that is derived from the stack's job."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -55,7 +55,7 @@ class ClusterStudy:
         job: name of the stack's ElasticJob.
         settings: settings of the trainer.
         open_reader: function that opens the run of a job.
-        wait_seconds: time in which a size must have begun to train.
+        wait_seconds: maximum number of seconds until a group completes its first step.
         sleep: function that waits between two polls.
         clock: a monotonic clock, seconds.
     """
@@ -74,7 +74,7 @@ class ClusterStudy:
         Raises:
             EverstepError: the job does not meet these conditions.
         """
-        processes_per_replica(self._template())
+        processes_per_replica(self._stack_job())
         kinds = {condition.type for condition in self.client.conditions(self.job)}
         if not kinds & {"Succeeded", "Failed", "Suspended"}:
             raise EverstepError(
@@ -86,11 +86,11 @@ class ClusterStudy:
         """Train with this number of replicas and return their speed.
 
         Raises:
-            EverstepError: the job does not start or fails.
+            EverstepError: the job fails, or completes no step in time.
         """
-        template = self._template()
+        stack_job = self._stack_job()
         fresh = str(int(time.time()))
-        study_job = derived_job(template, replicas, self.settings, fresh)
+        study_job = derived_job(stack_job, replicas, self.settings, fresh)
         name = str(study_job["metadata"]["name"])
         reader = self.open_reader(name)
         path = f"{JOBS}/{name}"
@@ -103,7 +103,7 @@ class ClusterStudy:
         finally:
             self.client.delete(path)
         return size_result(
-            self._ask(reader.read), replicas, replicas * processes_per_replica(template)
+            self._ask(reader.read), replicas, replicas * processes_per_replica(stack_job)
         )
 
     def _wait_until_gone(self, name: str) -> None:
@@ -118,7 +118,7 @@ class ClusterStudy:
                 )
             self.sleep(POLL_SECONDS)
 
-    def _template(self) -> Mapping[str, Any]:
+    def _stack_job(self) -> Mapping[str, Any]:
         job = self.client.get(f"{JOBS}/{self.job}", missing={})
         if not job:
             raise EverstepError(
@@ -148,7 +148,7 @@ class ClusterStudy:
                 return
             if not steps and self.clock() > deadline:
                 raise EverstepError(
-                    f"the job {name} completed no step within {self.wait_seconds} s: {self._wait_reasons()}",
+                    f"the job {name} completed no step within {self.wait_seconds} s: {self._wait_reasons(name)}",
                     "For nodes that a cloud has yet to create, raise --wait.",
                 )
             self.sleep(POLL_SECONDS)
@@ -156,8 +156,10 @@ class ClusterStudy:
     def _ask(self, request: Callable[[], Response]) -> Response:
         return retry_while_unreachable(request, self.sleep, self.clock)
 
-    def _wait_reasons(self) -> str:
-        reasons = sorted({pod.waiting for pod in self.client.view(self.job).pods if pod.waiting})
+    def _wait_reasons(self, name: str) -> str:
+        pods = self.client.view(name).pods  # of all jobs
+        own_pods = [pod for pod in pods if pod.labels.get(JOB_NAME_LABEL) == name]
+        reasons = sorted({pod.waiting for pod in own_pods if pod.waiting})
         return "; ".join(reasons) or "`everstep status` shows its pods"
 
 

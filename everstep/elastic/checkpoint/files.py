@@ -141,7 +141,7 @@ def step_of(name: str) -> int:
 
 
 def newest_first(names: Iterable[str]) -> list[str]:
-    """Return the names of checkpoints by step, the newest first; as text, step 10^8 would come before 99 999 999."""
+    """Return the names of checkpoints by step, the newest first; as text, 99,999,999 would come before 100,000,000."""
     return sorted(names, key=lambda name: (step_of(name), name), reverse=True)
 
 

@@ -36,8 +36,8 @@ def split_share(
 ) -> tuple[Span, ...]:
     """Return this worker's share of these units.
 
-    Non-empty shares differ by one unit at most. With `min_units` above 1 they have at least `min_units` or all units,
-    and if there are too few for all workers, the lowest ranks receive them.
+    Non-empty shares differ by one unit at most. Each has at least `min_units` units, or all of them if there are
+    fewer; if there are not enough for all workers, the highest ranks get none.
     """
     spans = list(spans)
     units = sum(end - start for start, end in spans)

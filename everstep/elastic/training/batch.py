@@ -27,7 +27,7 @@ class Batch:
         number: number of the step, from 1.
         epoch: epoch of the step, from 0.
         size: samples of the global batch.
-        rehearsal: whether the batch is computed before this worker joins the others, and then discarded.
+        is_warm_up: whether the batch is computed before this worker joins the others, and then discarded.
         loss: mean loss over the global batch after `step`; NaN if no loss was passed to `backward`.
     """
 
@@ -37,12 +37,12 @@ class Batch:
         ids: Ids,
         planned_microbatches: Sequence[Microbatch],
         *,
-        rehearsal: bool = False,
+        is_warm_up: bool = False,
     ) -> None:
         self._session, self._planned_microbatches = session, planned_microbatches
         completed = session.state.step
         self.number, self.epoch = completed + 1, session.order.epoch_of(completed)
-        self.size, self.rehearsal = len(ids), rehearsal
+        self.size, self.is_warm_up = len(ids), is_warm_up
         self.loss = float("nan")
         self._current: Microbatch | None = None
         # This worker's share of the current micro-batch's loss.
@@ -68,7 +68,7 @@ class Batch:
         if self._computed or self._current:
             raise self._misuse("microbatches() was called twice")
         for microbatch in self._planned_microbatches:
-            if not self.rehearsal and not self._session.group_lives():
+            if not self.is_warm_up and not self._session.group_lives():
                 self._is_over = True
                 return
             yield self._begin(microbatch)
@@ -79,14 +79,14 @@ class Batch:
         self._current, self._loss = microbatch, None
         accounting = self._session.worker.accounting
         accounting.begin(Activity.DATA)
-        self._session.begin_microbatch(microbatch, rehearsal=self.rehearsal)
+        self._session.begin_microbatch(microbatch, is_warm_up=self.is_warm_up)
         with announce_errors(self._session.worker.group):
             samples = self._session.load(microbatch.ids, self.epoch)
         accounting.begin(Activity.COMPUTE)
         return samples
 
     def _end(self, microbatch: Microbatch) -> None:
-        if not self.rehearsal and not self._session.end_microbatch(microbatch, self._loss):
+        if not self.is_warm_up and not self._session.end_microbatch(microbatch, self._loss):
             raise self._misuse(
                 "no gradient arrived: backward() was not called, or no parameter needs a gradient"
             )
@@ -134,7 +134,7 @@ class Batch:
         """Sum the gradients of all workers, and apply the step on all of them or on none.
 
         Returns:
-            True if the step was applied. False after a rehearsal, or if the group broke or the gradients did not fit;
+            True if the step was applied. False after a warm-up, or if the group broke or the gradients did not fit;
             the next batch is then the same step.
 
         Raises:
@@ -147,8 +147,8 @@ class Batch:
             return False
         if not self._computed:
             raise self._misuse("step() was called before all of microbatches() was consumed")
-        if self.rehearsal:
-            self._session.end_rehearsal()
+        if self.is_warm_up:
+            self._session.end_warm_up()
             return False
         loss = self._session.sum_and_apply()
         if loss is None:

@@ -16,7 +16,7 @@ class InFlight:
         own_spans: units that this worker has computed.
         group_spans: units that all workers together had computed when this group began.
         owed_spans: units of `group_spans` whose gradients this worker has discarded and must compute again.
-        loss: this worker's share of the mean loss over the global batch; in `exact` an integer.
+        loss: this worker's share of the mean loss over the global batch; in `exact` times `LOSS_SCALE`, an integer.
         unusable_shards: number of shards with a non-finite loss or an unusable gradient.
         samples: number of samples that were actually read.
         digest: digest of these samples, for the ledger.

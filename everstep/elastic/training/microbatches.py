@@ -113,7 +113,7 @@ class MicrobatchLimit:
             return
         bounds = self._read()
         bounds[self._device_name] = min(bound, bounds.get(self._device_name, bound))
-        with contextlib.suppress(OSError):  # the next process finds the bound again
+        with contextlib.suppress(OSError):  # the next process has to determine the bound again
             self._file.parent.mkdir(parents=True, exist_ok=True)
             temporary = self._file.with_name(
                 f".{self._file.name}-{os.uname().nodename}-{os.getpid()}"

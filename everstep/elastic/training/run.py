@@ -41,7 +41,7 @@ from everstep.errors import EverstepError
 
 log = logging.getLogger(__name__)
 
-REHEARSAL_SAMPLES = 8
+WARM_UP_SAMPLES = 8
 FINISH_SECONDS = 5.0  # time to finish a micro-batch after a lost group, to keep its gradients
 RESERVED_NAMES = (
     "model", "momentum", "optimizer", "hyperparameters", "exact", "scheduler", "scaler",
@@ -54,9 +54,9 @@ class Run:
 
     Args:
         model: model on its device, with the same architecture on all workers.
-        optimizer: optimizer of the model's parameters, whose step needs gradients only.
+        optimizer: optimizer of the model's parameters; its `step` must not need a closure.
         dataset: map-style data set, with a length and indices.
-        dataset_size: number of samples that the program indexes itself, in place of `dataset`.
+        dataset_size: number of samples, for a program that loads them by index itself; in place of `dataset`.
         checkpoint: folder of the run, shared by all workers, or `s3://BUCKET/PREFIX`; None to keep the state
             in memory only.
         collate_fn: function that makes a batch from a list of samples; torch's own if None.
@@ -66,9 +66,9 @@ class Run:
         fingerprint: settings that must be equal to continue from a checkpoint; None for the run's own.
         identity: text that must be equal on all workers; None for a digest of the script.
         labels: fields for the first line of the journal, such as the model's name.
-        hooks: callbacks for programs that keep more than checkpoints.
+        hooks: callbacks for programs that write other files than checkpoints to the run's folder.
         group: group and time account of a process that is connected to its agent already.
-        rehearse: whether a first batch is computed and discarded before this worker joins others.
+        warm_up: whether a first batch is computed and discarded before this worker joins the others.
         **options: fields of `RunOptions`; global_batch and epochs are required.
 
     Raises:
@@ -92,7 +92,7 @@ class Run:
         labels: Mapping[str, Any] | None = None,
         hooks: RunHooks | None = None,
         group: tuple[Group, TimeAccount] | None = None,
-        rehearse: bool = True,
+        warm_up: bool = True,
         **options: Any,  # noqa: ANN401 - checked by RunOptions
     ) -> None:
         run_options = options_from(options)
@@ -129,7 +129,7 @@ class Run:
         self._callbacks: list[Callable[[int], object]] = []
         # Without a group, a worker with a part of the model cannot compute.
         has_whole_model = not isinstance(worker.group, ShardedGroup)
-        self._rehearses = rehearse and isinstance(worker.group, LiveGroup) and has_whole_model
+        self._warms_up = warm_up and isinstance(worker.group, LiveGroup) and has_whole_model
         self._iterating = False
 
     def _new_session(
@@ -254,24 +254,29 @@ class Run:
         self._session.worker.journal.note(kind, **fields)
 
     def sha256(self) -> str:
-        """Return the digest of parameters, statistics and the optimizer's tensors."""
+        """Return the SHA-256 digest of the parameters, the buffers and the optimizer's state."""
         return self._session.state.sha256()
 
     # --- the loop ---
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield this worker's share of each step until the run is complete."""
+        """Yield this worker's share of each step until the run is complete.
+
+        Under an agent, the first batch is a warm-up, whose result is discarded.
+        """
         if self._iterating:
             raise EverstepError("the run is iterated twice", "Iterate once: `for batch in run:`.")
         self._iterating = True
         session = self._session
         metrics.serve_if_configured(session.reading)
         with announce_errors(session.worker.group):
-            if self._rehearses:
+            if self._warms_up:
                 with session.worker.accounting.attribute_all_to(Activity.START_UP):
-                    yield (rehearsal := self._rehearsal())
-                    rehearsal.close()
-            if not any(map(is_split, session.state.model.parameters())):  # FSDP's passes must end
+                    yield (warm_up := self._warm_up_batch())
+                    warm_up.close()
+            if not any(
+                map(is_split, session.state.model.parameters())
+            ):  # FSDP cannot be interrupted
                 make_interruptible(session.state.model, self._check)
             while (batch := self._next_batch()) is not None:
                 yield batch
@@ -322,14 +327,14 @@ class Run:
             group.wait_for_all()
         self._session.state.reducer.close()
 
-    def _rehearsal(self) -> Batch:
+    def _warm_up_batch(self) -> Batch:
         """Return a batch of a few samples: operations that are slow the first time must not delay others."""
         session = self._session
         ids = session.order.batch(0)[
-            : min(REHEARSAL_SAMPLES, session.limit.samples or REHEARSAL_SAMPLES)
+            : min(WARM_UP_SAMPLES, session.limit.samples or WARM_UP_SAMPLES)
         ]
         session.state.reducer.clear()
-        return Batch(session, ids, [Microbatch(((0, len(ids)),), ids, last=True)], rehearsal=True)
+        return Batch(session, ids, [Microbatch(((0, len(ids)),), ids, last=True)], is_warm_up=True)
 
     def _check(self) -> None:
         if self._session.interruptible:

@@ -37,15 +37,19 @@ class RunStorage(Protocol):
     def open(self, samples: int, fingerprint: Mapping[str, Any]) -> None:
         """Write the record of a new run; keep the record of a run that continues.
 
+        Args:
+            samples: size of the data set, in samples.
+            fingerprint: settings that must be equal to continue the run.
+
         Raises:
             EverstepError: the folder or bucket cannot be written.
         """
 
     def run_id(self) -> str:
-        """Return the identity of the run; empty if it did not begin here."""
+        """Return the identity of the run; empty if this storage has no record of it."""
 
     def note_samples(self, step: int, samples: int) -> None:
-        """Record the number of samples from the step after `step` on, if it has changed."""
+        """Record the size of the data set, in samples, for the steps after `step`, if it has changed."""
 
     def note_commit(self, manifest: Manifest) -> None:
         """Record a committed checkpoint in the ledger of samples."""
@@ -67,11 +71,11 @@ class FolderStorage:
         run_record.open_record(self._folder, samples, fingerprint)
 
     def run_id(self) -> str:
-        """Return the identity of the run; empty if it did not begin here."""
+        """Return the identity of the run; empty if this storage has no record of it."""
         return run_record.run_id(self._folder)
 
     def note_samples(self, step: int, samples: int) -> None:
-        """Record the number of samples from the step after `step` on, if it has changed."""
+        """Record the size of the data set, in samples, for the steps after `step`, if it has changed."""
         run_record.note_samples(self._folder, step, samples)
 
     def note_commit(self, manifest: Manifest) -> None:
@@ -98,13 +102,13 @@ class BucketStorage:
         self._bucket.put_if(RUN_FILE, _json(new_record(samples, fingerprint)), version=None)
 
     def run_id(self) -> str:
-        """Return the identity of the run; empty if it did not begin here. It never changes."""
+        """Return the identity of the run; empty if this storage has no record of it. It never changes."""
         with contextlib.suppress(MissingObjectError, ValueError):
             self._id = self._id or str(self._record()[0].get("id", ""))
         return self._id
 
     def note_samples(self, step: int, samples: int) -> None:
-        """Record the number of samples from the step after `step` on, if it has changed."""
+        """Record the size of the data set, in samples, for the steps after `step`, if it has changed."""
         while True:
             record, version = self._record()
             updated_record = with_samples(record, step, samples)
@@ -127,7 +131,7 @@ class BucketStorage:
 def storage_at(
     checkpoint: str | os.PathLike[str] | None,
 ) -> tuple[Path | None, RunStorage | None]:
-    """Return the folder of a run, if any, for files besides the checkpoints, and its storage.
+    """Return the local folder of a run, None for a bucket, and its storage; both are None without a checkpoint.
 
     Raises:
         EverstepError: the address is not valid, or a package is missing.

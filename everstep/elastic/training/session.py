@@ -176,9 +176,9 @@ class Session:
             for number in range(step, end)
         ]
 
-    def begin_microbatch(self, microbatch: Microbatch, *, rehearsal: bool) -> None:
+    def begin_microbatch(self, microbatch: Microbatch, *, is_warm_up: bool) -> None:
         """Start a micro-batch, and seed its random layers."""
-        if not rehearsal:
+        if not is_warm_up:
             self.steps.begin(microbatch)
         seed = dropout_seed(self.options.seed, self.state.step, microbatch.ids)
         _seed_random_layers(seed, self.worker.device)
@@ -192,8 +192,8 @@ class Session:
         """
         return self.steps.end(microbatch, loss)
 
-    def end_rehearsal(self) -> None:
-        """Discard everything that a rehearsal has computed."""
+    def end_warm_up(self) -> None:
+        """Discard everything that a warm-up batch has computed."""
         self.state.reducer.roll_back()
         for parameter in self.state.model.parameters():
             parameter.grad = None

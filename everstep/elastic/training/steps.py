@@ -28,7 +28,10 @@ from everstep.elastic.transport.reducer import GradientReducer
 SCALARS = 6 + LIMBS  # number of scalars that are summed with the gradients
 LOSS_SCALE = 2**32
 MIN_REDIVIDED_SAMPLES = 16
-"""Minimum share of a broken step's remaining samples: each micro-batch is normalized separately."""
+"""Minimum number of samples of a worker when the rest of a broken step is divided again.
+
+Batch normalization computes its statistics for each micro-batch; a tiny one would distort them.
+"""
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class Steps(Protocol):
 
 
 class LiveSteps:
-    """Steps in floating point."""
+    """Steps in mode `live`: sums in floating point."""
 
     def __init__(
         self,
@@ -175,7 +178,7 @@ class LiveSteps:
 
 
 class ExactSteps:
-    """Steps in integers, shard by shard."""
+    """Steps in mode `exact`: sums in integers, shard by shard."""
 
     def __init__(
         self, options: RunOptions, state: RunState, worker: Worker, reducer: ExactReducer

@@ -86,7 +86,7 @@ class GroupAddress:
 
 
 class Link:
-    """One generation's group, from one worker. After `abort` every wait ends with a `PeerLostError`.
+    """This worker's handle of one generation's process group. After `abort` every wait ends with a `PeerLostError`.
 
     Args:
         address: address of the group, with this worker's rank.
@@ -182,7 +182,9 @@ class Link:
         self._wait(self._begin(lambda: [begin(self._backend)]), next(self._collectives))
 
     def all_gather(self, numbers: torch.Tensor) -> list[torch.Tensor]:
-        """Return the tensors of all ranks, which have the same shape."""
+        """Return the tensors of all ranks, in rank order, on the CPU; all have the same shape."""
+        if self.world_size == 1:
+            return [numbers.cpu()]
         own_numbers = numbers.to(self._device)
         results = [torch.empty_like(own_numbers) for _ in range(self.world_size)]
         works = self._begin(lambda: [self._backend.allgather([results], [own_numbers])])

@@ -19,12 +19,12 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-EFFECTIVE_SECONDS = 300.0
+POLICY_TIMEOUT_SECONDS = 300.0
 
 
 @pytest.fixture(scope="module")
 def api() -> Iterator[KubernetesClient]:
-    """Yield a control plane without machines, with the namespaces and service accounts of both controllers."""
+    """Yield a client of a control plane without machines, with the namespaces and accounts of both controllers."""
     twin = Twin.open(f"admission-{uuid.uuid4().hex[:6]}", OPTIONS)
     try:
         twin.up([], Silent())
@@ -64,7 +64,7 @@ def declare_guard(api: KubernetesClient, graph: Graph) -> None:
     wait_until(
         lambda: refusal(api, namespace, {**pod, "hostNetwork": True}),
         "the policy is effective",
-        EFFECTIVE_SECONDS,
+        POLICY_TIMEOUT_SECONDS,
         interval_seconds=0.2,
     )
 

@@ -152,7 +152,7 @@ def test_a_budget_that_is_used_up_suspends_the_job_and_a_higher_one_resumes_it()
     writes_before = cluster.writes
     follow(cluster, [WORKERS], 0.25)
     assert cluster.writes - writes_before <= BLOCK_SECONDS / PASS_SECONDS, (
-        "a suspended job is rarely written"
+        "the status of a suspended job is written at most once per pass"
     )
 
     cluster.source["spec"]["spending"]["budgetUsd"] = 10.0

@@ -113,7 +113,7 @@ def test_every_text_is_parsed_as_by_the_reference_implementation(oracle: Path) -
     )  # fmt: skip
 
     assert len(inputs) >= 100
-    for text, expected in zip(inputs, result.stdout.split("\n"), strict=False):
+    for text, expected in zip(inputs, result.stdout.splitlines(), strict=True):
         try:
             reference = str(image_reference.parse(text))
         except ValueError:

@@ -122,7 +122,7 @@ import contextlib, os, signal
 from everstep.elastic.accounting.journal import flush_all
 _train = Classifier.train
 def _train_or_kill(self, batch):
-    if not batch.rehearsal:
+    if not batch.is_warm_up:
         with contextlib.suppress(FileExistsError):
             (Path(os.environ["TMPDIR"]) / "killed-once").touch(exist_ok=False)
             flush_all()  # a killed process writes no more
@@ -134,7 +134,7 @@ Classifier.train = _train_or_kill
 RAISE_IN_EVERY_STEP = """
 _train = Classifier.train
 def _train_or_raise(self, batch):
-    if not batch.rehearsal:
+    if not batch.is_warm_up:
         raise LookupError("a fault of the program")
     _train(self, batch)
 Classifier.train = _train_or_raise

@@ -4,7 +4,7 @@
      "faults": [{"kind": "capacity", "type": "aws:eks/nodeGroup:*", "name": "*gpu*", "times": 2}]}
 
 The first fault that matches an operation and is not used up is injected. A second file counts the
-injections, so that a fault with `times` 1 happens once, in any process.
+injections, so that a fault with `times` 1 happens once in total, across all processes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -102,23 +102,33 @@ def parse(document: Mapping[str, Any]) -> FaultPlan:
             InjectedFault(**{**fault, "kind": FaultKind(fault["kind"])})
             for fault in document.get("faults", ())
         )
-        latency = {str(key): float(value) for key, value in document.get("latency", {}).items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ProviderError(
             f"faults.json has an invalid fault: {error}. A fault has the keys {sorted(field_names)}; its kind is one "
             f"of {[str(kind) for kind in FaultKind]}"
         ) from None
     for fault in faults:
-        if fault.operation not in OPERATIONS or not isinstance(fault.times, int):
+        is_count = type(fault.times) is int and fault.times >= 0
+        if fault.operation not in OPERATIONS or not is_count:
             raise ProviderError(
                 f"faults.json has a fault with the operation {fault.operation!r} and times {fault.times!r}: the "
-                f"operation is one of {', '.join(OPERATIONS)}, and times is a number"
+                f"operation is one of {', '.join(OPERATIONS)}, and times is a whole number, 0 or more"
             )
     if unknown_keys:
         raise ProviderError(
             f"faults.json has unknown keys {unknown_keys}; its keys are faults and latency"
         )
-    return FaultPlan(faults=faults, latency=latency)
+    return FaultPlan(faults=faults, latency=_latency(document.get("latency", {})))
+
+
+def _latency(seconds: Mapping[str, float]) -> dict[str, float]:
+    """Return the latency by pattern of types."""
+    try:
+        return {str(pattern): float(value) for pattern, value in seconds.items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ProviderError(
+            f"faults.json has an invalid latency: {error}. It maps patterns of types to seconds"
+        ) from None
 
 
 class FaultInjector:

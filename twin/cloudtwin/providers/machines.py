@@ -134,5 +134,5 @@ class TwinMachines:
 
 
 def machines(state: Path) -> Machines:
-    """Return the machines of a twin; none if $CLOUDTWIN_OFFLINE is 1."""
+    """Return the machines of a twin; an `Offline` object if $CLOUDTWIN_OFFLINE is 1."""
     return Offline() if os.environ.get(OFFLINE) == "1" else TwinMachines(state)

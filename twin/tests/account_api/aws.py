@@ -26,8 +26,8 @@ from cloudtwin.providers.aws.addon_versions import available_versions
 from cloudtwin.providers.aws.common import CALLER
 from cloudtwin.providers.aws.eks_rules import CLUSTER
 from cloudtwin.providers.aws.fsx import FILE_SYSTEM
+from cloudtwin.providers.aws.monitoring import LOGS
 from cloudtwin.providers.aws.network import EIP, VPC
-from cloudtwin.providers.aws.others import LOGS
 from cloudtwin.providers.aws.policies import ROLE
 from cloudtwin.providers.inventory import Inventory
 

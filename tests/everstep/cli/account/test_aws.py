@@ -12,8 +12,8 @@ from cloudtwin.capacity import QuotaStore
 from cloudtwin.providers.account import Account
 from cloudtwin.providers.aws.eks_rules import CLUSTER
 from cloudtwin.providers.aws.fsx import FILE_SYSTEM
+from cloudtwin.providers.aws.monitoring import LOGS
 from cloudtwin.providers.aws.network import EIP, VPC
-from cloudtwin.providers.aws.others import LOGS
 from cloudtwin.providers.aws.policies import ROLE
 from cloudtwin.providers.inventory import Resource
 

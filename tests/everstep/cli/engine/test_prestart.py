@@ -1,4 +1,4 @@
-"""A prestarted program imports only modules that the Pulumi program imports."""
+"""Modules that a prestarted program imports early: the Pulumi program imports each of them anyway."""
 
 import ast
 import importlib.util

@@ -96,6 +96,19 @@ def test_a_job_on_a_stack_without_a_platform_is_refused_with_the_stack_that_has_
     assert "eks-dev" in str(error.value.fix)
 
 
+@pytest.mark.parametrize("platform", ["second", "third"])
+def test_job_stacks_that_name_themselves_or_each_other_are_refused(
+    project: Path, platform: str
+) -> None:
+    stack_file = project / "stacks" / "Pulumi.second.yaml"
+    stack_file.write_text(stack_file.read_text().replace("name: eks-dev", f"name: {platform}"))
+
+    with pytest.raises(EverstepError, match=f"is {platform}, which declares only a job") as error:
+        open_stack("second")
+
+    assert error.value.fix == "Specify a stack that declares a platform."
+
+
 def test_a_job_needs_a_platform_that_is_up() -> None:
     context = open_stack("second", twin=True)
     with pytest.raises(EverstepError, match="eks-dev, which is not up") as error:

@@ -7,11 +7,13 @@ from typing import Any, cast
 
 import pytest
 
+from everstep.catalog.names import JOB_NAME_LABEL
 from everstep.cli.kubernetes_client import (
     ClusterUnreachableError,
     ClusterView,
     Condition,
     KubernetesClient,
+    PodView,
 )
 from everstep.cli.report.readers import RunReader
 from everstep.cli.report.run_record import RunRecord
@@ -74,7 +76,12 @@ class FakeCluster:
         return (Condition(self.stack_condition, "Reason", "a message"),)
 
     def view(self, job: str) -> ClusterView:
-        return ClusterView("v1", (), (), ())
+        del job  # the pods are those of all jobs
+        pods = (
+            PodView("scale-0", "", "Pending", False, {JOB_NAME_LABEL: NAME}, "too few GPUs"),
+            PodView("other-0", "", "Pending", False, {JOB_NAME_LABEL: "other"}, "no volume"),
+        )
+        return ClusterView("v1", (), pods, ())
 
 
 @dataclass
@@ -126,7 +133,7 @@ def test_a_stack_that_is_training_keeps_its_nodes() -> None:
     ("size_condition", "run", "message"),
     [
         ("Failed", run_record(16), f"the job {NAME} failed: a message"),
-        ("Created", RunRecord(), f"the job {NAME} completed no step within 0 s"),
+        ("Created", RunRecord(), f"the job {NAME} completed no step within 0 s: too few GPUs\n"),
     ],
 )
 def test_a_job_that_fails_or_never_starts_is_reported_and_removed(

@@ -1,4 +1,4 @@
-"""A simulated folder and a simulated bucket with the same interface for schedules of faults."""
+"""A simulated folder and a simulated bucket with a common interface for injecting faults."""
 
 import random
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from tests.everstep.elastic.checkpoint.simulated_bucket import SimulatedBucket
 from tests.everstep.elastic.checkpoint.simulated_disk import CrashError, SimulatedDisk
 
 FOLDER = Path("/run/checkpoints")
-OPERATIONS = 30  # more than one write performs
+OPERATIONS = 30  # more operations than a single write performs
 
 
 class Medium(Protocol):
@@ -64,7 +64,7 @@ class DiskMedium:
 
 
 class BucketMedium:
-    """A simulated bucket; before each new group some earlier requests may arrive again."""
+    """A simulated bucket; with the fault `late`, some earlier requests arrive again after the writer has ended."""
 
     faults: tuple[str, ...] = ("killed", "broken", "lost response", "paused", "late")
 

@@ -10,11 +10,11 @@ from everstep.elastic.launch import etcd_guard
 from tests.waiting import wait_until
 
 RUNNING_PROGRAM = (sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)")
-WAIT_SECONDS = 100  # limit on a busy machine; 0.1 s otherwise
+WAIT_SECONDS = 100  # for a busy machine; it usually takes 0.1 s
 
 
 def start_guard(folder: Path, *command: str) -> subprocess.Popen[bytes]:
-    """Start a guard of a program; the process that holds its standard input is the launcher."""
+    """Start the guard of a program. The test acts as the launcher: it holds the write end of the guard's stdin."""
     folder.mkdir()
     return subprocess.Popen(
         [sys.executable, "-I", "-S", etcd_guard.__file__, str(folder), *command],

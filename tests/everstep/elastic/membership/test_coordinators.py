@@ -97,7 +97,7 @@ def test_an_instruction_that_another_one_replaced_is_requested_again() -> None:
 
     assert core.handle(Instruction("stop", 4, "lost z", 9), 2) == [
         Instruct("stop", 5, "lost c", 5, 9)
-    ], "a request that was late has put the instruction of an earlier generation"
+    ], "a late request overwrote it with an instruction for an earlier generation"
 
 
 def test_joiners_and_leavers_end_a_generation_after_a_step() -> None:
@@ -221,7 +221,7 @@ def test_without_coordinators_a_joiner_registers_without_a_probe() -> None:
     assert core.handle(Ready(), 0) == [Register(5)], "all members of the generation may be lost"
 
 
-def test_lowered_bounds_end_no_group_before_the_members_are_read() -> None:
+def test_a_run_that_becomes_small_stops_no_group_before_the_members_are_read() -> None:
     core = follower("a", "b")
     core.limits = replace(LIMITS, full_view_members=200)
 

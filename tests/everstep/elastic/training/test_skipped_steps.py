@@ -54,7 +54,7 @@ class Training:
             scheduler=self.scheduler,
             scaler=self.scaler,
             group=(group, TimeAccount()) if group else None,
-            rehearse=False,
+            warm_up=False,
             **{**arguments, **options},
         )
         self.run.after_step(self._count)

@@ -12,8 +12,8 @@ from cloudtwin.providers.aws import (
     fsx,
     identity,
     machines,
+    monitoring,
     network,
-    others,
     s3,
 )
 from cloudtwin.providers.aws.functions import FUNCTIONS
@@ -30,7 +30,7 @@ FAMILIES = (
     fsx.TYPES,
     s3.TYPES,
     eks_nodes.TYPES,
-    others.TYPES,
+    monitoring.TYPES,
 )
 
 # Types whose companions are deleted with them; ids of different types may be equal.
@@ -47,7 +47,7 @@ PARTS: Mapping[str, tuple[str, frozenset[str]]] = {
         frozenset({network.INGRESS, network.EGRESS, network.GROUP_RULE}),
     ),
     network.SUBNET: ("subnetId", frozenset({network.ASSOCIATION})),
-    others.METRICS: ("workspaceId", frozenset({others.METRIC_RULES})),
+    monitoring.PROMETHEUS_WORKSPACE: ("workspaceId", frozenset({monitoring.METRIC_RULES})),
     s3.BUCKET: (
         "bucket",
         frozenset(

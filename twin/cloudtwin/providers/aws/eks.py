@@ -11,8 +11,8 @@ from cloudtwin.providers.aws import eks_rules as rules
 from cloudtwin.providers.aws.common import CALLER, CREATION_TIME, arn, id_from
 from cloudtwin.providers.aws.eks_rules import ADDON, CLUSTER, ENTRY
 from cloudtwin.providers.aws.identity import to_key
+from cloudtwin.providers.aws.monitoring import LOGS
 from cloudtwin.providers.aws.network import GROUP, SUBNET, in_groups, in_subnets
-from cloudtwin.providers.aws.others import LOGS
 from cloudtwin.providers.aws.policies import ROLE, assume_role_check
 from cloudtwin.providers.conditions import matches, one_of_values, public_range, value_rule
 from cloudtwin.providers.inventory import Inventory, Resource

@@ -81,7 +81,7 @@ def host() -> dict[str, object]:
 
 
 def deploy(twin: Twin) -> None:
-    """Run two pods that may run on any spot machine, one on each."""
+    """Run two pods, each with one GPU, on the spot machines."""
     labels = {"app": "two"}
     pod = {
         "terminationGracePeriodSeconds": 1,
@@ -326,7 +326,7 @@ def test_a_killed_kubelet_is_started_again_finds_its_gpus_and_requests_a_certifi
     wait_until(
         lambda: client_certificates(api)["gpu-0"] > old_certificates,
         20,
-        "a kubelet that was killed before its request was signed would otherwise have no certificate of its own",
+        "the new kubelet has a client certificate",  # the old one was killed before its request was signed
     )
 
 

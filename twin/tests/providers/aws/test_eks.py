@@ -5,8 +5,8 @@ from cloudtwin.providers.aws import CLOUD
 from cloudtwin.providers.aws.eks import CLOUDWATCH_ADDON, TYPES
 from cloudtwin.providers.aws.eks_rules import ADDON
 from cloudtwin.providers.aws.eks_rules import CLUSTER as CLUSTER_TYPE
+from cloudtwin.providers.aws.monitoring import LOGS
 from cloudtwin.providers.aws.network import GROUP
-from cloudtwin.providers.aws.others import LOGS
 from cloudtwin.providers.aws.policies import ROLE
 from cloudtwin.providers.inventory import Inventory, Resource
 

@@ -3,7 +3,7 @@
 import pytest
 from cloudtwin.providers.aws.common import arn
 from cloudtwin.providers.aws.identity import KEY, POLICY
-from cloudtwin.providers.aws.others import LOGS
+from cloudtwin.providers.aws.monitoring import LOGS
 from cloudtwin.providers.aws.policies import ROLE
 from cloudtwin.providers.errors import CloudError
 

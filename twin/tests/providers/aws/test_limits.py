@@ -7,9 +7,9 @@ from cloudtwin.providers.aws.common import OBJECT, arn
 from cloudtwin.providers.aws.eks_rules import CLUSTER, NODES
 from cloudtwin.providers.aws.fsx import ASSOCIATION, FILE_SYSTEM
 from cloudtwin.providers.aws.machines import TEMPLATE
+from cloudtwin.providers.aws.monitoring import LOGS
 from cloudtwin.providers.aws.network import INGRESS as NETWORK_RULE
 from cloudtwin.providers.aws.network import VPC
-from cloudtwin.providers.aws.others import LOGS
 from cloudtwin.providers.aws.policies import document_errors
 from cloudtwin.providers.aws.s3 import BUCKET, REPOSITORY
 from cloudtwin.providers.protocol.values import UNKNOWN, Object, Secret

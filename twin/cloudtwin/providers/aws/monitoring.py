@@ -28,7 +28,7 @@ from cloudtwin.providers.schema.check import CheckFailure
 
 LOGS = "aws:cloudwatch/logGroup:LogGroup"
 BUDGET = "aws:budgets/budget:Budget"
-METRICS = "aws:amp/workspace:Workspace"
+PROMETHEUS_WORKSPACE = "aws:amp/workspace:Workspace"
 METRIC_RULES = "aws:amp/ruleGroupNamespace:RuleGroupNamespace"
 # CloudWatch Logs API, PutRetentionPolicy; 0 means no expiry to the provider.
 RETENTIONS = (0, 1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192,
@@ -127,7 +127,7 @@ TYPES = (
         unique_code="DuplicateRecordException",
     ),
     ResourceType(
-        token=METRICS,
+        token=PROMETHEUS_WORKSPACE,
         identify=lambda request: f"ws-{uuid.UUID(request.entropy[:32])}",
         describe=_workspace,
         immutable=("kmsKeyArn", "region"),
@@ -144,7 +144,7 @@ TYPES = (
         naming=Naming(max_length=128),
         immutable=("workspaceId", "region"),
         rules=(InputRule("rule groups", "Amazon Managed Service for Prometheus API", _rule_groups),),
-        references=(Reference("workspaceId", (METRICS,), "ResourceNotFoundException"),),
+        references=(Reference("workspaceId", (PROMETHEUS_WORKSPACE,), "ResourceNotFoundException"),),
         unique_code="ConflictException",
     ),
 )  # fmt: skip
