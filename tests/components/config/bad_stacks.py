@@ -1719,12 +1719,12 @@ CASES = [
         "job.onDemand",
         ("for 3 workers, but the GPU pools allow 2", "raise fallbackNodes to 3"),
     ),
-    wrong_key(EKS, "job.budgetUsd", 0.5, "below one hour of 3 machines", "raise it to"),
+    wrong_key(EKS, "job.budgetUsd", 0.5, "below the cost of one hour of 3 machines", "raise it to"),
     Case(
         EKS,
         {"job.budgetUsd": 0.05, "job.replicas": 1},
         "job.budgetUsd",
-        ("below one hour of 1 machine: at least",),
+        ("below the cost of one hour of 1 machine: at least",),
     ),
     Case(
         EKS,

@@ -98,7 +98,9 @@ def test_the_earliest_deadline_that_the_refusal_names_is_accepted_and_met() -> N
 def test_a_budget_below_one_hour_is_refused() -> None:
     check(JOB, JobLimits(budget_usd=4.5))
 
-    with pytest.raises(EverstepError, match=r"--budget 4.49 is below one hour.*4.50 USD"):
+    with pytest.raises(
+        EverstepError, match=r"--budget 4.49 is below the cost of one hour.*4.50 USD"
+    ):
         check(JOB, JobLimits(budget_usd=4.49))
 
 

@@ -43,7 +43,12 @@ def test_a_job_without_limits_has_no_checks_and_a_job_within_them_passes() -> No
             "take at least 12.1 h",
             "everstep plan --stack eks-prod --work HOURS",
         ),
-        ({"deadline": "24h", "budgetUsd": 7}, "job.budgetUsd", "below one hour", "or more"),
+        (
+            {"deadline": "24h", "budgetUsd": 7},
+            "job.budgetUsd",
+            "below the cost of one hour",
+            "or more",
+        ),
         ({"deadline": "2020-01-01T00:00:00Z"}, "job.deadline", "not within the next", "Change"),
     ],
 )

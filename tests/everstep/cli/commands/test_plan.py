@@ -195,7 +195,7 @@ def test_the_limits_of_a_stack_are_planned_unless_the_command_line_has_others(
             {"deadline": "2020-01-01T00:00:00Z"},
             r"job.deadline 2020.* is not within the next 90 days",
         ),
-        ({"budgetUsd": 7}, r"job.budgetUsd 7 is below one hour"),
+        ({"budgetUsd": 7}, r"job.budgetUsd 7 is below the cost of one hour"),
     ],
 )
 def test_a_limit_of_a_stack_that_cannot_be_met_is_refused_with_its_key(
@@ -281,8 +281,8 @@ def test_a_picture_that_cannot_be_written_is_an_error(
         ({"deadline": "tomorrow"}, "--deadline 'tomorrow' is not a duration"),
         ({"deadline": "0h"}, "--deadline '0h' is not a duration"),
         ({"deadline": "91d"}, "up to 90 days"),
-        ({"budget": 1.0}, "--budget 1 is below one hour"),
-        ({"budget": float("nan")}, "--budget nan is below one hour"),
+        ({"budget": 1.0}, "--budget 1 is below the cost of one hour"),
+        ({"budget": float("nan")}, "--budget nan is below the cost of one hour"),
         ({"work": 0.0}, "--work 0 is outside"),
         ({"work": float("nan")}, "--work nan is outside"),
         ({"work": 1e6}, "too long to plan"),

@@ -159,7 +159,7 @@ def test_inspecting_a_real_cloud_names_the_command_that_gets_a_kubeconfig(
 ) -> None:
     monkeypatch.delenv("KUBECONFIG", raising=False)
 
-    with pytest.raises(EverstepError, match=r"\$KUBECONFIG names no cluster") as error:
+    with pytest.raises(EverstepError, match=r"\$KUBECONFIG is not set") as error:
         open_stack("eks-dev").connect()
     assert "aws eks update-kubeconfig --name everstep --region us-east-1" in error.value.fix
     assert "--twin" in error.value.fix
