@@ -76,7 +76,7 @@ class FakeCluster:
         return (Condition(self.stack_condition, "Reason", "a message"),)
 
     def view(self, job: str) -> ClusterView:
-        del job  # the pods are those of all jobs
+        del job  # the view has the pods of all jobs
         pods = (
             PodView("scale-0", "", "Pending", False, {JOB_NAME_LABEL: NAME}, "too few GPUs"),
             PodView("other-0", "", "Pending", False, {JOB_NAME_LABEL: "other"}, "no volume"),
