@@ -183,12 +183,12 @@ class Link:
 
     def all_gather(self, numbers: torch.Tensor) -> list[torch.Tensor]:
         """Return the tensors of all ranks, in rank order, on the CPU; all have the same shape."""
-        if self.world_size == 1:
-            return [numbers.cpu()]
         own_numbers = numbers.to(self._device)
         results = [torch.empty_like(own_numbers) for _ in range(self.world_size)]
         works = self._begin(lambda: [self._backend.allgather([results], [own_numbers])])
         self._wait(works, next(self._collectives))
+        if self.world_size == 1:  # no collective ran
+            results = [own_numbers]
         return [tensor.cpu() for tensor in results]
 
     def send_and_receive(

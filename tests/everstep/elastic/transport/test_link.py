@@ -345,7 +345,7 @@ def test_the_usual_wait_grows_immediately_and_shrinks_slowly() -> None:
     ],
     ids=["sum", "run", "all_gather", "send_and_receive"],
 )
-def test_an_abandoned_group_refuses_all_operations(
+def test_an_aborted_group_refuses_all_operations(
     port: int, operation: Callable[[Link], object]
 ) -> None:
     link = Link(GroupAddress(2, "127.0.0.1", port, 0, 1), CPU)
@@ -355,6 +355,15 @@ def test_an_abandoned_group_refuses_all_operations(
     with pytest.raises(PeerLostError, match="the group was aborted"):
         operation(link)
     link.close()
+
+
+def test_a_group_of_one_worker_gathers_its_own_tensor(port: int) -> None:
+    with contextlib.closing(Link(GroupAddress(2, "127.0.0.1", port, 0, 1), CPU)) as link:
+        link.build()
+
+        [gathered] = link.all_gather(torch.arange(3))
+
+    assert gathered.tolist() == [0, 1, 2], "no collective runs that could fill the result"
 
 
 def test_only_missing_state_is_copied_bitwise(port: int) -> None:
