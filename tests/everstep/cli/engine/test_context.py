@@ -38,7 +38,7 @@ def test_jobs_on_one_platform_have_separate_records_of_moves(
     job = "config:\n  everstep:platformStack: {name: eks-dev}\n  everstep:job: {name: second}\n"
     stack = yaml.safe_dump(shipped_stack("eks-dev"))
     enter_project(tmp_path, monkeypatch, {"eks-dev": stack, "second": job})
-    monkeypatch.setenv("EVERSTEP_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("CLOUDTWIN_STATE", str(tmp_path / "twins"))
     first, second = (open_stack(name, twin=True) for name in ("eks-dev", "second"))
     move = {"began": "2026-11-23T12:00:00Z", "from": "zone-a", "to": "zone-b"}
 
