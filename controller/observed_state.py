@@ -207,6 +207,8 @@ class ObservedState:
     def _scaling_of_move(self, requested: ReplicaRange) -> ScalingState | None:
         """Return the number of workers while the group moves: the number of machines that the new zone offered.
 
+        None if the group does not move.
+
         It stays until the move has ended. Workers that find no node must not suspend the job while
         the old zone's workers still train.
         """

@@ -46,7 +46,7 @@ def check_name(name: str) -> str:
 def build(name: str, classes: int) -> nn.Module:
     """Return a newly initialized model with one output per class.
 
-    The last normalization of every residual block starts at zero, so that a block begins as the
+    In a ResNet, the last normalization of every residual block starts at zero, so that a block begins as the
     identity: a short training run with a large batch reaches a given accuracy in a few percent less time.
     """
     import torchvision.models  # takes seconds, and only this function needs it

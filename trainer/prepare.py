@@ -93,7 +93,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except OSError as error:
-        print(f"error: {options.output} cannot be written: {error}", file=sys.stderr)
+        path, reason = error.filename or options.output, error.strerror or error
+        print(f"error: {path} cannot be read or written: {reason}", file=sys.stderr)
         return 1
     return 0
 

@@ -113,7 +113,7 @@ def find_lost_end(run: Path, commits: list[Commit]) -> list[str]:
     """Return a fault if a finished run has steps after its last commit."""
     try:
         steps = int(json.loads((run / "result.json").read_text())["steps"])
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return []
     last_step = max(commit.step for commit in commits)
     return [f"the run ended after {steps} steps, but its last commit is at step {last_step}"] * (

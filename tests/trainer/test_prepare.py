@@ -76,6 +76,17 @@ def test_a_missing_source_names_the_package(
     assert not (tmp_path / "out").exists()
 
 
+def test_an_output_below_a_file_is_reported_with_its_path(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    output = tmp_path / "file" / "out"
+    arguments = ["--dataset", "fashion-mnist", "--source", str(source), "--output", str(output)]
+
+    assert prepare.main(arguments) == 1
+    assert f"{output.parent} cannot be read or written: File exists" in capsys.readouterr().err
+
+
 def test_an_invalid_source_file_is_reported(source: Path, tmp_path: Path) -> None:
     (source / "t10k-labels-idx1-ubyte.gz").write_bytes(b"not gzip")
 

@@ -132,6 +132,13 @@ def test_a_run_without_its_settings_cannot_be_verified(tmp_path: Path, text: str
     assert "Traceback" not in result.stderr
 
 
+def test_a_damaged_result_is_ignored(tmp_path: Path) -> None:
+    write_run(tmp_path, commits(3, 8), [])
+    (tmp_path / "result.json").write_text("[]")
+
+    assert run_verify(tmp_path).returncode == 0
+
+
 def test_a_ledger_that_lacks_the_end_of_a_finished_run_is_reported(tmp_path: Path) -> None:
     write_run(tmp_path, commits(3, 8), [])
     (tmp_path / "result.json").write_text(json.dumps({"steps": 20}))

@@ -107,7 +107,7 @@ def user_images() -> frozenset[str]:
 def config_overrides(config: "StackConfig", available: Collection[str]) -> dict[str, Any]:
     """Return configuration sections that replace sections of the stack file on a cloud of the twin.
 
-    The published controller runs only if its image is available; otherwise Everstep's own controller replaces it. An
+    The upstream controller runs only if its image is available; otherwise Everstep's own controller replaces it. An
     alias is not enough: the two have different permissions and a different definition of the job.
     """
     controller = config.controller

@@ -244,10 +244,11 @@ def _move_incident(move: MoveCost) -> Incident:
 
 
 def _wait_incident(wait: SlowNode) -> Incident:
+    waiting = "The other workers" if wait.nodes else "All workers"
     if wait.seconds is None:
-        cause = f"The other workers wait for it in step {wait.step}."
+        cause = f"{waiting} wait for it in step {wait.step}."
     else:
-        cause = f"The other workers waited {wait.seconds:.1f} s in step {wait.step}."
+        cause = f"{waiting} waited {wait.seconds:.1f} s in step {wait.step}."
     if not wait.nodes:
         cause += " All of them had arrived: the data between them was slow."
     return Incident(

@@ -65,10 +65,11 @@ def slow_node_names(wait: SlowNode) -> str:
 def slow_node_sentence(wait: SlowNode) -> str:
     """Return one wait as a line of text."""
     subject = f"slow {', '.join(wait.nodes) or 'network'}"
+    waiting = "the other workers" if wait.nodes else "all workers"
     if wait.seconds is None:
-        return f"{subject}: the other workers wait for it in step {wait.step}"
+        return f"{subject}: {waiting} wait for it in step {wait.step}"
     outcome = ", then aborted the group" if wait.lost else ""
-    return f"{subject}: the other workers waited {wait.seconds:.1f} s in step {wait.step}{outcome}"
+    return f"{subject}: {waiting} waited {wait.seconds:.1f} s in step {wait.step}{outcome}"
 
 
 def slow_nodes_table(waits: Sequence[SlowNode], training_start: float) -> Table:

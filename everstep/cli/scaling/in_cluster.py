@@ -19,6 +19,7 @@ from everstep.catalog.names import (
     SCALING_FIXED,
 )
 from everstep.cli.kubernetes_client import (
+    ClusterUnreachableError,
     KubernetesClient,
     Response,
     retry_while_unreachable,
@@ -86,25 +87,38 @@ class ClusterStudy:
         """Train with this number of replicas and return their speed.
 
         Raises:
-            EverstepError: the job fails, or completes no step in time.
+            EverstepError: the job fails, completes no step in time, or cannot be deleted.
         """
         stack_job = self._stack_job()
         fresh = str(int(time.time()))
         study_job = derived_job(stack_job, replicas, self.settings, fresh)
         name = str(study_job["metadata"]["name"])
         reader = self.open_reader(name)
-        path = f"{JOBS}/{name}"
-        self.client.delete(path)  # left by a killed study
+        self._delete(name)  # left by a killed study
         self._wait_until_gone(name)
         try:
             self.client.create(JOBS, study_job)
             with progress.step(f"Training with a group of {replicas}") as step:
                 self._follow(name, reader, step)
+            run = self._ask(reader.read)  # the pods that it reads from end with the job
         finally:
-            self.client.delete(path)
-        return size_result(
-            self._ask(reader.read), replicas, replicas * processes_per_replica(stack_job)
-        )
+            self._delete(name)
+        return size_result(run, replicas, replicas * processes_per_replica(stack_job))
+
+    def _delete(self, name: str) -> None:
+        """Delete a job of a study; it may not exist.
+
+        Raises:
+            EverstepError: the API server has not responded for a minute.
+        """
+        try:
+            self._ask(lambda: self.client.delete(f"{JOBS}/{name}"))
+        except ClusterUnreachableError as error:
+            raise EverstepError(
+                f"the job {name} of the study could not be deleted: {error.problem}",
+                f"Run the command again, or delete it: kubectl -n {JOB_NAMESPACE} delete "
+                f"{ELASTICJOB_PLURAL} {name}",
+            ) from error
 
     def _wait_until_gone(self, name: str) -> None:
         """Wait until no pod of an earlier job of this name is left."""

@@ -3,7 +3,8 @@
 Pure: no clock, no socket, no torch. `live_worker` carries out its actions; the tests' simulator runs
 the same object through thousands of schedules.
 
-    detached -> connecting -> comparing -> (restoring | copying -> comparing) -> training -> detached ...
+    detached -> connecting -> comparing -> copying -> training -> detached ...
+                              comparing -> restoring -> comparing    if no worker has the state to continue from
 
 A worker survives any number of generations. Its state is a list of tensors (parameters, statistics,
 momentum), described by its `StepProgress`. The rules:

@@ -62,7 +62,7 @@ def _cost_figure(money: Money | None) -> tuple[str, str, str]:
         return "Spent", UNKNOWN, "no price is known"
     if not money.billed:
         return "Spent", usd(0.0), "nothing was billed"
-    saved = "" if money.saved_usd is None else f"{usd(money.saved_usd)} saved"
+    saved = f"{usd(money.saved_usd)} saved" if money.saved_usd and money.saved_usd > 0 else ""
     return "Spent", usd(money.spent_usd or 0.0), saved
 
 
@@ -243,7 +243,7 @@ def money(page: ReportPage) -> Html | None:
     entries = [
         ("Spent" if cost.billed else "Spot price", usd(cost.spent_usd), "as bought"),
         ("On demand", _usd(cost.on_demand_usd), "the same hours"),
-        ("Saved", _usd(cost.saved_usd), _saved_share(cost)),
+        ("Saved", _saved(cost), _saved_share(cost)),
         ("Machine-hours", f"{cost.machine_hours:,.2f}", "of training machines"),
     ]
     table = element("dl", *(_figure(*figure) for figure in entries), class_="figures")
@@ -294,8 +294,13 @@ def _usd(amount: float | None) -> str:
     return UNKNOWN if amount is None else usd(amount)
 
 
+def _saved(cost: Money) -> str:
+    """Return the saving; a spot price may be above the on-demand price."""
+    return "nothing" if cost.saved_usd is not None and cost.saved_usd <= 0 else _usd(cost.saved_usd)
+
+
 def _saved_share(cost: Money) -> str:
-    if not cost.saved_usd or not cost.on_demand_usd:
+    if cost.saved_usd is None or cost.saved_usd <= 0 or not cost.on_demand_usd:
         return ""
     return f"{cost.saved_usd / cost.on_demand_usd:.0%} of the on-demand price"
 

@@ -69,7 +69,7 @@ def stall_over(**values: Any) -> dict[str, Any]:
         (
             [{**STALL, "nodes": [], "ranks": []}, stall_over()],
             SlowNode(102.0, 3, (), 12.0),
-            "slow network: the other workers waited 12.0 s in step 3",
+            "slow network: all workers waited 12.0 s in step 3",
         ),
     ],
     ids=["waiting", "over", "lost", "no end", "network"],

@@ -33,6 +33,7 @@ class FakeCluster:
     Attributes:
         leftover_pods: pods of an earlier job; each reading finds one fewer.
         timeouts: number of readings of the job that time out.
+        delete_timeouts: number of deletions that time out once a job was created.
         jobs: path -> manifest of each existing job.
         created_jobs: names of all jobs that were created.
     """
@@ -41,6 +42,7 @@ class FakeCluster:
     stack_condition: str = "Succeeded"
     leftover_pods: int = 0
     timeouts: int = 0
+    delete_timeouts: int = 0
     jobs: dict[str, Any] = field(default_factory=dict)
     created_jobs: list[str] = field(default_factory=list)
 
@@ -69,6 +71,9 @@ class FakeCluster:
         self.created_jobs.append(name)
 
     def delete(self, path: str) -> None:
+        if self.delete_timeouts and self.created_jobs:
+            self.delete_timeouts -= 1
+            raise ClusterUnreachableError("the cluster does not respond: timed out", "Wait.")
         self.jobs.pop(path, None)
 
     def conditions(self, job: str) -> tuple[Condition, ...]:
@@ -173,6 +178,37 @@ def test_an_api_server_that_does_not_respond_for_a_minute_ends_the_study() -> No
 
     assert cluster.timeouts == 1000 - 7, "one request each 10 s, until more than 60 s have passed"
     assert not cluster.jobs
+
+
+def test_a_deletion_that_times_out_is_repeated() -> None:
+    cluster = FakeCluster(delete_timeouts=3)
+
+    assert study(cluster, run_record(16)).measure(2, Silent()).replicas == 2
+    assert not cluster.jobs
+
+
+def test_a_job_that_cannot_be_deleted_is_named() -> None:
+    cluster = FakeCluster(delete_timeouts=1000)
+    moments = itertools.count(step=10.0)
+    slow_study = replace(study(cluster, run_record(16)), clock=lambda: next(moments))
+
+    with pytest.raises(EverstepError, match=f"the job {NAME} of the study could not be deleted"):
+        slow_study.measure(2, Silent())
+
+
+def test_the_run_is_read_before_its_job_is_deleted() -> None:
+    cluster = FakeCluster()
+
+    class ReaderOfPods(FakeReader):
+        def read(self) -> RunRecord:
+            assert cluster.jobs, "its pods end with the job"
+            return super().read()
+
+    pods_study = replace(
+        study(cluster, run_record(16)), open_reader=lambda job: ReaderOfPods(run_record(16))
+    )
+
+    assert pods_study.measure(2, Silent()).replicas == 2
 
 
 def test_ctrl_c_removes_the_job() -> None:

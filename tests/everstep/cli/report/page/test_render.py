@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from everstep.cli.report.machines import ReportedMachine
-from everstep.cli.report.money import Billing
+from everstep.cli.report.money import Billing, MachineRate, Rates
 from everstep.cli.report.page.model import build_page
 from everstep.cli.report.page.render import render
 from everstep.cli.report.page.sections import EVENTS_PER_TABLE
@@ -187,6 +187,16 @@ def test_the_costs_of_several_pools_are_a_table(drill_run: RecordedRun) -> None:
     assert "Training machines by pool" not in page_with_one_pool
     for cell in ("Training machines by pool", "a, spot", "b, spot", "unknown pool"):
         assert cell in page_with_two_pools
+
+
+def test_a_spot_price_above_the_on_demand_price_saves_nothing(drill_run: RecordedRun) -> None:
+    rates = Rates(most_expensive=MachineRate("spot", 0.5, 0.2), fixed=0.6, as_of="2026-11-01")
+
+    text = page_of(drill_run, Billing(billed=True, rates=rates))
+
+    assert "nothing" in parse(text).by_id("money").text
+    assert "$-" not in text
+    assert "-$" not in text
 
 
 def test_moves_are_a_table_with_their_reasons_and_costs(drill_run: RecordedRun) -> None:
