@@ -6,10 +6,13 @@
 Three nodes train on this machine.
 
     --minutes   next to busy processes, without any fault: fences and new groups are false suspicions
-    --provoke   an agent is stopped, without its worker, until the other agents fence its node
+    --provoke   all processes of a node are frozen until the other agents fence it, and then continue; a new run
+                after every third, since an agent gives a node more time after a false suspicion of it
+    --silence   an agent is stopped for a second, without its workers: no change of the group is expected
 
-The cost is the time between steps, from the event to the first step of all three nodes after it: the changes of the
-group, without the steps themselves. Without an event, it begins with the last step of all three before the change.
+The cost is the time between steps, until the first step of all three nodes in a new group: the changes of the
+group, without the steps themselves. It begins when a frozen node continues, since the freeze would delay the others
+without a suspicion, too; without an event, with the last step of all three before the change.
 With --log-lines, the lines of the agents' and workers' logs follow each cost, with the seconds since its beginning.
 At the end, `trainer.verify` checks that every sample was trained exactly once.
 """
@@ -28,7 +31,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -46,6 +49,7 @@ from tests.waiting import wait_until
 START_SECONDS = 300.0
 SETTLE_SECONDS = 3.0  # time for the agents to receive each other's heartbeats
 FENCE_SECONDS = 10.0
+SILENCE_SECONDS = 1.0  # shorter than a lease
 FENCE_LINE = "no heartbeat from"
 LOG_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) (.*)")
 
@@ -74,6 +78,7 @@ class Figures:
         false_suspicions: fences without a fault.
         changes: changes of the group without a fault, by a fence or a lapsed lease.
         provoked: provoked false suspicions.
+        silent_agents: number of times that an agent was stopped without its workers.
         verified: last line of `trainer.verify`.
     """
 
@@ -83,6 +88,7 @@ class Figures:
     false_suspicions: int
     changes: tuple[Change, ...]
     provoked: tuple[Change, ...]
+    silent_agents: int
     verified: str
 
 
@@ -99,18 +105,45 @@ def main() -> None:
         "--provoke", type=int, default=0, help="number of provoked suspicions (%(default)s)"
     )
     parser.add_argument(
+        "--silence", type=int, default=0, help="number of stopped agents (%(default)s)"
+    )
+    parser.add_argument(
         "--log-lines", action="store_true", help="print the lines of the logs during each change"
     )
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        figures, exactly_once = observe(Path(scratch), options)
+    results = [observe(options, options.minutes, min(len(NAMES), options.provoke), options.silence)]
+    results += [
+        observe(options, 0.0, min(len(NAMES), options.provoke - done), 0)
+        for done in range(len(NAMES), options.provoke, len(NAMES))
+    ]
+    figures = combine([figures for figures, _ in results])
     text = sentences(figures, with_lines=options.log_lines)
     print(json.dumps(asdict(figures), indent=1) if options.json else text)
-    sys.exit(0 if exactly_once else 1)
+    sys.exit(0 if all(exactly_once for _, exactly_once in results) else 1)
 
 
-def observe(folder: Path, options: argparse.Namespace) -> tuple[Figures, bool]:
+def combine(runs: Sequence[Figures]) -> Figures:
+    """Return the first run's figures with the steps and the provoked suspicions of all runs."""
+    return replace(
+        runs[0],
+        steps=sum(run.steps for run in runs),
+        provoked=tuple(change for run in runs for change in run.provoked),
+        verified="; ".join(run.verified for run in runs),
+    )
+
+
+def observe(
+    options: argparse.Namespace, minutes: float, provoked_count: int, silent_count: int
+) -> tuple[Figures, bool]:
+    """Run three nodes in a new folder; return the figures, and whether each sample was trained exactly once."""
+    with tempfile.TemporaryDirectory() as folder:
+        return observe_in(Path(folder), options.load, minutes, provoked_count, silent_count)
+
+
+def observe_in(
+    folder: Path, load: int, minutes: float, provoked_count: int, silent_count: int
+) -> tuple[Figures, bool]:
     """Run three nodes; return the figures, and whether each sample was trained exactly once."""
     data = small_data(folder, samples=3000)
     arguments = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", str(data)]
@@ -121,9 +154,10 @@ def observe(folder: Path, options: argparse.Namespace) -> tuple[Figures, bool]:
             for name in NAMES:
                 nodes.start(name)
             nodes.next_step(0, 3, START_SECONDS)
-            provoked = tuple(provoke_all(nodes, folder, options.provoke))
+            provoked = tuple(provoke_all(nodes, folder, provoked_count))
             started_at, earlier_fences = time.time(), len(fences(folder))
-            loads = wait_under_load(options.minutes, options.load)
+            silence_all(nodes, silent_count)
+            loads = wait_under_load(minutes, load)
             changes = tuple(find_changes(nodes.journal("step"), folder, started_at))
             false_suspicions = len(fences(folder)) - earlier_fences
             steps = len(nodes.journal("step"))
@@ -135,7 +169,7 @@ def observe(folder: Path, options: argparse.Namespace) -> tuple[Figures, bool]:
             nodes.close()
         verification, exactly_once = verify(nodes.run)
     figures = Figures(
-        options.minutes, loads, steps, false_suspicions, changes, provoked, verification
+        minutes, loads, steps, false_suspicions, changes, provoked, silent_count, verification
     )
     return figures, exactly_once
 
@@ -192,18 +226,32 @@ def provoke_all(nodes: Nodes, folder: Path, count: int) -> Iterator[Change]:
         yield provoke(nodes, folder, NAMES[number % len(NAMES)])
 
 
-def provoke(nodes: Nodes, folder: Path, name: str) -> Change:
-    """Stop an agent until the others fence its node; return the change of the group."""
-    fence_count = len(fences(folder))
-    started_at = time.time()
-    nodes.signal_agent(name, signal.SIGSTOP)
-    try:
-        wait_until(lambda: len(fences(folder)) > fence_count, f"{name} is fenced", FENCE_SECONDS)
-    finally:
+def silence_all(nodes: Nodes, count: int) -> None:
+    """Stop the agent of each node in turn for a second, without its workers."""
+    for number in track(range(count), "silent agents", count) if count else ():
+        nodes.next_step(time.time(), 3, START_SECONDS)
+        time.sleep(SETTLE_SECONDS)
+        name = NAMES[number % len(NAMES)]
+        nodes.signal_agent(name, signal.SIGSTOP)
+        time.sleep(SILENCE_SECONDS)
         nodes.signal_agent(name, signal.SIGCONT)
-    last_generation = max(
-        int(step["generation"]) for step in nodes.journal("step") if step["at"] < started_at
-    )
+
+
+def provoke(nodes: Nodes, folder: Path, name: str) -> Change:
+    """Freeze a node until the others fence it; return the change of the group from the end of the freeze."""
+    fence_count = len(fences(folder))
+    last_generation = max(int(step["generation"]) for step in nodes.journal("step"))
+    nodes.signal_all(name, signal.SIGSTOP)
+    try:
+        wait_until(
+            lambda: len(fences(folder)) > fence_count,
+            f"{name} is fenced",
+            FENCE_SECONDS,
+            interval_seconds=0.005,
+        )
+    finally:
+        started_at = time.time()
+        nodes.signal_all(name, signal.SIGCONT)
     first_step = nodes.next_step_where(
         lambda step: step["world_size"] == len(NAMES) and step["generation"] > last_generation,
         START_SECONDS,
@@ -216,7 +264,7 @@ def between_steps(steps: Sequence[JournalEntry], begin: float, end: float) -> fl
     """Return the seconds that are part of no step, between two times."""
     sorted_steps = sorted(steps, key=lambda step: float(step["at"]))
     return sum(
-        max(0.0, float(later["at"]) - float(earlier["at"]) - float(later["seconds"]))
+        max(0.0, float(later["at"]) - max(begin, float(earlier["at"])) - float(later["seconds"]))
         for earlier, later in itertools.pairwise(sorted_steps)
         if begin < later["at"] <= end
     )
@@ -268,6 +316,11 @@ def sentences(figures: Figures, *, with_lines: bool) -> str:
             f"{figures.minutes:g} min at load {min(figures.loads):.1f} to {max(figures.loads):.1f}, "
             f"median {statistics.median(figures.loads):.1f}: {figures.false_suspicions} false "
             f"suspicions, {len(figures.changes)} unnecessary changes of the group"
+        )
+    if figures.silent_agents:
+        lines.append(
+            f"{figures.silent_agents} agents were silent for {SILENCE_SECONDS:g} s: "
+            f"{len(figures.changes)} changes of the group"
         )
     for change in (*figures.provoked, *figures.changes):
         lines.append(f"a change cost {change.cost:.3f} s")

@@ -1,11 +1,19 @@
 """The figures for false suspicions, from step journals and logs."""
 
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from benchmarks.suspicion import Change, Figures, find_changes, sentences
+from benchmarks.suspicion import (
+    Change,
+    Figures,
+    between_steps,
+    combine,
+    find_changes,
+    sentences,
+)
 from tests.trainer.elastic.nodes import JournalEntry
 
 FIGURES = Figures(
@@ -15,6 +23,7 @@ FIGURES = Figures(
     false_suspicions=1,
     changes=(Change(0.25, ("+1.500 w0 joins",)),),
     provoked=(),
+    silent_agents=0,
     verified="every sample once",
 )
 
@@ -37,6 +46,12 @@ def test_a_change_of_the_group_costs_the_time_between_steps_until_all_train_agai
     steps = [step(10, 1), step(11, 1), step(12.25, 2, world_size=2), step(13.75, 3), step(14.75, 3)]
 
     assert costs(steps, tmp_path, after=0) == pytest.approx([0.75])
+
+
+def test_the_cost_of_a_provoked_suspicion_begins_when_the_node_continues() -> None:
+    steps = [step(10, 1), step(14, 2, seconds=0.5)]
+
+    assert between_steps(steps, 13.25, 14) == pytest.approx(0.25)
 
 
 def test_a_group_that_does_not_change_has_no_cost(tmp_path: Path) -> None:
@@ -78,3 +93,21 @@ def test_the_sentences_contain_each_cost_and_the_range_of_loads() -> None:
 
 def test_the_lines_of_the_logs_are_printed_on_request() -> None:
     assert "    +1.500 w0 joins" in sentences(FIGURES, with_lines=True).splitlines()
+
+
+def test_several_runs_have_the_provoked_suspicions_of_all() -> None:
+    later = replace(FIGURES, steps=2, provoked=(Change(0.5, ()),), verified="twice")
+
+    figures = combine([FIGURES, later])
+
+    assert (figures.steps, figures.provoked) == (42, (Change(0.5, ()),))
+    assert figures.verified == "every sample once; twice"
+    assert (figures.minutes, figures.false_suspicions) == (3, 1)
+
+
+def test_silent_agents_are_reported_with_the_changes_that_they_caused() -> None:
+    figures = replace(FIGURES, minutes=0.0, silent_agents=3)
+
+    assert "3 agents were silent for 1 s: 1 changes of the group" in sentences(
+        figures, with_lines=False
+    )

@@ -277,6 +277,20 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _SUSPICION_TESTS,
     ),
     Mutation(
+        "training steps that prove nothing about silent members",
+        _SUSPICION,
+        "        if trained_at is not None:\n",
+        "        if False:\n",
+        _SUSPICION_TESTS,
+    ),
+    Mutation(
+        "training step of an earlier generation that hides a loss",
+        "everstep/elastic/membership/heartbeats.py",
+        "observation.generation.number == number",
+        "number > 0",
+        ("tests/everstep/elastic/membership/test_heartbeats.py",),
+    ),
+    Mutation(
         "fence that names no generation",
         _ETCD,
         "        conditions = [_unchanged(key, mod_revision)]\n        for name, revision in create_revisions",

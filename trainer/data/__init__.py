@@ -1,7 +1,7 @@
 """Training data: prepared arrays, a folder of photographs, or shards made from one.
 
-Each is a `Dataset`; the content of the data folder determines which one is used. No module but `device` imports torch, so that
-the reader processes start in a fraction of a second and stay small.
+Each is a `Dataset`; the content of the data folder determines which one is used. No module but `device` imports
+torch, so that the reader processes start in a fraction of a second and stay small.
 """
 
 from pathlib import Path

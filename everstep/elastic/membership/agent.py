@@ -135,6 +135,7 @@ class Agent:
         self._heartbeats = Heartbeats(etcd, self._keys) if heartbeats else None
         self._closed = threading.Event()
         self._newest_commit = StepProgress()
+        self._progressed_number = 0  # number of the current generation once it has taken a step
         self._reachability = ProbeServer(node.address)
         self._probes: queue.SimpleQueue[Probe | None] = queue.SimpleQueue()
         self._own_key = OwnKey(
@@ -207,8 +208,12 @@ class Agent:
         self._lease_prober.report_stall()
 
     def report_progress(self, number: int) -> None:
-        """Report that the workers have taken a step with generation `number`."""
-        self._events.put(Progressed(number))
+        """Report that the workers have taken a step with generation `number`; called again for later steps."""
+        if self._heartbeats:
+            self._heartbeats.record_training(number)
+        if number != self._progressed_number:
+            self._progressed_number = number
+            self._events.put(Progressed(number))
 
     def is_alone_without_progress(self) -> bool:
         """Return True if this agent has observed no other member, and no step of the run."""
@@ -362,7 +367,7 @@ class Agent:
             case Propose():
                 self._propose(action)
             case Begin(generation, rank):
-                self._assigned_generation = generation
+                self._assigned_generation, self._progressed_number = generation, 0
                 self._assignments.put(NodeAssignment(generation, rank))
             case Stop(reason):
                 self._on_stop(reason)

@@ -25,11 +25,13 @@ class Arrivals:
         count: heartbeats that have arrived.
         last_at: time of the last arrival.
         longest_gap: the longest recent time between two arrivals.
+        stepped_at: time of the last step in which the member's workers took part.
     """
 
     count: int = 0
     last_at: float = 0.0
     longest_gap: float = 0.0
+    stepped_at: float = float("-inf")
 
     def record(self, now: float) -> None:
         """Record an arrival."""
@@ -45,6 +47,8 @@ class Arrivals:
     def level(self, now: float) -> float:
         """Return the level of suspicion of the current silence; 1 or more is suspicious.
 
+        A training step ends a silence as a heartbeat does, but the gaps are measured between heartbeats only.
+
         The limit adapts: a member whose heartbeats are often late, because its CPUs are busy, is
         given more time than a punctual member. The margin is constant, as in Chen, Toueg and Aguilera, "On the
         Quality of Service of Failure Detectors" (2002): a multiple of the gap would make losses on a busy
@@ -52,7 +56,8 @@ class Arrivals:
         """
         if not self.is_steady:
             return 0.0
-        return (now - self.last_at) / max(MIN_SILENCE_SECONDS, self.longest_gap + MARGIN_SECONDS)
+        silence = now - max(self.last_at, self.stepped_at)
+        return silence / max(MIN_SILENCE_SECONDS, self.longest_gap + MARGIN_SECONDS)
 
 
 @dataclass

@@ -5,7 +5,7 @@ firewall rules can name one port. No packet waits for the retransmission of an e
 through etcd, which would have to serve ten writes a second for each member.
 
 One thread of the agent's process sends, receives and judges; it waits only for the clock and its socket. The
-workers are other processes, so that no step delays a heartbeat. A fence is carried out in a separate thread.
+workers are other processes, so that no training step delays a heartbeat. A fence is carried out in a separate thread.
 """
 
 import contextlib
@@ -70,6 +70,7 @@ class Heartbeats:
         # The deciding thread replaces it as a whole.
         self._observation: PeerObservation | None = None
         self._addresses: PeerAddresses | None = None
+        self._trained = (0, 0.0)  # generation and monotonic time of the last training step
         self._closed, self._fencing = threading.Event(), threading.Event()
 
     def open(self, probe_socket: socket.socket) -> None:
@@ -103,6 +104,10 @@ class Heartbeats:
         if observation != self._observation:
             self._observation = observation
 
+    def record_training(self, number: int) -> None:
+        """Record that this node's workers have completed a training step with generation `number`. Thread-safe."""
+        self._trained = number, time.monotonic()
+
     def close(self) -> None:
         """Stop the thread."""
         self._closed.set()
@@ -118,10 +123,17 @@ class Heartbeats:
                 if observation is not followed_observation:
                     self._core.follow(observation.group if observation else None)
                     followed_observation = observation
-                for outgoing in self._core.step(messages, time.monotonic()):
+                trained_at = self._trained_at(observation)
+                for outgoing in self._core.step(messages, time.monotonic(), trained_at):
                     self._send(udp_socket, outgoing, observation)
                 if observation:
                     self._fence(observation)
+
+    def _trained_at(self, observation: PeerObservation | None) -> float | None:
+        """Return the time of the last training step of the observed generation."""
+        number, completed_at = self._trained
+        is_current = observation is not None and observation.generation.number == number
+        return completed_at if is_current else None
 
     # --- fencing ---
 

@@ -14,11 +14,14 @@ suspicion costs a regroup. These rules make it rare:
    frozen has no evidence against a peer.
 2. *Only a member whose heartbeats have arrived is suspected.* Where heartbeats cannot pass, only the
    lease decides.
-3. *One observer is not enough.* If a suspect has several observers, at least two must suspect it, and they must
+3. *A completed step proves that all members are alive,* since its sum contains every member's share. So an agent
+   that hangs next to workers that train, or lost UDP packets, end no group while steps are shorter than the
+   accepted silence.
+4. *One observer is not enough.* If a suspect has several observers, at least two must suspect it, and they must
    outnumber the observers that hear it. So an isolated node cannot fence others, and at most one of two halves
    is fenced, since the transaction requires the key of the node that fences.
-4. *Observers take turns* by rank, in case the first is lost, too, or does not reach etcd: there is no leader.
-5. *False suspicions of a node make later suspicions of it slower*: `FalseSuspicions`.
+5. *Observers take turns* by rank, in case the first is lost, too, or does not reach etcd: there is no leader.
+6. *False suspicions of a node make later suspicions of it slower*: `FalseSuspicions`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -121,12 +124,16 @@ class Suspicion:
         self._arrivals = {name: self._arrivals.get(name) or Arrivals() for name in observed_members}
         self._suspects &= self._arrivals.keys()
 
-    def step(self, messages: Iterable[HeartbeatMessage], now: float) -> list[OutgoingMessage]:
+    def step(
+        self, messages: Iterable[HeartbeatMessage], now: float, trained_at: float | None = None
+    ) -> list[OutgoingMessage]:
         """Process the messages that have arrived, judge the silent members, and return the messages to send.
 
         Args:
             messages: all messages that have arrived since the last step.
             now: any monotonic clock, in seconds.
+            trained_at: time, by that clock, at which this member's workers completed the last training step of this
+                generation; None before the first.
         """
         elapsed = now - self._stepped_at if self._stepped_at is not None else 0.0
         self._active_seconds += min(max(elapsed, 0.0), MAX_COUNTED_SECONDS)
@@ -135,6 +142,8 @@ class Suspicion:
         if group is None:
             return []
         replies = [reply for message in messages for reply in self._receive(message, group)]
+        if trained_at is not None:
+            self._record_training(self._active_seconds - max(0.0, now - trained_at))
         self._judge(group)
         return [*replies, *self._beat(group, now), *self._query_observers(group, now)]
 
@@ -185,8 +194,20 @@ class Suspicion:
         reply = HeartbeatMessage(group.identity, self.suspects, heard_members, is_response=True)
         return [OutgoingMessage(message.sender, reply)]
 
+    def _record_training(self, completed_at: float) -> None:
+        """Record a training step, which the workers of all observed members have completed."""
+        for name, arrivals in self._arrivals.items():
+            if completed_at > arrivals.stepped_at:
+                arrivals.stepped_at = completed_at
+                if name in self._suspects and arrivals.level(self._active_seconds) < 1:
+                    self._clear(name)
+
     def _record_arrival(self, name: str) -> None:
         self._arrivals[name].record(self._active_seconds)
+        self._clear(name)
+
+    def _clear(self, name: str) -> None:
+        """Drop the suspicion of a member, if there is one."""
         self._suspects.discard(name)
         for node in [node for node, awaited in self._awaited_suspects.items() if awaited == name]:
             self._note_return(node)

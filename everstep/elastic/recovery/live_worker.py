@@ -20,6 +20,7 @@ import logging
 import os
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -65,6 +66,8 @@ from everstep.elastic.transport.stalls import Stall
 
 log = logging.getLogger(__name__)
 
+PROGRESS_INTERVAL_SECONDS = 0.1
+"""Shortest interval between two reports of steps to the agent: as often as agents send heartbeats."""
 DETACHED_SAVE_SECONDS = 2.0
 """Time that a leaving worker waits for a group that takes its state before it saves the state itself."""
 
@@ -101,7 +104,8 @@ class LiveGroup:
         self._sources: tuple[int, ...] = ()
         self._node_leaves = False
         self._detached_progress = StepProgress()  # progress of the state saved outside a group
-        self._waits_for_assignment, self._progress_reported = False, 0
+        self._waits_for_assignment = False
+        self._progress_reported, self._progress_reported_at = 0, float("-inf")
         self._end: tuple[str, int | None] | None = None
         self._responses: dict[int, queue.SimpleQueue[bool]] = {}  # by number of the commit request
         self._request_numbers = itertools.count(1)
@@ -394,8 +398,11 @@ class LiveGroup:
         return self._state
 
     def _report_progress(self) -> None:
-        if self._progress_reported < self.generation:
-            self._progress_reported = self.generation
+        """Report the first step of a generation, and later ones a few times a second: they prove that peers live."""
+        now = time.monotonic()
+        is_first = self._progress_reported < self.generation
+        if is_first or now - self._progress_reported_at >= PROGRESS_INTERVAL_SECONDS:
+            self._progress_reported, self._progress_reported_at = self.generation, now
             self._send({"progressed": self.generation})
 
     # --- the receiving thread ---

@@ -119,7 +119,7 @@ def marks_of(
     """Return the marks of numbered events; events within one of `MARKS_PER_LANE` parts of the time share a mark."""
     groups: dict[int, list[tuple[int, Incident]]] = {}
     for number, incident in events:
-        # An event at the very end is in the last part.
+        # An event at the end of the run is in the last part.
         part = min(int(_share(incident.at, start, seconds) * MARKS_PER_LANE), MARKS_PER_LANE - 1)
         groups.setdefault(part, []).append((number, incident))
     if len(events) <= MARKS_PER_LANE:

@@ -4,6 +4,7 @@ import contextlib
 import queue
 import socket
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
@@ -107,6 +108,23 @@ def test_a_member_that_falls_silent_is_fenced_with_the_generation_and_its_revisi
     with pair() as (node_a, node_b):
         wait_for_heartbeats(node_a, "b")
         node_b.heartbeats.close()
+
+        assert node_a.keys.fences.get(timeout=TIMEOUT_SECONDS) == (7, 9, "a", ["b"])
+
+
+def test_a_member_that_falls_silent_is_not_fenced_while_the_workers_of_its_generation_train() -> (
+    None
+):
+    with pair() as (node_a, node_b):
+        wait_for_heartbeats(node_a, "b")
+        node_b.heartbeats.close()
+        silent_since = time.monotonic()
+        while time.monotonic() < silent_since + 2.0:
+            node_a.heartbeats.record_training(GENERATION.number)
+            time.sleep(0.05)
+        assert node_a.keys.fences.empty()
+
+        node_a.heartbeats.record_training(GENERATION.number - 1)
 
         assert node_a.keys.fences.get(timeout=TIMEOUT_SECONDS) == (7, 9, "a", ["b"])
 

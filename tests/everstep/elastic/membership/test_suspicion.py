@@ -20,6 +20,7 @@ from everstep.elastic.membership.arrivals import (
 from everstep.elastic.membership.suspicion import HeartbeatMessage, ObservedGroup, Suspicion
 
 STEP_SECONDS = 0.05
+TRAINING_STEP_SECONDS = 0.2
 
 
 @dataclass
@@ -31,12 +32,15 @@ class Fleet:
         silent_names: members that neither send nor run.
         cut_links: sender and receiver of each lost direction.
         fence_times: members whose keys were removed, with the time.
+        trains: whether the workers complete a training step every TRAINING_STEP_SECONDS.
     """
 
     names: Sequence[str]
     silent_names: set[str] = field(default_factory=set)
     cut_links: set[tuple[str, str]] = field(default_factory=set)
     fence_times: dict[str, float] = field(default_factory=dict)
+    trains: bool = False
+    trained_at: float | None = None
     now: float = 0.0
 
     def __post_init__(self) -> None:
@@ -58,6 +62,8 @@ class Fleet:
         end_at = self.now + seconds
         while self.now < end_at - 1e-9:
             self.now += STEP_SECONDS
+            if self.trains and self.now - (self.trained_at or 0.0) >= TRAINING_STEP_SECONDS:
+                self.trained_at = self.now
             for name in self.names:
                 if name not in self.silent_names:
                     self.step(name)
@@ -65,7 +71,7 @@ class Fleet:
     def step(self, name: str) -> None:
         core, messages = self.cores[name], self.inboxes[name]
         self.inboxes[name] = []
-        for sending in core.step(messages, self.now):
+        for sending in core.step(messages, self.now, self.trained_at):
             if (name, sending.recipient) not in self.cut_links:
                 self.inboxes[sending.recipient].append(sending.message)
         for suspect in core.to_fence() if name not in self.fence_times else ():
@@ -172,6 +178,43 @@ def test_where_heartbeats_never_pass_only_leases_decide() -> None:
     members.run(5.0)
 
     assert not members.fence_times
+
+
+@pytest.mark.parametrize("size", [2, 3, 10])
+def test_a_silent_agent_next_to_workers_that_train_is_not_fenced(size: int) -> None:
+    members = fleet(size)
+    members.trains = True
+    members.silent_names.add("m1")
+
+    members.run(60.0)
+
+    assert not members.fence_times, "each step contains the share of its workers"
+
+
+@pytest.mark.parametrize("size", [2, 3, 10])
+def test_a_member_is_fenced_once_neither_its_heartbeats_nor_steps_arrive(size: int) -> None:
+    members = fleet(size)
+    members.trains = True
+    members.silent_names.add("m1")
+    members.run(10.0)
+    members.trains, stopped_at = False, members.now
+
+    members.run(2.0)
+
+    assert list(members.fence_times) == ["m1"]
+    assert members.fence_times["m1"] - stopped_at <= MIN_SILENCE_SECONDS + 0.2
+
+
+def test_a_step_clears_a_suspicion() -> None:
+    members = fleet(3)
+    members.cut_links.update([("m0", "m2"), ("m1", "m2")])  # no witness: m2 fences no member
+    members.run(1.0)
+    assert members.cores["m2"].suspects == ("m0", "m1")
+
+    members.trains = True
+    members.run(TRAINING_STEP_SECONDS)
+
+    assert not members.cores["m2"].suspects
 
 
 @given(pause=st.floats(0.3, 600.0))

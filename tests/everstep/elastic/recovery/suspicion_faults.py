@@ -12,7 +12,7 @@ from everstep.elastic.membership.events import GenerationPut
 from everstep.elastic.membership.suspicion import HeartbeatMessage, ObservedGroup, Suspicion
 from tests.everstep.elastic.membership.simulation import Agent
 from tests.everstep.elastic.recovery.partial_faults import PartialFaultWorld
-from tests.everstep.elastic.recovery.recovery_simulation import LiveAgent
+from tests.everstep.elastic.recovery.recovery_simulation import LiveAgent, Worker
 
 BEAT_SECONDS = 0.1
 
@@ -40,11 +40,13 @@ class FailureDetector:
         core: state machine of its suspicions.
         packets: packets that have reached its machine, each with the time from which it can be read.
         request: the fence that it carries out.
+        trained: generation and time of its worker's last training step.
     """
 
     core: Suspicion = field(default_factory=Suspicion)
     packets: list[tuple[float, HeartbeatMessage]] = field(default_factory=list)
     request: FenceRequest | None = None
+    trained: tuple[int, float] = (0, 0.0)
 
 
 class SuspicionWorld(PartialFaultWorld):
@@ -68,6 +70,10 @@ class SuspicionWorld(PartialFaultWorld):
 
     # --- heartbeats ---
 
+    def apply(self, worker: Worker) -> None:
+        super().apply(worker)
+        self.detectors[worker.agent.name].trained = worker.core.generation, self.now
+
     def advance(self, seconds: float) -> None:
         for _ in range(round(seconds / BEAT_SECONDS)):
             super().advance(BEAT_SECONDS)
@@ -83,7 +89,10 @@ class SuspicionWorld(PartialFaultWorld):
         detector.packets = [
             (arrival, message) for arrival, message in detector.packets if arrival > self.now
         ]
-        for sending in detector.core.step(arrived_messages, self.now):
+        number, completed_at = detector.trained
+        generation = agent.core.current
+        trained_at = completed_at if generation and generation.number == number else None
+        for sending in detector.core.step(arrived_messages, self.now, trained_at):
             self.send(agent, sending.recipient, sending.message)
         suspects = detector.core.to_fence()
         if suspects and group and detector.request is None:

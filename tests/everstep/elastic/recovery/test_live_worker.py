@@ -18,7 +18,7 @@ from everstep.catalog.names import AGENT_VARIABLE
 from everstep.elastic.checkpoint.files import MANIFEST_FILE
 from everstep.elastic.checkpoint.folder_store import FolderStore
 from everstep.elastic.data_order.leftover import Span
-from everstep.elastic.recovery import copying
+from everstep.elastic.recovery import copying, live_worker
 from everstep.elastic.recovery.live_worker import LiveGroup, attach_live
 from everstep.elastic.recovery.restore_watch import watch_reading
 from everstep.elastic.recovery.state_machine import StateReport, StepProgress
@@ -168,8 +168,9 @@ def test_a_single_worker_joins_and_restores_the_checkpoint(
 
 
 def test_each_step_is_applied_and_the_first_of_a_generation_is_reported(
-    agent: AgentStub, group: LiveGroup
+    agent: AgentStub, group: LiveGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(live_worker, "PROGRESS_INTERVAL_SECONDS", float("inf"))
     join_generation(agent, group, TrainingState())
     applied_values: list[int] = []
 
@@ -179,6 +180,19 @@ def test_each_step_is_applied_and_the_first_of_a_generation_is_reported(
     assert applied_values == [1, 2]
     assert group.commit(5, 1)  # its request follows all reports, since the connection is ordered
     assert agent.messages.count({"progressed": 5}) == 1
+
+
+def test_later_steps_are_reported_after_an_interval(
+    agent: AgentStub, group: LiveGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_worker, "PROGRESS_INTERVAL_SECONDS", 0.0)
+    join_generation(agent, group, TrainingState())
+
+    for _ in range(3):
+        group.after_all_reduce(0, lambda: None)
+
+    assert group.commit(5, 1)
+    assert agent.messages.count({"progressed": 5}) == 3
 
 
 def test_a_vote_ends_the_generation_and_the_next_one_keeps_the_state(
