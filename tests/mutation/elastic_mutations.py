@@ -277,6 +277,13 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _SUSPICION_TESTS,
     ),
     Mutation(
+        "checksum that is the sum of all words",
+        "everstep/elastic/recovery/copying.py",
+        "    words, level = _words(_flat(tensor)), 0\n",
+        "    return _words(_flat(tensor)).sum()\n",
+        ("tests/everstep/elastic/recovery/test_copying.py",),
+    ),
+    Mutation(
         "training steps that prove nothing about silent members",
         _SUSPICION,
         "        if trained_at is not None:\n",
