@@ -23,7 +23,7 @@ from cloudtwin.toolchain import ensure_tools
 from everstep.cli.images import OPTIONS
 from everstep.cli.twin_settings import configure_twin, gpu_machine, system_machine
 from everstep.progress import Lines, Silent
-from tests.processes import proportional_kibibytes, stat_fields
+from tests.processes import pss_kibibytes, stat_fields
 
 SETTLE_SECONDS = 30  # caches fill and informers sync for some time after everything is ready
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -91,7 +91,7 @@ def memory(twin: Twin) -> dict[str, object]:
     """Return the resident memory of the twin's processes in megabytes; shared pages count once."""
     resident: dict[str, float] = {}
     for pid, name in programs(twin).items():
-        resident[name] = resident.get(name, 0.0) + proportional_kibibytes(pid) * 1024 / 1e6
+        resident[name] = resident.get(name, 0.0) + pss_kibibytes(pid) * 1024 / 1e6
     by_program = {name: round(megabytes) for name, megabytes in largest_first(resident).items()}
     return {
         "resident_megabytes": round(sum(resident.values())),

@@ -6,8 +6,8 @@
 
 The images are generated: 500x375, overlapping surfaces of all sizes with edges, shades and grain,
 encoded to about 100 KB. In every round each method reads the same images with new crops. The methods
-take turns, so that other load on the machine affects all of them. All return 3x224x224 float batches
-of 64: random crop, mirror, scale, normalize.
+take turns, so that other load on the machine affects all of them. All return batches
+of 64 images of 224x224 pixels, randomly cropped and mirrored, and scaled; all but `... uint8` normalize them to floats.
 
     reference   files; PIL, torchvision.transforms.v2: RandomResizedCrop, flip, to float, Normalize
     files       files; everstep: OpenCV, the same crops, derived from (seed, epoch, id)
@@ -88,9 +88,9 @@ def make_images(folder: Path, count: int) -> float:
     """Write JPEGs of two classes in both splits; return their mean size in bytes."""
     rng = np.random.default_rng(0)
     sizes = []
-    for part, number_of_files in (("train", count), ("test", 2)):
+    for split, number_of_files in (("train", count), ("test", 2)):
         for number in range(number_of_files):
-            path = folder / part / f"class-{number % 2}" / f"{number:05d}.jpg"
+            path = folder / split / f"class-{number % 2}" / f"{number:05d}.jpg"
             path.parent.mkdir(parents=True, exist_ok=True)
             render(rng).save(path, quality=95)
             sizes.append(path.stat().st_size)
@@ -108,12 +108,12 @@ def render(rng: np.random.Generator) -> Image.Image:
     roughness = rng.normal(scale=20, size=(HEIGHT, WIDTH)).astype(np.float32)
     for _ in range(LEAVES):
         radius = MIN_RADIUS / np.sqrt(rng.uniform((MIN_RADIUS / MAX_RADIUS) ** 2, 1))
-        across, down = rng.uniform(0, WIDTH), rng.uniform(0, HEIGHT)
+        center_x, center_y = rng.uniform(0, WIDTH), rng.uniform(0, HEIGHT)
         box = (
-            slice(max(0, int(down - radius)), int(down + radius) + 1),
-            slice(max(0, int(across - radius)), int(across + radius) + 1),
+            slice(max(0, int(center_y - radius)), int(center_y + radius) + 1),
+            slice(max(0, int(center_x - radius)), int(center_x + radius) + 1),
         )
-        offset_x, offset_y = columns[box] - across, rows[box] - down
+        offset_x, offset_y = columns[box] - center_x, rows[box] - center_y
         brightness = rng.uniform(20, 235) + rng.normal(scale=12, size=3)
         slope = rng.normal(scale=0.25, size=2)
         shade = slope[0] * offset_x + slope[1] * offset_y + rng.uniform() * roughness[box]
@@ -203,7 +203,7 @@ def quality(files: Path, dataset: Dataset, width: int, height: int) -> dict[str,
     """Return the median and the minimum PSNR of our pixels against PIL's for the same crops.
 
     Args:
-        files: the photographs.
+        files: folder of the original images.
         dataset: the data set made from them.
         width: width of its images, pixels.
         height: height of its images, pixels.
@@ -219,10 +219,10 @@ def quality(files: Path, dataset: Dataset, width: int, height: int) -> dict[str,
         "evaluation": (dataset.test_batch(ids)[0], [center_crop(width, height)] * len(ids)),
     }
     psnr_by_kind = {}
-    for kind, (images, parts) in kinds.items():
+    for kind, (images, image_crops) in kinds.items():
         values = [
-            psnr(image, pil_pixels(Path(source.name(number)), part, width, height))
-            for number, (image, part) in enumerate(zip(images, parts, strict=True))
+            psnr(image, pil_pixels(Path(source.name(number)), crop, width, height))
+            for number, (image, crop) in enumerate(zip(images, image_crops, strict=True))
         ]
         psnr_by_kind[f"{kind}_median"] = round(statistics.median(values), 1)
         psnr_by_kind[f"{kind}_min"] = round(min(values), 1)
@@ -231,12 +231,12 @@ def quality(files: Path, dataset: Dataset, width: int, height: int) -> dict[str,
 
 def pil_pixels(path: Path, crop: Crop, width: int, height: int) -> np.ndarray:
     """Return PIL's pixels of a crop of a width x height image, scaled as torchvision does."""
-    across, down = WIDTH / width, HEIGHT / height
+    scale_x, scale_y = WIDTH / width, HEIGHT / height
     box = (
-        crop.left * across,
-        crop.top * down,
-        (crop.left + crop.width) * across,
-        (crop.top + crop.height) * down,
+        crop.left * scale_x,
+        crop.top * scale_y,
+        (crop.left + crop.width) * scale_x,
+        (crop.top + crop.height) * scale_y,
     )
     with Image.open(path) as image:
         scaled_image = image.convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR, box=box)

@@ -3,7 +3,7 @@
     python -m benchmarks.etcd_at_scale --members 1000
 
 `benchmarks.scale` runs the real agents, and two cores cannot run 1,000 of them. Here one process sends their requests
-to a real etcd of one member, with separate connections for each member:
+to a real etcd of one server, with separate connections for each member of the run:
 
     idle     each member renews its lease as `OwnKey` does, watches the keys that a member of a large run watches, and
              reads them again as `RunKeys` does

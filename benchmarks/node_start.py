@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks.preview import EVERSTEP, adopt_orphans, run, spread
 from benchmarks.progress import track
-from tests.processes import descendants, proportional_kibibytes
+from tests.processes import descendants, pss_kibibytes
 
 SAMPLE_SECONDS = (
     0.1  # a sample takes a few milliseconds, in this process, whose time is not counted
@@ -82,7 +82,7 @@ def memory_samples() -> Iterator[list[float]]:
                 processes = descendants(os.getpid())
             except OSError:  # a process has just ended
                 continue
-            samples.append(sum(map(proportional_kibibytes, processes)) / 1024)
+            samples.append(sum(map(pss_kibibytes, processes)) / 1024)
 
     thread = threading.Thread(target=sample)
     thread.start()

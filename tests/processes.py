@@ -32,7 +32,7 @@ def _reserve(port: int) -> bool:
     """Reserve a port against other processes of the tests; return False if it is in use."""
     reservation = socket.socket(socket.AF_UNIX)
     try:
-        reservation.bind(f"\0everstep-tests-port-{port}")  # a name that ends with this process
+        reservation.bind(f"\0everstep-tests-port-{port}")  # abstract: it ends with the process
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", port))
     except OSError:
@@ -96,8 +96,8 @@ def descendants(process: int) -> list[int]:
     return [member for child in children for member in (*descendants(child), child)]
 
 
-def proportional_kibibytes(process: int) -> int:
-    """Return the resident memory of a process, with its part of pages that it shares; 0 if it has ended."""
+def pss_kibibytes(process: int) -> int:
+    """Return the proportional set size (PSS) of a process, in KiB; 0 if it has ended."""
     with contextlib.suppress(OSError):
         rollup = Path(f"/proc/{process}/smaps_rollup").read_text()
         return next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))

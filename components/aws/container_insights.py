@@ -1,8 +1,8 @@
 """Container Insights of an EKS cluster: metrics of nodes, pods and GPUs, and logs of containers, in CloudWatch.
 
 AWS's add-on runs an agent, Fluent Bit and a DCGM exporter on the nodes. They would create their log groups
-themselves; `pulumi destroy` would leave these groups and their logs, which never expire. The groups are therefore
-declared before the add-on and deleted after it.
+themselves; `pulumi destroy` would leave these groups and their logs, which never expire. The add-on therefore
+depends on the groups: they are created before it and deleted after it.
 """
 
 from collections.abc import Mapping, Sequence

@@ -26,6 +26,7 @@ from components.platform.pods import (
     PULL_POLICY,
     container_security,
     pod_security,
+    scrape_annotations,
     tolerations,
 )
 from everstep.catalog.names import (
@@ -41,7 +42,6 @@ STAGING_SECONDS = 12 * 3600
 """Deadline of a Job that copies a data set first: 150 GB at 5 MB/s take 8 hours."""
 
 STAGING_TIMEOUT = "12h30m"
-_SCRAPING = {"prometheus.io/scrape": "true", "prometheus.io/port": str(WORKER_METRICS_PORT)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ class DataPrep(Component):
                             **args.storage.pod_labels,
                             **(args.access.pod_labels if args.access else {}),
                         },
-                        annotations=_SCRAPING if source else None,
+                        annotations=scrape_annotations(WORKER_METRICS_PORT) if source else None,
                     ),
                     spec=self._pod(args, account),
                 ),

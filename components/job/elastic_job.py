@@ -25,6 +25,7 @@ from components.platform.pods import (
     container_security,
     field_env,
     pod_security,
+    scrape_annotations,
     tolerations,
 )
 from everstep.catalog import trainer_options
@@ -208,10 +209,7 @@ def _spec(args: ElasticTrainingJobArgs) -> dict[str, Any]:
                             **args.storage.pod_labels,
                             **(args.access.pod_labels if args.access else {}),
                         },
-                        "annotations": {
-                            "prometheus.io/scrape": "true",
-                            "prometheus.io/port": str(WORKER_METRICS_PORT),
-                        },
+                        "annotations": scrape_annotations(WORKER_METRICS_PORT),
                     },
                     "spec": _pod(args),
                 },

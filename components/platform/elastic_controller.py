@@ -23,6 +23,7 @@ from components.platform.pods import (
     field_env,
     labels,
     pod_security,
+    scrape_annotations,
     tolerations,
 )
 from everstep.catalog.names import (
@@ -182,7 +183,9 @@ class ElasticController(Component):
                 replicas=1,
                 selector=meta.v1.LabelSelectorArgs(match_labels=LABELS),
                 template=core.v1.PodTemplateSpecArgs(
-                    metadata=meta.v1.ObjectMetaArgs(labels=LABELS),
+                    metadata=meta.v1.ObjectMetaArgs(
+                        labels=LABELS, annotations=scrape_annotations(CONTROLLER_METRICS_PORT)
+                    ),
                     spec=self._pod(args, settings),
                 ),
             ),

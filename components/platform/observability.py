@@ -12,7 +12,7 @@ from pulumi_kubernetes import apps, core, meta
 from components.component import Component
 from components.interface import Placement
 from components.platform.daemons import SKIP_AWAIT, NodeDaemon, daemon_security
-from components.platform.pods import PULL_POLICY, field_env
+from components.platform.pods import PULL_POLICY, field_env, scrape_annotations
 from everstep.catalog.names import GPU_METRICS_PORT, NODE_NAME_VARIABLE
 
 NAME = "dcgm-exporter"
@@ -58,8 +58,7 @@ class GpuMetrics(Component):
                 labels=daemon.labels,
                 annotations={
                     **SKIP_AWAIT,  # without GPU nodes it has no endpoints
-                    "prometheus.io/scrape": "true",
-                    "prometheus.io/port": str(GPU_METRICS_PORT),
+                    **scrape_annotations(GPU_METRICS_PORT),
                 },
             ),
             spec=core.v1.ServiceSpecArgs(

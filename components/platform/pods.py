@@ -1,4 +1,4 @@
-"""Labels and security contexts of all pods: the `restricted` pod security standard.
+"""Labels, annotations and security contexts of all pods: the `restricted` pod security standard.
 
 They are defined once, because the API server refuses a pod with a missing field. Under the default-deny policy, a pod
 that no other policy selects has no network.
@@ -18,6 +18,11 @@ PART_OF = {"app.kubernetes.io/part-of": "everstep"}
 def labels(name: str) -> dict[str, str]:
     """Return the labels by which services, budgets and network policies select a kind of pod."""
     return {NAME_LABEL: name, **PART_OF}
+
+
+def scrape_annotations(port: int) -> dict[str, str]:
+    """Return the annotations by which a Prometheus without an operator finds the metrics of a pod or Service."""
+    return {"prometheus.io/scrape": "true", "prometheus.io/port": str(port)}
 
 
 WORKER = labels("worker")

@@ -2,7 +2,7 @@
 
 A single faulty node does not end a job: a worker that exceeds the limit is left out and tried again,
 preferably on another node and after a growing delay, while others run. The job fails when no other worker can make
-progress.
+progress or, with the restart policy `Never`, when the first worker fails.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from everstep.catalog.names import WORKER_CONTAINER
 
 
 def fail_at_backoff_limit(state: ObservedState) -> Plan | None:
-    """Fail a job if workers exceed backoffLimit and no other worker can make progress."""
+    """Fail a job if workers exceed backoffLimit and no other worker can make progress, or none may be replaced."""
     spec = spec_of(state)
     exhausted = exhausted_workers(state, spec)
     if not exhausted:
@@ -67,22 +67,23 @@ def _can_progress(pod: Pod | None, record: WorkerRecord | None) -> bool:
 
 
 def _fail(state: ObservedState, spec: Spec, index: int, description: str) -> Plan:
-    """Return the plan of a job that fails because no worker can make progress."""
-    return make_plan(
-        finish(
-            state,
-            ConditionType.FAILED,
-            "BackoffLimitExceeded",
-            f"{describe_exhausted(state, spec, index, description)}; no other worker makes progress",
-        )
-    )
+    """Return the plan of a job that fails because of an exhausted worker."""
+    message = describe_exhausted(state, spec, index, description)
+    if spec.restart_policy is not RestartPolicy.NEVER:
+        message += "; no other worker makes progress"
+    return make_plan(finish(state, ConditionType.FAILED, "BackoffLimitExceeded", message))
 
 
 def describe_exhausted(state: ObservedState, spec: Spec, index: int, description: str) -> str:
     """Return the worker that exceeds the limit, and the command that shows its log, as text."""
     name = state.job.worker_name(index)
+    limit = (
+        "no worker is replaced (restartPolicy is Never)"
+        if spec.restart_policy is RestartPolicy.NEVER
+        else f"the limit is {spec.backoff_limit} (RunPolicy.backoffLimit)"
+    )
     return (
-        f"{name} {description}, and the limit is {spec.backoff_limit} (RunPolicy.backoffLimit); "
+        f"{name} {description}, and {limit}; "
         f"its log: kubectl logs --namespace {state.job.namespace} {name} "
         f"--container {WORKER_CONTAINER}"
     )

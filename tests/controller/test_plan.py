@@ -83,7 +83,7 @@ def test_a_failed_worker_keeps_its_pod_and_log_until_its_back_off_is_over() -> N
     assert later_plan.exits == (), "each exit is counted once"
 
 
-def test_a_worker_that_was_evicted_is_replaced_immediately() -> None:
+def test_a_worker_that_was_terminated_by_a_signal_is_replaced_immediately() -> None:
     assert deleted_indices(decide(job(), pod(0), failed_pod(1, 143), pod(2))) == [1]
 
 
@@ -203,7 +203,7 @@ def test_a_worker_that_is_left_out_prefers_another_node() -> None:
     assert "affinity" not in render_pod(elastic_job, elastic_job.spec, 0)["spec"]
 
 
-def test_an_evicted_worker_that_is_being_replaced_keeps_the_job_alive() -> None:
+def test_a_deleted_worker_that_is_being_replaced_keeps_the_job_alive() -> None:
     first_plan = decide(job(spec(backoffLimit=0)), pod(0), pod(1))
 
     result = decide(job_after_pass(job(spec(backoffLimit=0)), first_plan), failed_pod(1))
@@ -225,7 +225,10 @@ def test_the_job_fails_when_no_other_worker_makes_progress(others: tuple[Pod, ..
 def test_under_restart_policy_never_the_first_failure_fails_the_job_at_any_back_off_limit() -> None:
     result = decide(job(spec(policy="Never", backoffLimit=9)), failed_pod(0), pod(1), pod(2))
 
-    assert result.status.is_true(ConditionType.FAILED)
+    failure = condition(result, ConditionType.FAILED)
+    assert "no worker is replaced (restartPolicy is Never)" in failure.message
+    assert "backoffLimit" not in failure.message
+    assert "other worker" not in failure.message, "two others make progress"
 
 
 def test_a_kubelet_that_restarts_a_worker_too_often_fails_the_job() -> None:

@@ -31,7 +31,7 @@ class Result:
 
     Attributes:
         mutation: the injected mistake.
-        caught_by: the first test that failed; None if all passed.
+        caught_by: the first test that failed, or a message if none is reported, as after a timeout; None if all passed.
         seconds: duration of the test run.
     """
 
@@ -100,7 +100,7 @@ def _copy(target: Path) -> Path:
 
 
 def _run_unchanged(tests: Sequence[str], copies: "SimpleQueue[Path]") -> str | None:
-    """Run tests in a free copy; return the first that fails, None if all pass."""
+    """Run tests in a free copy; return the first that fails, or a message if none is reported; None if all pass."""
     copy = copies.get()
     try:
         return _run_tests(copy, tests)
@@ -130,7 +130,7 @@ def _inject(mutation: Mutation, copies: "SimpleQueue[Path]") -> Result:
 
 
 def _run_tests(copy: Path, tests: Sequence[str]) -> str | None:
-    """Run the tests of a copy; return the first that fails, None if all pass.
+    """Run the tests of a copy; return the first that fails, or a message if none is reported; None if all pass.
 
     A run that does not end in time fails: a mistake may make a test wait forever.
     """

@@ -1,7 +1,7 @@
 """torchrun's rendezvous on etcd v3: `--rdzv_backend=etcd-v3`.
 
-torch's own etcd backends use the v2 API, which etcd 3.6 no longer has. They wait ten seconds for a
-lost node's lease and thirty for late joiners, have no operation for leaving, and end the job when
+torch's own etcd backends use the v2 API, which etcd 3.6 no longer has. Its `etcd` backend waits ten seconds for
+a lost node's key to expire and thirty for late joiners, has no operation for leaving, and ends the job when
 one node is drained. This rendezvous forms groups with `everstep.elastic.membership.state_machine`;
 `everstep.elastic.membership.torchrun` registers it. For torchrun, it returns immediately with a group of this node
 only: the workers join the other nodes' workers later, when they have warmed up (`node_workers`).
@@ -53,7 +53,7 @@ FILE_OPTIONS = ("cacert", "cert", "key", "password_file")
 
 
 class RunOverError(RendezvousClosedError):
-    """There is no next generation for this node: it has left, or the run is over."""
+    """The run is over: there is no next generation."""
 
 
 class EtcdV3Handler(RendezvousHandler):
@@ -160,13 +160,20 @@ class EtcdV3Handler(RendezvousHandler):
         self._agent.leave()
 
     def wait_departed(self, seconds: float) -> bool:
-        """Wait until this node has departed and its workers have written; return False if that exceeds `seconds`."""
+        """Wait until this node has departed and its workers have finished writing checkpoints.
+
+        Args:
+            seconds: time limit.
+
+        Returns:
+            False if that takes longer.
+        """
         deadline = time.monotonic() + seconds
         departed = self._agent.wait_departed(seconds)
         return self._workers.flush(deadline) and departed
 
     def _open_store(self) -> str:
-        """Open the store of a generation that this node proposes; return its `host:port`."""
+        """Open a store, for a generation that this node proposes or for torchrun's group; return its `host:port`."""
         store = TCPStore(
             self._address,
             0,
@@ -233,9 +240,9 @@ def _seconds(
     except ValueError:
         seconds = math.nan
     if not seconds >= 0:
-        kind = "a whole number" if parse is int else "a number"
+        kind = "a whole" if parse is int else "a"
         raise EverstepError(
-            f"{name} in --rdzv_conf is {value}, which is not {kind} of seconds",
-            f"Write a number without a unit, such as {name}=8.",
+            f"{name} in --rdzv_conf is {value}, which is not {kind} number of seconds from 0",
+            f"Write a number that is not negative, without a unit, such as {name}=8.",
         )
     return seconds

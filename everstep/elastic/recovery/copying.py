@@ -113,10 +113,10 @@ def _block_checksums(words: torch.Tensor, level: int) -> torch.Tensor:
     count = words.numel() // BLOCK_WORDS
     blocks = words[: count * BLOCK_WORDS].view(count, BLOCK_WORDS)
     sums = _products(blocks, constants) if blocks.is_cuda else torch.mv(blocks, constants)
-    rest = words[count * BLOCK_WORDS :]
-    if not rest.numel():
+    last_words = words[count * BLOCK_WORDS :]
+    if not last_words.numel():
         return sums
-    return torch.cat([sums, (rest * constants[: rest.numel()]).sum().reshape(1)])
+    return torch.cat([sums, (last_words * constants[: last_words.numel()]).sum().reshape(1)])
 
 
 def _products(blocks: torch.Tensor, constants: torch.Tensor) -> torch.Tensor:

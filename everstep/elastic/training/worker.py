@@ -40,7 +40,7 @@ class Worker:
 
     @property
     def leads(self) -> bool:
-        """True if this worker is rank 0, which writes for all."""
+        """True if this worker is rank 0, which records the steps of the group; see `saves` for the checkpoints."""
         return self.assignment.rank == 0
 
     @property

@@ -1,8 +1,9 @@
-"""The single all-reduce of a training step: gradients, statistics and a few scalars.
+"""The all-reduce of a training step: gradients, statistics and a few scalars.
 
 All data are in one flat buffer: the gradients, then normalization statistics and a few scalars. So a
 step costs one all-reduce, a worker without samples takes part like any other, and the question "does
-a worker want to regroup?" is answered for all workers at the same step at no cost.
+a worker want to regroup?" is answered for all workers at the same step at no cost. Compressed gradients
+have an all-reduce of their own, and overlapped ones have one for each bucket.
 
 A worker's own gradients are unchanged until the sum has arrived: if the group breaks before, they are
 kept, and the next group computes only the missing gradients. On a CPU that costs nothing: each gradient is
@@ -50,11 +51,11 @@ class GradientReducer:
             average of its increments, which is 1 if it counts batches. Other buffers (indices,
             masks, complex numbers) keep their values.
         scalars: number of additional scalars to sum.
-        compress: whether gradients are sent in bfloat16: half the bytes and three digits, for slow
+        compress: whether gradients are sent in bfloat16: half the bytes, with two to three decimal digits, for slow
             networks. Between processes of one machine it takes longer than it saves.
         bucket_bytes: minimum size of the gradients in one bucket, counted as float32.
-        copy_late: whether the gradients of a micro-batch are copied in one call after its backward pass; None for a GPU
-            only.
+        copy_late: whether the gradients of a micro-batch are copied in one call after its backward pass; if None,
+            only on a GPU.
     """
 
     def __init__(
@@ -99,8 +100,8 @@ class GradientReducer:
         self._packed_indices = set[int]()  # parameters whose gradient is in the send buffer
         self._is_single, self._is_last = False, True
         self._begin: BeginAllReduce | None = None
-        # Loss of a peer during the backward pass, which is completed first.
-        self._peer_loss: PeerLostError | None = None
+        # Error of a peer that was lost during the backward pass, which is completed first.
+        self._lost_peer_error: PeerLostError | None = None
         self._missing_counts: list[int] = []
         self._waits: list[Callable[[], None]] = []
         self._in_flight = self._in_microbatch = self._sending = False
@@ -185,7 +186,7 @@ class GradientReducer:
         """
         for parameter in self._parameters:
             parameter.grad = None
-        self._begin, self._is_single, self._waits, self._peer_loss = begin, single, [], None
+        self._begin, self._is_single, self._waits, self._lost_peer_error = begin, single, [], None
         self._is_last = last
         self._missing_counts = [len(bucket) for bucket in self._buckets]
         self._packed_indices.clear()
@@ -199,7 +200,7 @@ class GradientReducer:
         """
         if self._takes_all_at_end:
             self._take_all()
-        if self._averages and weight:  # 0 times an infinite number of a mask would be NaN
+        if self._averages and weight:  # 0 times an infinite value of a mask would be NaN
             torch._foreach_add_(self._averages, self._buffers, alpha=weight)
         if self._counters:
             device = self._increments.device
@@ -244,8 +245,8 @@ class GradientReducer:
         Raises:
             PeerLostError: the sum did not arrive; this worker's gradients are kept.
         """
-        if self._peer_loss:
-            raise self._peer_loss
+        if self._lost_peer_error:
+            raise self._lost_peer_error
         self._scalars.copy_(torch.tensor(scalars, dtype=self._dtype))
         copy_all(self._statistics, self._averages)
         self._summed_increments.copy_(self._increments)
@@ -304,10 +305,10 @@ class GradientReducer:
         self._pack([index])
         self._missing_counts[self._bucket_numbers[index]] -= 1
         try:
-            while self._begin and not self._peer_loss and self._next_is_complete():
+            while self._begin and not self._lost_peer_error and self._next_is_complete():
                 self._begin_next(self._begin)
         except PeerLostError as error:
-            self._peer_loss = error
+            self._lost_peer_error = error
 
     def _take_all(self) -> None:
         """Add all gradients of this micro-batch."""
@@ -389,7 +390,7 @@ def dense_part(gradient: torch.Tensor) -> torch.Tensor:
 
 
 def _buckets(sizes: Sequence[int], min_bytes: int) -> list[range]:
-    """Return ranges of adjacent parameters with at least `min_bytes` each, the last parameters first."""
+    """Return ranges of adjacent parameters, the last parameters first; only the last range may have fewer bytes."""
     buckets, stop, size = list[range](), len(sizes), 0
     for index in reversed(range(len(sizes))):
         size += sizes[index]

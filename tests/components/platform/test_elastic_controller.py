@@ -1,6 +1,11 @@
 """The ElasticJob controllers: permissions, definition and options."""
 
+from collections.abc import Callable
+
+import pytest
+
 from components.platform import elastic_controller
+from everstep.catalog.names import CONTROLLER
 from tests.components.existing.existing_stack import maintained_stack, pod_of, upstream_stack
 from tests.components.recorder import Graph
 
@@ -26,6 +31,24 @@ def test_the_maintained_controller_has_only_the_permissions_it_needs() -> None:
     assert set(rules) == {
         "elasticjobs", "elasticjobs/status", "elasticjobs/finalizers", "pods", "services", "events",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("stack", [maintained_stack, upstream_stack])
+def test_a_prometheus_without_an_operator_finds_the_controllers_metrics(
+    stack: Callable[[], Graph],
+) -> None:
+    (deployment,) = (
+        resource
+        for resource in stack().of_type("Deployment")
+        if resource.inputs["metadata"]["name"] == CONTROLLER
+    )
+
+    template = deployment.inputs["spec"]["template"]
+    (port,) = template["spec"]["containers"][0]["ports"]
+    assert template["metadata"]["annotations"] == {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": str(port["containerPort"]),
+    }
 
 
 def test_the_upstream_controller_reads_all_namespaces_and_writes_in_the_jobs_namespace() -> None:

@@ -13,7 +13,7 @@ SUMMED_BYTES, STATE_BYTES = 40_000_000, 80_000_000
 
 @dataclass
 class RecordedRun:
-    """The files of a run, as its workers and machines write them, on a simulated clock.
+    """The files of a run, as its workers and the twin write them, on a simulated clock.
 
     Times are in seconds; methods that return the run can be chained.
 

@@ -1,7 +1,7 @@
 """Decision on the machines to start and stop, so that pools reach their desired sizes. Pure.
 
-All inputs are on disk: pools, machines and notices. A daemon that replaces a killed one therefore
-decides the same.
+Pools, machines, notices and limits are on disk. Only the daemon's memory contains which machines are starting or
+leaving, so a daemon that replaces a killed one may repeat such a start or removal; both have the same result twice.
 """
 
 from collections.abc import Mapping, Sequence

@@ -54,7 +54,9 @@ class MachineRecord:
         try:
             return None if document is None else cls.parse(document)
         except (KeyError, TypeError, ValueError) as error:
-            raise DamagedFileError(path, f"it contains no machine: {error!r}") from None
+            raise DamagedFileError(
+                path, f"it contains no valid machine record: {error!r}"
+            ) from None
 
     @classmethod
     def parse(cls, document: Mapping[str, object]) -> "MachineRecord":

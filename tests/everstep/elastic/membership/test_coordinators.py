@@ -107,6 +107,8 @@ def test_joiners_and_leavers_end_a_generation_after_a_step() -> None:
     assert follower("a", "b").handle(Instruction("regroup", 5, "e joins", 9), 1) == [
         Regroup("e joins")
     ]
+    leaver = replace(member("c"), leaving=True)
+    assert coordinator().handle(MemberPut(leaver), 1) == [Instruct("regroup", 5, "c leaves", 5, 0)]
 
 
 def test_a_follower_obeys_instructions_for_its_own_generation_only() -> None:

@@ -8,7 +8,7 @@ from everstep.elastic.membership.joining import return_seconds, settling_seconds
 from tests.everstep.elastic.membership.simulation import TTL, Agent, World
 
 MEMBERS, ARRIVALS = 60, 10
-TICK_SECONDS = 0.1
+TICK_SECONDS = 0.05
 FORMATION_TIMEOUT_SECONDS = 60.0
 
 

@@ -87,7 +87,7 @@ def test_tensors_without_numbers_have_a_checksum() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_products_on_a_gpu_are_those_of_a_cpu(count: int) -> None:
+def test_products_on_a_gpu_equal_products_on_a_cpu(count: int) -> None:
     words = random_bytes(count * BLOCK_BYTES).view(torch.int64)
 
     products = _products(words.view(count, BLOCK_WORDS), _constants(0))

@@ -94,7 +94,7 @@ def document_errors(text: str, kind: str) -> Iterator[str]:
     except ValueError as error:
         yield f"this is not valid JSON: {error}"
         return
-    if not isinstance(document, Mapping) or not statements(document):
+    if not isinstance(document, Mapping) or not document.get("Statement"):
         yield "the document has no Statement"
         return
     if not all(isinstance(item, Mapping) for item in as_list(document["Statement"])):

@@ -15,7 +15,7 @@ from cloudtwin.providers.azure.aks_pools import (
 from cloudtwin.providers.azure.aks_rules import BAD_REQUEST, CLUSTER_PATH, DOCS, IN_USE
 from cloudtwin.providers.azure.common import TENANT, arm_type, guid, location_of
 from cloudtwin.providers.azure.identity import CLUSTER, IDENTITY
-from cloudtwin.providers.azure.network import PRIVATE_ZONE, SUBNET, to_resource
+from cloudtwin.providers.azure.network import PRIVATE_ZONE, SUBNET, resource_reference
 from cloudtwin.providers.conditions import in_range, matches, one_of_values, section, value_rule
 from cloudtwin.providers.inventory import Resource
 from cloudtwin.providers.model import (
@@ -177,7 +177,7 @@ TYPES = (
         drivers=_drivers,
         rules=RULES,
         references=(
-            to_resource("agentPoolProfiles.*.vnetSubnetID", SUBNET, IN_USE),
+            resource_reference("agentPoolProfiles.*.vnetSubnetID", SUBNET, IN_USE),
             Reference("agentPoolProfiles.*.creationData.sourceResourceId", (rules.SNAPSHOT,), BAD_REQUEST),
             Reference("apiServerAccessProfile.privateDNSZone", (PRIVATE_ZONE,), BAD_REQUEST,
                       external=("system", "none")),

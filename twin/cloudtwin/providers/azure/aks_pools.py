@@ -18,7 +18,7 @@ from cloudtwin.providers.azure.aks_pool_rules import (
 from cloudtwin.providers.azure.aks_rules import BAD_REQUEST, DOCS, IN_USE, POOL, POOL_PATH
 from cloudtwin.providers.azure.common import arm_type, location_of, parent_of
 from cloudtwin.providers.azure.identity import CLUSTER
-from cloudtwin.providers.azure.network import SUBNET, to_resource
+from cloudtwin.providers.azure.network import SUBNET, resource_reference
 from cloudtwin.providers.conditions import section, value_rule
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import (
@@ -198,7 +198,7 @@ TYPES = (
             *POOL_RULES,
         ),
         references=(
-            to_resource("vnetSubnetID", SUBNET, IN_USE),
+            resource_reference("vnetSubnetID", SUBNET, IN_USE),
             Reference("creationData.sourceResourceId", (rules.SNAPSHOT,), BAD_REQUEST),
         ),
         preconditions=(

@@ -54,7 +54,7 @@ ROUTE_DOCS = "Virtual network traffic routing"
 
 
 def _pools_in_subnet(subnet: Resource, subscription: Inventory) -> Iterable[str]:
-    """Yield the inline pools of clusters in a subnet, which AKS keeps although the inputs no longer declare them."""
+    """Yield an error for each inline pool in a subnet; AKS keeps pools that the inputs no longer declare."""
     for cluster in subscription.all(CLUSTER):
         for pool in cluster.outputs.get("agentPoolProfiles") or ():
             if str(pool.get("vnetSubnetID")).lower() == subnet.id.lower():
@@ -128,8 +128,8 @@ def _next_hops(inputs: Inputs) -> Iterable[CheckFailure]:
             yield failure_at(address_path, reason)
 
 
-def to_resource(path: str, token: str, in_use_code: str) -> Reference:
-    """Return a reference whose target cannot be deleted first."""
+def resource_reference(path: str, token: str, in_use_code: str) -> Reference:
+    """Return a reference whose target cannot be deleted while the referring resource exists."""
     return Reference(path, (token,), "InvalidResourceReference", in_use_code)
 
 
@@ -162,9 +162,9 @@ TYPES = (
         rules=(value_rule("block of an Azure subnet", "addressPrefix", _subnet_block,
                           "Virtual Network FAQ"),),
         references=(
-            to_resource("natGateway.id", GATEWAY, "InUseNatGatewayCannotBeDeleted"),
-            to_resource("routeTable.id", ROUTE_TABLE, "InUseRouteTableCannotBeDeleted"),
-            to_resource("networkSecurityGroup.id", SECURITY_GROUP,
+            resource_reference("natGateway.id", GATEWAY, "InUseNatGatewayCannotBeDeleted"),
+            resource_reference("routeTable.id", ROUTE_TABLE, "InUseRouteTableCannotBeDeleted"),
+            resource_reference("networkSecurityGroup.id", SECURITY_GROUP,
                         "InUseNetworkSecurityGroupCannotBeDeleted"),
         ),
         preconditions=(
@@ -181,7 +181,7 @@ TYPES = (
         describe=_guid,
         rules=(InputRule("SKU of a gateway", NAT_DOCS, _gateway_sku),),
         references=(
-            to_resource("publicIpAddresses.*.id", ADDRESS, "PublicIPAddressCannotBeDeleted"),
+            resource_reference("publicIpAddresses.*.id", ADDRESS, "PublicIPAddressCannotBeDeleted"),
         ),
         preconditions=(
             Precondition("address of a gateway", NAT_DOCS, "NatGatewayRequiresStandardPublicIP",
