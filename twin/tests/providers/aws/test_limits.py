@@ -148,6 +148,8 @@ DOCUMENTS: list[tuple[str, object, str]] = [
     ("trust", {"Statement": [{"Effect": "Allow", "Action": "s3:*", "Principal": "*"}]}, "STS"),
     ("bucket", {"Statement": [ALLOW]}, "Principal"),
     ("identity", [], "no Statement"),
+    ("identity", {"Statement": []}, "no Statement"),
+    ("identity", {"Statement": "Allow"}, "must be an object"),
 ]  # fmt: skip
 
 
