@@ -1,7 +1,8 @@
 """Decision on the machines to start and stop, so that pools reach their desired sizes. Pure.
 
-All inputs are on disk: pools, machines and notices. A daemon that replaces a killed one therefore
-decides the same.
+Pools, machine records, notices and limits are on disk. Which machines are starting or leaving is in the daemon's
+memory, and the readiness of Nodes comes from the cluster. A restarted daemon may therefore repeat a start or a removal
+that was in progress.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,8 +42,8 @@ class FleetPlan:
         start: number of new machines of each pool.
         stop: machines to drain and remove.
         forget: machines that no longer exist and whose records are removed.
-        reclaim: spot machines that the cloud reclaims for lack of capacity.
-        shortages: number of machines that each pool lacks because of missing capacity.
+        reclaim: spot machines that the cloud reclaims because their pool exceeds its limit.
+        shortages: number of machines that each pool lacks because of its limit.
         replace: machines of an old release to drain and remove, at most one per pool.
     """
 
@@ -65,7 +66,7 @@ def decide(
     Args:
         pools: all pools.
         machines: their machines, oldest first, including machines of deleted pools.
-        limits: the cloud's capacity for each pool; a pool that is absent has no limit.
+        limits: maximum number of machines of each pool; a pool that is absent has no limit.
     """
     pool_names = {pool.key for pool in pools}
     stop = [m.name for m in machines if m.alive and not m.leaving and m.pool not in pool_names]

@@ -63,7 +63,9 @@ class MarketParameters:
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be between 0 and 1")
         if self.next_machine_chance == 1:
-            raise ValueError("next_machine_chance=1 would never end; it must be below 1")
+            raise ValueError(
+                "next_machine_chance=1 would make every change affect all machines; it must be below 1"
+            )
         if self.region_share + self.zone_share > 1:
             raise ValueError(
                 f"region_share={self.region_share} and zone_share={self.zone_share} exceed 1 together"

@@ -116,7 +116,7 @@ def main() -> NoReturn:
 
 
 def update_drivers(running_drivers: RunningDrivers) -> str:
-    """Start and stop drivers as the account specifies; return the problem if its list is damaged.
+    """Start and stop drivers as the account specifies; return the problem if its list is damaged, else "".
 
     In that case the running drivers are kept: an exception would also end the metadata service.
     """
