@@ -1,7 +1,7 @@
 """The public interface of the twin: everything that a program outside this distribution may import.
 
 A command line, a test suite or another Pulumi project drives a twin through the names of this module and
-through no other module, so that everything behind it can move. Importing it costs a few milliseconds:
+through no other module, so that everything behind it can change. Importing it costs a few milliseconds:
 classes are loaded on first use, and functions import what they need.
 
 A twin is addressed by its folder (`state_directory(name)`). Errors that a user can fix are `TwinError`s.

@@ -192,7 +192,8 @@ class ScalablePool:
         if pod.node_terms and not any(_matches_term(labels, term) for term in pod.node_terms):
             return "its labels do not match the pod's node affinity"
         if pod.zones and self.pool.zone not in pod.zones:
-            return f"it is in {self.pool.zone}, and pods that share its zone are in {', '.join(sorted(pod.zones))}"
+            zones = ", ".join(sorted(pod.zones))
+            return f"it is in {self.pool.zone}, and the pod must share a zone with pods in {zones}"
         for taint in self.pool.all_taints:
             blocks = taint.effect != "PreferNoSchedule" and taint.key not in self.ignored_taints
             if blocks and not any(toleration.tolerates(taint) for toleration in pod.tolerations):

@@ -19,7 +19,7 @@ class PoolMachine:
         name: its name.
         pool: its pool.
         alive: True if it runs or starts.
-        leaving: True if it is being removed.
+        leaving: True if it is being removed, other than by an interruption.
         has_notice: True if the cloud has announced its interruption.
         release: the release that it started with.
         ready: True if its Node is Ready; relevant only while machines of another release are replaced.

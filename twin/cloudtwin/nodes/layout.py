@@ -96,7 +96,7 @@ class Layout:
 
     @property
     def cloud(self) -> Path:
-        """Contents of the cloud account; mounted read-only in machines."""
+        """Contents of the cloud account; mounted read-only in cloud machines."""
         return self.state / "cloud"
 
     @property

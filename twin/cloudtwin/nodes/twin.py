@@ -342,7 +342,7 @@ class Twin:
 
     @contextlib.contextmanager
     def _held(self, command: str, timeout_seconds: float = 0.0) -> Iterator[None]:
-        """Lock the running twin against `up` and `down`, but not against operations on machines."""
+        """Lock the running twin against `up`, `add` and `down`, but not against operations on machines."""
         with lock.held(
             self._running_layout.lock,
             self._subject,
