@@ -6,7 +6,7 @@ AZURE_SUBSCRIPTION = "00000000-0000-4000-8000-000000000000"
 
 
 def node_resource_group(group: str, cluster: str, location: str) -> str:
-    """Return the name of the resource group for nodes that AKS chooses for a cluster without one.
+    """Return the default name of an AKS cluster's node resource group.
 
     Source: AKS documentation, "Frequently asked questions", two resource groups, 2026-11-27.
     """
@@ -14,7 +14,7 @@ def node_resource_group(group: str, cluster: str, location: str) -> str:
 
 
 def cluster_label(group: str) -> str:
-    """Return the value of an AKS node's label `kubernetes.azure.com/cluster`: its resource group as a valid label.
+    """Return the value of an AKS node's label `kubernetes.azure.com/cluster`: its resource group as a label value.
 
     Source: normalizeResourceGroupNameForLabel in github.com/Azure/AgentBaker, 2026-11-27.
     """

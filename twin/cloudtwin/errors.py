@@ -2,7 +2,7 @@
 
 
 class TwinError(Exception):
-    """A problem that the user can fix.
+    """A problem, and how the user can fix it.
 
     Attributes:
         problem: one sentence: the problem, where it occurred and the offending value.

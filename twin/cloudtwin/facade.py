@@ -1,7 +1,7 @@
 """The public interface of the twin: everything that a program outside this distribution may import.
 
 A command line, a test suite or another Pulumi project drives a twin through the names of this module and
-through no other module, so that everything behind it can move. Importing it costs a few milliseconds:
+through no other module, so that everything behind it can change. Importing it costs a few milliseconds:
 classes are loaded on first use, and functions import what they need.
 
 A twin is addressed by its folder (`state_directory(name)`). Errors that a user can fix are `TwinError`s.
@@ -289,7 +289,7 @@ class SpotPool:
 
 
 def spot_pools(state: Path, max_changes: int = 0) -> list[SpotPool]:
-    """Return the spot pools of a cloud twin, with at most `max_changes` upcoming changes of each."""
+    """Return the spot pools of a cloud twin, with at most `max_changes` upcoming changes and prices of each."""
     import time
     from itertools import islice
 
@@ -320,7 +320,7 @@ def spot_pools(state: Path, max_changes: int = 0) -> list[SpotPool]:
 
 
 def market_seed(state: Path) -> str:
-    """Return the seed of the open spot market; empty if none is open."""
+    """Return the seed of the open spot market; empty if none is open, or if it replays recorded capacity."""
     from cloudtwin.capacity import MarketConfig
 
     return MarketConfig.load(state).seed
@@ -336,7 +336,7 @@ def open_market(state: Path, seed: str, *, speed: float, changes_per_hour: float
         changes_per_hour: changes of each pool's limit per hour of the cloud.
 
     Raises:
-        TwinError: the seed is empty or the speed is not positive; then nothing is changed.
+        TwinError: the seed is empty, or the speed is not positive and finite; then nothing is changed.
         ValueError: the rate of changes is not positive.
     """
     from cloudtwin.capacity import MarketParameters
@@ -360,7 +360,8 @@ def replay_market(
         The zone in `machines` of each spot pool that the replay limits, by the name of the pool.
 
     Raises:
-        TwinError: no spot pool is in one of the zones, or the speed is not positive.
+        TwinError: no spot pool is in one of the zones, or the speed is not positive and finite.
+        ValueError: `gap_seconds` is not positive, or a zone has no value or a negative one.
     """
     from cloudtwin.capacity import PoolStore, Trace, display_names
     from cloudtwin.capacity import replay_market as replay
@@ -404,7 +405,7 @@ def reclaim(
         unavailable_seconds: time from the notice until the pools can have replacements; None: immediately.
 
     Raises:
-        TwinError: a machine does not exist or belongs to no cloud.
+        TwinError: a machine does not exist, is not running or belongs to no cloud.
     """
     from cloudtwin.capacity import reclaim as reclaim_machines
 
@@ -421,7 +422,7 @@ class ProgramStatus:
     Attributes:
         version: version that the twin uses; empty for its own programs.
         on_path: path of a suitable program on PATH; None if there is none.
-        built: path of the program built from the current sources; None if it is not built.
+        built: path of the program built from the current sources; None if it is not built, or `on_path` is set.
     """
 
     version: str

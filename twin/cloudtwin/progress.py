@@ -1,7 +1,7 @@
 """Progress of long actions.
 
 Functions that build, start or wait take a `Progress` and are independent of terminals. A command line provides
-an implementation for terminals; `Lines` is for logs and continuous integration, `Silent` for tests.
+an implementation for terminals; `Lines` is for logs and continuous integration; `Silent` shows nothing.
 """
 
 import sys

@@ -1,6 +1,7 @@
 """The daemon: compares pools with machines twice a second, and starts and stops machines.
 
-`daemon.start` starts it. All its state is on disk: a killed daemon can be replaced at any moment.
+`daemon.start` starts it. Pools, machine records, notices and limits are on disk: a killed daemon can be replaced at any
+moment.
 """
 
 import argparse
@@ -54,10 +55,10 @@ class Daemon:
         workers: threads that start and stop machines.
         starting_machines: key of the pool of each machine that is being started, by name of the machine.
         busy_machines: machines that a worker is changing.
-        leaving_machines: the busy machines that are being removed.
-        retry_at: time of the next attempt to start machines after a failure, by pool; monotonic clock.
-        faults: reasons why machines failed to start, by pool.
-        interrupted_machines: key of the pool of each machine that has a notice, by name of the machine.
+        leaving_machines: the busy machines that are being removed, other than by an interruption.
+        retry_at: time of the next attempt to start machines after a failure, by key of the pool; monotonic clock.
+        faults: reasons why machines failed to start, by key of the pool.
+        interrupted_machines: key of the pool of each machine that will be terminated, by name of the machine.
         last_errors: the errors last logged, by machine.
         logged_reasons: the autoscaler's reasons last logged.
     """
@@ -238,7 +239,7 @@ class Daemon:
         return set()
 
     def clear_faults(self, plan: FleetPlan, being_started: Collection[str]) -> None:
-        """Remove the faults of pools that start no machines now: they are complete, or have shrunk."""
+        """Remove the faults of pools that start no machines now: they are complete, or lack capacity."""
         for name in self.faults.keys() - plan.start.keys() - set(being_started):
             self.faults.pop(name, None)
 
@@ -298,14 +299,14 @@ class Daemon:
                     log(f"{name}: {error}")
                 self.last_errors[name] = str(error)
             finally:
-                # In this order: while the machine is busy, no other worker adds it to `leaving_machines`.
+                # In this order: while the machine is busy, `remove` does not add it to `leaving_machines`.
                 self.leaving_machines.discard(name)
                 self.busy_machines.discard(name)
 
         report_bugs(self.workers.submit(work))
 
     def remove(self, name: str, action: Callable[[str], None]) -> None:
-        """Remove a machine by an action; it no longer counts as a machine of its pool."""
+        """Remove a machine by an action unless it is busy; it no longer counts as a machine of its pool."""
         if name not in self.busy_machines:
             self.leaving_machines.add(name)
             self.run_in_background(name, action, name)
@@ -334,7 +335,7 @@ class Daemon:
         }
         faults = {**shortages, **self.faults}
         path = daemon.faults_file(self.twin.state)
-        # A damaged file is replaced too: it has only what this tick found.
+        # A damaged file is replaced too: each write contains all reasons.
         if faults != files.read_json_if_valid(path):
             files.write_json(path, faults)
 

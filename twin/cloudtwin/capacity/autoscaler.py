@@ -94,7 +94,7 @@ class LabelRequirement:
                     return False
                 bound = int(self.values[0])
                 return number > bound if self.operator == "Gt" else number < bound
-        raise ValueError(f"{self.operator!r} is not an operator of a node affinity")
+        raise ValueError(f"{self.operator!r} is not an operator of a label requirement")
 
 
 def _integer(label: str | None) -> int | None:
@@ -135,7 +135,7 @@ class PendingPod:
         node_terms: terms of its required node affinity, of which its machine must match one; empty: any machine.
         tolerations: its tolerations.
         peers: selector of the pods with which it must share a zone; None: it may run in any zone.
-        zones: the zones in which these peers run; empty: no peer runs, and the pod may run in any zone.
+        zones: the zones of these peers; empty: no peer is scheduled, and the pod may run in any zone.
     """
 
     name: str
@@ -149,13 +149,14 @@ class PendingPod:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolNode:
-    """A machine of a pool, with the properties that the scheduler uses.
+    """A machine of a pool, with the properties that the decision uses.
 
     Attributes:
         name: its name.
         pool: its pool.
         free_resources: resources that no pod requests.
-        idle_seconds: time for which only DaemonSet pods have run there; 0 while other pods run.
+        idle_seconds: time for which only DaemonSet pods and static pods have run there; 0 while other pods run, or the
+            Node is not Ready.
     """
 
     name: str
@@ -170,7 +171,7 @@ class ScalablePool:
 
     Attributes:
         pool: the pool.
-        offers: resources of a new machine, minus the requests of its DaemonSet pods.
+        offers: resources of a new machine, minus the requests of its DaemonSet pods if an existing machine shows them.
         priority: pools of higher priority grow first.
         ignored_taints: keys of taints that are removed soon after the start.
         out_of_capacity: True if the cloud has no capacity for it now.
@@ -191,7 +192,8 @@ class ScalablePool:
         if pod.node_terms and not any(_matches_term(labels, term) for term in pod.node_terms):
             return "its labels do not match the pod's node affinity"
         if pod.zones and self.pool.zone not in pod.zones:
-            return f"it is in {self.pool.zone}, and pods that share its zone are in {', '.join(sorted(pod.zones))}"
+            zones = ", ".join(sorted(pod.zones))
+            return f"it is in {self.pool.zone}, and the pod must share a zone with pods in {zones}"
         for taint in self.pool.all_taints:
             blocks = taint.effect != "PreferNoSchedule" and taint.key not in self.ignored_taints
             if blocks and not any(toleration.tolerates(taint) for toleration in pod.tolerations):
@@ -213,7 +215,7 @@ class ScalingDecision:
     Attributes:
         sizes: desired sizes of the pools that grow.
         remove: machines that are no longer needed.
-        reasons: one line for each change and each pod that stays pending.
+        reasons: one line for each change and each pod that stays pending; or for an invalid flag of the autoscaler.
     """
 
     sizes: Mapping[str, int]

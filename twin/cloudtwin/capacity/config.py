@@ -99,7 +99,7 @@ class MarketConfig:
         return 0 if too_expensive else self.capacity(pool, now)
 
     def price(self, pool: Pool, now: float) -> float | None:
-        """Return the current price of a spot machine of a pool in USD per hour; None if it is not known."""
+        """Return the current price of a spot machine of a pool in USD per hour; None as in `prices.spot_price`."""
         return prices.spot_price(pool, self.seed, self._cloud_seconds(now))
 
     def upcoming_prices(self, pool: Pool, now: float, hours: int) -> Iterator[PriceChange]:
@@ -147,7 +147,7 @@ def compress_time(state: Path, factor: float) -> None:
     An open market continues at the moment of the cloud that it has reached: only what follows is faster or slower.
 
     Raises:
-        TwinError: the factor is not a positive number.
+        TwinError: the factor is not positive and finite.
     """
     _check_factor(factor)
     _change(state, lambda config: config.at_speed(factor, time.time()))
@@ -168,7 +168,7 @@ def open_market(
         time_factor: new speed of time; None keeps the current speed.
 
     Raises:
-        TwinError: the seed is empty, or the factor is not a positive number; then nothing is changed.
+        TwinError: the seed is empty, or the factor is not positive and finite; then nothing is changed.
     """
     _check_factor(time_factor)
     if not seed:
@@ -195,7 +195,7 @@ def replay_market(state: Path, trace: Trace, time_factor: float | None = None) -
         time_factor: new speed of time; None keeps the current speed.
 
     Raises:
-        TwinError: the factor is not a positive number.
+        TwinError: the factor is not positive and finite.
     """
     _check_factor(time_factor)
     _change(
@@ -213,7 +213,7 @@ def close_market(state: Path) -> None:
 
 def _check_factor(factor: float | None) -> None:
     if factor is not None and not 0 < factor < math.inf:
-        raise TwinError(f"The time factor cannot be {factor:g}.", "Set a factor above 0.")
+        raise TwinError(f"The time factor cannot be {factor:g}.", "Set a finite factor above 0.")
 
 
 def _path(state: Path) -> Path:

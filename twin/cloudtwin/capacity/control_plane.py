@@ -1,4 +1,4 @@
-"""Start of a cluster's control plane, waits for the machines of pools, and storage drivers."""
+"""Operations that providers call: start a control plane, wait for the machines of a pool, install a storage driver."""
 
 import base64
 import contextlib

@@ -50,7 +50,7 @@ def find(layout: Layout) -> Process | None:
 
 
 def last_fault(state: Path, pool: str) -> str:
-    """Return the reason why a pool lacks machines; empty if it does not."""
+    """Return the reason why a pool lacks machines; empty if none is recorded."""
     faults = files.read_json(faults_file(state)) or {}
     return str(faults.get(pool, ""))
 

@@ -1,7 +1,8 @@
 """Decision on the machines to start and stop, so that pools reach their desired sizes. Pure.
 
-Pools, machines, notices and limits are on disk. Only the daemon's memory contains which machines are starting or
-leaving, so a daemon that replaces a killed one may repeat such a start or removal; both have the same result twice.
+Pools, machine records, notices and limits are on disk. Which machines are starting or leaving is in the daemon's
+memory, and the readiness of Nodes comes from the cluster. A restarted daemon may therefore repeat a start or a removal
+that was in progress.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ class PoolMachine:
         name: its name.
         pool: its pool.
         alive: True if it runs or starts.
-        leaving: True if it is being removed.
+        leaving: True if it is being removed, other than by an interruption.
         has_notice: True if the cloud has announced its interruption.
         release: the release that it started with.
         ready: True if its Node is Ready; relevant only while machines of another release are replaced.
@@ -41,8 +42,8 @@ class FleetPlan:
         start: number of new machines of each pool.
         stop: machines to drain and remove.
         forget: machines that no longer exist and whose records are removed.
-        reclaim: spot machines that the cloud reclaims for lack of capacity.
-        shortages: number of machines that each pool lacks because of missing capacity.
+        reclaim: spot machines that the cloud reclaims because their pool exceeds its limit.
+        shortages: number of machines that each pool lacks because of its limit.
         replace: machines of an old release to drain and remove, at most one per pool.
     """
 
@@ -65,7 +66,7 @@ def decide(
     Args:
         pools: all pools.
         machines: their machines, oldest first, including machines of deleted pools.
-        limits: the cloud's capacity for each pool; a pool that is absent has no limit.
+        limits: maximum number of machines of each pool; a pool that is absent has no limit.
     """
     pool_names = {pool.key for pool in pools}
     stop = [m.name for m in machines if m.alive and not m.leaving and m.pool not in pool_names]

@@ -44,7 +44,7 @@ class AutoscalerPod:
 
     Attributes:
         namespace: its namespace, and the namespace of its ConfigMap.
-        flags: the values of each flag of its command line.
+        flags: the values of each flag that its command line sets with `=`.
     """
 
     namespace: str
@@ -196,7 +196,7 @@ def _node_terms(pod: Object) -> tuple[tuple[LabelRequirement, ...], ...]:
 def _zones_of_peers(
     pod: Object, pods: Sequence[Object], zones: Mapping[str, str]
 ) -> frozenset[str]:
-    """Return the zones of the running pods whose zone a pod must share."""
+    """Return the zones of the scheduled pods whose zone a pod must share."""
     selector = _peers(pod)
     peers = [
         peer

@@ -31,7 +31,7 @@ class Pool:
         cluster: name of its cluster.
         role: role of its machines, which determines the memory that they offer.
         instance_types: instance types in order of preference.
-        zone: its zone, such as `us-east-1a` or `eastus-1`; empty in a region without zones.
+        zone: its zone, such as `us-east-1a` or `eastus-1`; empty if it has none.
         region: its region, such as `us-east-1` or `eastus`.
         labels: declared labels, without the cloud's own.
         taints: declared taints, without AKS's taint for spot machines.

@@ -19,7 +19,9 @@ SWING = 0.2
 
 
 def spot_price(pool: Pool, seed: str, seconds: float) -> float | None:
-    """Return the price of a spot machine of a pool's first type in USD per hour; None if it is not known.
+    """Return the price of a spot machine of a pool's first type in USD per hour.
+
+    It is None for an on-demand pool, and if the table has no spot price.
 
     Args:
         pool: the pool.

@@ -39,7 +39,9 @@ class Scaler:
         shortages: Mapping[str, int],
         time_factor: float,
     ) -> ScalingDecision | None:
-        """Return the changes of pools; None between two scans, and if the cluster does not respond.
+        """Return the changes of pools, or None.
+
+        It is None between two scans, if no pool can be scaled, and if the cluster does not respond.
 
         Args:
             pools: all pools.
@@ -73,7 +75,7 @@ class Scaler:
             scalable = observation.scalable_pools(
                 pools, offers, autoscaler_pod, priorities, shortages, time_factor
             )
-        except ValueError as error:  # the program itself would not start
+        except ValueError as error:  # the cluster autoscaler would not start
             reason = f"a flag of the autoscaler's pod is invalid: {error}"
             return ScalingDecision(sizes={}, remove=(), reasons=(reason,))
         pool_by_key = {scalable_pool.pool.key: scalable_pool.pool for scalable_pool in scalable}
@@ -119,7 +121,7 @@ def _zones(nodes: Mapping[str, Object]) -> dict[str, str]:
 
 
 def nominal_resources(pool: Pool) -> Resources:
-    """Return the nominal resources of a machine, for a pool that has had no machine yet."""
+    """Return the nominal resources of a machine, for a pool that has no machine to compute them from."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Resources(
         milli_cpu=1000 * (os.cpu_count() or 1),

@@ -14,7 +14,7 @@ class Trace:
 
     Attributes:
         gap_seconds: seconds of the cloud between two values.
-        machines: values of each zone, at least one; a zone is named as in a Pool, or without its region.
+        machines: values of each zone, at least one; a zone is named as in a Pool, or as AKS names it: `1`.
     """
 
     gap_seconds: float = 300.0

@@ -37,7 +37,7 @@ class Base:
     Attributes:
         name: its name.
         packages: the Debian packages in it; they must include `python3`.
-        excluded: patterns of their paths that are left out, in addition to documentation.
+        excluded: patterns of their paths that are left out, in addition to EXCLUDED_PATHS.
     """
 
     name: str

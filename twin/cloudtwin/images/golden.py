@@ -54,7 +54,7 @@ def fill(root: Path, sources: Sequence[ImportSource]) -> tuple[str, ...]:
     The root may be empty or filled before: content that it has is not imported again.
 
     Raises:
-        TwinError: containerd does not start or refuses an image.
+        TwinError: containerd does not start or end, or does not import an image.
     """
     references = [
         source.reference or image.reference
@@ -104,7 +104,7 @@ def copy(root: Path, destination: Path) -> None:
 
 
 def share_content(root: Path, folder: Path) -> None:
-    """Replace a layout folder's blobs by hard links to a containerd root's blobs, to save space."""
+    """Replace a layout folder's blobs with hard links to a containerd root's blobs, to save space."""
     for blob in (folder / "blobs" / "sha256").iterdir():
         content = root / CONTENT / blob.name
         if content.exists() and not content.samefile(blob):

@@ -25,7 +25,7 @@ class Recipe:
     """One image.
 
     Attributes:
-        name: the last part of its reference; unique among all images of a twin.
+        name: the last part of its repository; unique among all images of a twin.
         dockerfile: path of its Dockerfile below `root`.
         root: the folder that all other paths are relative to.
         sources: files and folders below `root` that the Dockerfile copies.
@@ -33,7 +33,7 @@ class Recipe:
         program: a program of the toolchain, put into build/bin/; empty for none.
         requirements: a locked requirements file whose wheels are put into build/wheels/<name>/; empty for none.
         pythons: Python versions that the base image may have; wheels are fetched for each.
-        prefix: registry and repository of its reference.
+        prefix: registry and first part of the repository in its reference.
     """
 
     name: str

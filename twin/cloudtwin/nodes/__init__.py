@@ -37,7 +37,7 @@ _MODULES = {"Twin": "twin", "leftovers": "doctor", "twins": "doctor"}
 def __getattr__(name: str) -> object:
     """Load a public name on first use.
 
-    Every machine has two long-running processes that import modules of this package. Importing `Twin` and its
+    A machine has up to two long-running processes that import modules of this package. Importing `Twin` and its
     dependencies there would cost forty megabytes per machine.
     """
     if name not in __all__:

@@ -52,7 +52,7 @@ def check(layout: Layout, machines: Sequence[MachineSpec]) -> None:
 
 
 def machine_tools(progress: Progress) -> dict[str, Path]:
-    """Return the programs of a machine; build missing ones and install Debian's packages.
+    """Return the programs of a machine; build missing ones and install the Debian packages.
 
     Raises:
         TwinError: a build or an installation fails.
@@ -96,7 +96,7 @@ def _report_older_images(layout: Layout, key: str, progress: Progress) -> None:
     if machines := [record.spec.name for record in records.all_of(layout) if record.images != key]:
         with progress.step(f"Keeping the older images of {', '.join(machines)}") as step:
             step.note(
-                "the images have been rebuilt; `vanish` and `return` update a machine, `down` and `up` all machines"
+                "the images have been rebuilt; `vanish` and `up` update a machine, `down` and `up` all machines"
             )
 
 
@@ -224,7 +224,7 @@ def wait_ready(layout: Layout, step: Step) -> None:
     """Wait for the API server.
 
     Raises:
-        TwinError: a program ended, or the server is not ready in time.
+        TwinError: a program ended, or the server or its default service account is not ready in time.
     """
     step.note("waiting for the API server")
     client, deadline = admin_client(layout), time.monotonic() + READY_SECONDS
@@ -275,7 +275,7 @@ def _not_ready_error(layout: Layout, failed_components: Sequence[str]) -> TwinEr
         return TwinError(problem, f"Its log: {layout.log(components.API_SERVER)}")
     logs = "\n".join(_tail(layout.log(name)) for name in failed_components)
     return TwinError(
-        f"The control plane's {', '.join(failed_components)} did not start. Last lines of the log:\n{logs}",
+        f"The control plane's {', '.join(failed_components)} did not become ready. Last lines of the log:\n{logs}",
         f"The whole log is in {layout.control_plane}. Run `up` again to start it.",
     )
 

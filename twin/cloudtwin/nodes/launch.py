@@ -1,7 +1,7 @@
 """Add machines to a running twin without blocking other commands.
 
 `up` locks the whole twin and waits for every Node. The capacity daemon starts machines at any time and must not
-block other commands for that long: here only the assignment of addresses is locked.
+block other commands for that long: here only the copy of images and the assignment of addresses are locked.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ def launch(
     """Boot new machines; their Nodes are Ready seconds later. The caller holds the shared lock.
 
     Raises:
-        TwinError: a machine is invalid or did not start; its record remains, without a process.
+        TwinError: a machine is invalid, or did not start; then its record remains, without a process.
     """
     programs = bring_up.machine_tools(progress)
     with lock.held(layout.slots_lock, "address plan", "launch", timeout_seconds=SLOTS_LOCK_SECONDS):

@@ -32,7 +32,7 @@ class Layout:
 
     @property
     def control_plane_cgroup(self) -> str:
-        """The cgroup of all processes outside machines."""
+        """The cgroup of the control plane's processes."""
         return f"{self.identity}/{self.CONTROL_PLANE}"
 
     def machine_cgroup(self, name: str) -> str:
@@ -96,7 +96,7 @@ class Layout:
 
     @property
     def cloud(self) -> Path:
-        """Contents of the cloud account; mounted read-only in machines."""
+        """Contents of the cloud account; mounted read-only in cloud machines."""
         return self.state / "cloud"
 
     @property
@@ -150,7 +150,7 @@ class MachineLayout:
 
     @property
     def record(self) -> Path:
-        """The machine's record: its spec and slot."""
+        """The machine's record, such as its spec and slot."""
         return self.folder / "machine.json"
 
     @property

@@ -1,6 +1,6 @@
 """Locks on a twin and on its machines.
 
-`up` and `down` hold the twin's lock exclusively; operations on machines share it. The kernel locks a file and
+`up`, `add` and `down` hold the twin's lock exclusively; operations on machines share it. The kernel locks a file and
 releases the lock when its holder ends, even if the holder is killed. The file names the holder for the error
 message.
 """

@@ -32,7 +32,7 @@ class Taint:
         """Return the taint that a JSON object describes, in the form of this class or of Kubernetes.
 
         Raises:
-            KeyError, ValueError: the object does not describe a taint.
+            KeyError, TypeError: the object does not describe a taint.
         """
         effects: dict[str, Effect] = {effect: effect for effect in EFFECTS}
         return cls(
@@ -58,7 +58,7 @@ class MachineSpec:
         labels: labels of its Node, in addition to instance type, zone and region.
         taints: taints that its Node registers with.
         instance_type: type of the machine, such as `g5.xlarge`.
-        zone: its zone, such as `us-east-1a` or `eastus-1`; empty if the region has no zones.
+        zone: its zone, such as `us-east-1a` or `eastus-1`; empty if it has none.
         region: its region, such as `us-east-1`.
         cloud: the cloud whose metadata service it has; empty for none.
         spot: True if the cloud may reclaim it.
@@ -188,7 +188,7 @@ class RunningTwin:
     Attributes:
         state: its folder.
         age_seconds: seconds since its control plane started.
-        machines: names of its machines.
+        machines: names of its machines that are not gone.
         how_to_remove: the command that takes it down.
     """
 

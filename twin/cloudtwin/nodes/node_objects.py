@@ -11,7 +11,7 @@ from cloudtwin.nodes.model import GPU_RESOURCE, MachineSpec, Role
 
 NODES = "/api/v1/nodes"
 DRAIN_POLL_SECONDS = 0.2
-MAX_EVENT_MESSAGE = 1024  # Kubernetes' limit in bytes
+MAX_EVENT_MESSAGE = 1024  # limit of events.k8s.io/v1 in bytes
 # Taints of a Node that is not Ready; they are removed a moment after it is Ready.
 NOT_READY_TAINTS = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 

@@ -13,7 +13,7 @@ from cloudtwin.nodes.model import MachineSpec
 from cloudtwin.nodes.network.addressing import MAX_MACHINES, Address, free_slot
 
 MACHINE_PROGRAMS = ("kubelet", "kube-proxy")
-MAX_GPUS = 16  # limit of the twin; the largest cloud machines have 8
+MAX_GPUS = 16  # limit of the twin; current machines of AWS and Azure have at most 8
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
@@ -69,8 +69,8 @@ class MachineRecord:
         if not isinstance(spec, Mapping) or not isinstance(tools, Mapping):
             raise TypeError("a machine's record has no spec or no tools")
         slot = Address(int(str(document["slot"]))).index
-        programs = {str(name): str(path) for name, path in tools.items()}
-        return cls(MachineSpec.parse(spec), slot, programs, str(document["images"]))
+        paths = {str(name): str(path) for name, path in tools.items()}
+        return cls(MachineSpec.parse(spec), slot, paths, str(document["images"]))
 
 
 def all_of(layout: Layout) -> list[MachineRecord]:
@@ -124,7 +124,7 @@ def _differences(existing: MachineSpec, requested: MachineSpec) -> list[str]:
 
 
 def assign_slots(
-    layout: Layout, requested: Sequence[MachineSpec], programs: Mapping[str, Path], images: str
+    layout: Layout, requested: Sequence[MachineSpec], tools: Mapping[str, Path], images: str
 ) -> list[MachineRecord]:
     """Return records of the existing and the requested machines with these images; new machines get free slots."""
     slots = {record.spec.name: record.slot for record in all_of(layout)}
@@ -132,5 +132,5 @@ def assign_slots(
     for spec in requested:
         if spec.name not in slots and (slot := free_slot(set(slots.values()))):
             slots[spec.name], specs[spec.name] = slot, spec
-    tools = {name: str(programs[name]) for name in MACHINE_PROGRAMS if name in programs}
-    return [MachineRecord(specs[name], slot, tools, images) for name, slot in slots.items()]
+    paths = {name: str(tools[name]) for name in MACHINE_PROGRAMS if name in tools}
+    return [MachineRecord(specs[name], slot, paths, images) for name, slot in slots.items()]

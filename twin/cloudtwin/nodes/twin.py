@@ -129,7 +129,7 @@ class Twin:
         )
 
     def add(self, spec: MachineSpec, progress: Progress) -> None:
-        """Add a machine to a running twin, or repair it if it exists.
+        """Add a machine to a running twin, or repair it if it exists; the rest of the twin is repaired too.
 
         It gets the images of the other machines. Only `up` builds newer images.
         """
@@ -158,7 +158,7 @@ class Twin:
             launch.launch(self.layout, CgroupHierarchies.detect(), specs, self.images, progress)
 
     def remove(self, name: str) -> None:
-        """Remove a machine and its Node; call `drain` first to let its pods end in order."""
+        """Remove a machine and its Node; call `drain` first so that its pods end gracefully."""
         with self._machine(name, "remove") as machine:
             self._remove(machine, "remove")
 
@@ -252,7 +252,7 @@ class Twin:
             self.terminate(name, notice)
 
     def terminate(self, name: str, notice: Notice) -> None:
-        """Remove a machine whose notice is due; do nothing if it is gone or has another notice."""
+        """Remove a machine whose notice is due; do nothing if it was removed or has another notice."""
         if self.layout.machine(name).record.exists():
             with self._machine(name, "reclaim", TERMINATE_SECONDS) as machine:
                 if Notice.load(machine.folder.notice) == notice:
@@ -265,7 +265,7 @@ class Twin:
             aliases: local references, by published reference; added to the existing aliases.
 
         Raises:
-            TwinError: a machine has no such local image.
+            TwinError: an alias is not a pair of image references, or a machine cannot use the local image.
         """
         with self._held("alias images"):
             pids = {
@@ -342,7 +342,7 @@ class Twin:
 
     @contextlib.contextmanager
     def _held(self, command: str, timeout_seconds: float = 0.0) -> Iterator[None]:
-        """Lock the running twin against `up` and `down`, but not against operations on machines."""
+        """Lock the running twin against `up`, `add` and `down`, but not against operations on machines."""
         with lock.held(
             self._running_layout.lock,
             self._subject,

@@ -1,8 +1,8 @@
 """The Python language host: runs Python programs and plugins for the engine.
 
-Each program runs in a child process (`run_program`) that inherits this process's standard output and
-error, which the engine turns into diagnostics. It supports up, preview, refresh, import and policy
-packs. Unlike the official host, it generates no code and no SDKs.
+Each program runs in its own process (`run_program`), which `Run` or `prestart` has started. It has this process's
+standard output and error, which the engine turns into diagnostics. The host supports up, preview, refresh, import and
+policy packs. Unlike the official host, it generates no code and no SDKs.
 """
 
 # ruff: noqa: N802, ARG002  (gRPC names the methods and passes each of them the same arguments)
@@ -102,7 +102,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         return pb.RuntimeOptionsResponse()
 
     def Run(self, request: pb.RunRequest, context: ServicerContext) -> pb.RunResponse:
-        """Run one program to completion. A response with `bail` means that its error has been shown."""
+        """Run one program to completion. A response with `bail` means that its error was shown or it was canceled."""
         python = _interpreter(request.info, context)
         program = str(Path(request.info.program_directory) / (request.info.entry_point or "."))
         arguments = [program, *request.args]
@@ -133,13 +133,13 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        context.add_callback(child.terminate)  # the engine ends a plugin by cancelling the call
+        context.add_callback(child.terminate)  # the engine ends a plugin by canceling the call
         with self._registered(child):
             yield from _streams(child)
             yield pb.RunPluginResponse(exitcode=child.wait())
 
     def Cancel(self, request: Empty, context: ServicerContext) -> Empty:
-        """Stop all running programs: the engine was interrupted."""
+        """Stop all running programs and plugins: the engine was interrupted."""
         self.end_children()
         return Empty()
 

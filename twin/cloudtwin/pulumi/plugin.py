@@ -26,7 +26,7 @@ THREADS = 128
 def import_only_protocol() -> None:
     """Make `pulumi.runtime.proto` importable without the rest of the SDK.
 
-    The plain import runs the whole SDK, including automation API: 0.45 s of CPU time in each
+    The plain import runs the whole SDK, including the Automation API: 0.45 s of CPU time in each
     plugin of each command.
     """
     spec = importlib.util.find_spec("pulumi")

@@ -3,7 +3,7 @@
 The SDK of a cloud takes more than a second to import, and the engine needs about as long until it asks the
 language host to run the program. A command that knows the program's modules calls `prestarted_program`,
 which starts the process and lets it import them. The language host, a process of the engine, reaches it
-through a Unix socket (`connect`) and passes it the run. If the process cannot take the run, the host
+through a Unix socket (`connect`) and passes it the run. If the process cannot accept the run, the host
 starts the program as usual.
 
 A process runs one program, once: each run has its own module cache and event loop, as with the official host.
@@ -23,7 +23,7 @@ SOCKET_VARIABLE = "CLOUDTWIN_PROGRAM_SOCKET"
 STANDARD_OUTPUT_AND_ERROR = (1, 2)
 MAX_PATH_BYTES = 107  # unix(7): a socket's path has 108 bytes, including the terminating null
 ACCEPTED = b"+"
-"""Response of a process that takes a run."""
+"""Response of a process that accepts a run."""
 
 
 @contextmanager
@@ -99,7 +99,7 @@ class PrestartedProgram:
 def connect(
     python: str, arguments: Sequence[str], directory: str, environment: Mapping[str, str]
 ) -> PrestartedProgram | None:
-    """Pass a run to the prestarted process; return None if there is none that can take it.
+    """Pass a run to the prestarted process; return None if there is none that can accept it.
 
     Args:
         python: interpreter of the program. A process of another interpreter refuses the run.

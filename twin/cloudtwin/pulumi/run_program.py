@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ERROR_SHOWN = 32  # exit code: the error has been shown to the user
 THREADS_PER_RESOURCE = 4
 NEW_OBJECTS_PER_COLLECTION = 1_000_000
-"""Python's default is 700. The objects of a program, such as an SDK's classes and resources, live until
+"""The default of Python 3.11 is 700. The objects of a program, such as an SDK's classes and resources, live until
 its end; garbage collections among them take a fifth of its run time. A program with 150 resources has
 400,000 objects."""
 DEBUG_SECONDS = 0.1

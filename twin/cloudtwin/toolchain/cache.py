@@ -132,5 +132,5 @@ def _flush(folder: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder and its content; do nothing if it does not exist."""
+    """Remove a folder and its content; ignore errors, such as a missing folder."""
     shutil.rmtree(folder, ignore_errors=True)

@@ -57,7 +57,7 @@ def find_go() -> Go:
 
 
 def needed_go(go_mod: str) -> str:
-    """Return the Go version that the text of a go.mod requires, such as `1.26.0`."""
+    """Return the Go version that the text of a go.mod requires, such as `1.26.0`; `1` if it requires none."""
     match = re.search(r"^go (\S+)$", go_mod, re.MULTILINE)
     return match[1] if match else "1"
 

@@ -51,8 +51,8 @@ PACKAGES = (
     Package("conntrack", ("conntrack",), "is used by kube-proxy"),
     Package("ethtool", ("ethtool",), "is used by the kubelet"),
     Package("socat", ("socat",), "forwards ports into pods"),
-    Package("iproute2", ("ip",), "creates network namespaces"),
-    Package("util-linux", ("unshare", "nsenter", "setpriv"), "creates the other namespaces"),
+    Package("iproute2", ("ip",), "sets up network links and routes"),
+    Package("util-linux", ("unshare", "nsenter", "setpriv"), "creates and enters namespaces"),
     Package("mount", ("mount", "umount"), "mounts the file systems of a node"),
     Package("mmdebstrap", ("mmdebstrap",), "builds the base images"),
     Package(

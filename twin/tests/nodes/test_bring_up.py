@@ -77,7 +77,7 @@ def test_a_keeper_that_does_not_report_is_an_error_even_if_it_ends_later(
     monkeypatch.setattr(processes, "start", lambda *_: own_process())
     monkeypatch.setattr(Process, "kill", lambda _: None)
 
-    with pytest.raises(TwinError, match=f"control plane's {KEEPER} did not start"):
+    with pytest.raises(TwinError, match=f"control plane's {KEEPER} did not become ready"):
         bring_up._start_keeper(layout, cgroups)
 
 

@@ -1,6 +1,6 @@
-"""Permission of kubelets to request their own client certificates, which the controller manager signs.
+"""Automatic approval of kubelets' requests for client certificates, which the controller manager signs.
 
-As in a cluster of kubeadm or AKS: a kubelet replaces the certificate that it starts with, and each one before it
+As in a kubeadm or AKS cluster: a kubelet replaces the certificate that it starts with, and each one before it
 expires.
 """
 

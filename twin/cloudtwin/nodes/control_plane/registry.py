@@ -87,6 +87,7 @@ def publish(layout: Layout, source: Path, host: str, repository: str, tag: str, 
 
     Raises:
         RegistryError: the registry refuses.
+        TwinError: the twin is not running, or has no registry.
     """
     registry = client(layout, host)
     digest = oci_layout.read(source)[0].descriptor["digest"]

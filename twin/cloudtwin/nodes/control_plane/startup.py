@@ -17,9 +17,7 @@ from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 from cloudtwin.nodes.linux.processes import Process
 from cloudtwin.nodes.network import addressing, links
 
-ETCD_URL = (
-    "http://127.0.0.1:2379"  # loopback of the twin's network namespace, where nothing else runs
-)
+ETCD_URL = "http://127.0.0.1:2379"  # loopback of the twin's network namespace, which only the control plane uses
 
 # Collect garbage more often: a quarter less memory for a few percent of CPU time.
 GO_ENVIRONMENT = {"GOGC": "50"}

@@ -23,7 +23,7 @@ from cloudtwin.nodes.kubelet.volume_access import Refusal
 from cloudtwin.nodes.layout import VOLUMES
 from cloudtwin.nodes.linux import mounts, syscalls
 
-FOLDER = Path("/var/lib/kubelet")  # the kubelet's own constant
+FOLDER = Path("/var/lib/kubelet")  # default of the kubelet's --root-dir
 VERSION = "1.0.0"
 # A map is encoded as repeated pairs of key and value.
 CSI = Messages(
@@ -151,7 +151,7 @@ class CsiPlugin:
         return CSI.new("NodeGetInfoResponse", node_id=self._node)
 
     def capabilities(self, _request: Message, _context: grpc.ServicerContext) -> Message:
-        """Return no capabilities beyond the basic ones."""
+        """Return no optional capabilities; the empty response to a probe means ready."""
         return CSI.new("Empty")
 
     def info(self, _request: Message, _context: grpc.ServicerContext) -> Message:

@@ -157,7 +157,7 @@ def offer(count: int, is_needed: Callable[[], bool] = lambda: True) -> None:
 
 
 def _identity(socket: Path) -> tuple[int, int] | None:
-    """Return an identity of a kubelet's socket that changes when the kubelet restarts."""
+    """Return an identity of a kubelet's socket that changes when the kubelet restarts; None without a socket."""
     try:
         stat = socket.stat()
     except FileNotFoundError:

@@ -17,8 +17,8 @@ from cloudtwin import files
 
 POLL_SECONDS = 0.02
 ENDED_STATES = ("", "Z", "X")  # none, zombie, dead
-# The whole environment of the twin's programs: no proxy, no credentials, and the sbin folders that not every
-# user's PATH has.
+# Environment of the twin's programs, to which `start` may add variables: no proxy, no credentials, and the sbin
+# folders that not every user's PATH has.
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME": "/",
@@ -32,7 +32,7 @@ class Process:
 
     Attributes:
         pid: its id.
-        started: clock tick of its start; it distinguishes the process from a later one with its id.
+        started: clock tick of its start; it distinguishes the process from a later process with the same id.
     """
 
     pid: int

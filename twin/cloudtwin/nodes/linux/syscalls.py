@@ -13,7 +13,7 @@ from pathlib import Path
 _libc = ctypes.CDLL(None, use_errno=True)
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _MNT_DETACH = 2
-_MOUNT_SETATTR = 442  # same number on all architectures, since Linux 5.12
+_MOUNT_SETATTR = 442  # same number on x86_64 and aarch64, since Linux 5.12
 _AT_FDCWD, _AT_RECURSIVE, _MOUNT_ATTR_RDONLY = -100, 0x8000, 1
 
 

@@ -1,6 +1,6 @@
 """The agent of a cloud machine: metadata service, CSI drivers and simulated GPUs in one process.
 
-It is one process, since every machine has it and each Python process takes ten megabytes. It reads one small file
+It is one process, since every cloud machine has it and each Python process takes ten megabytes. It reads one small file
 every second; gRPC is loaded when it is first needed.
 
 The first process of a machine starts it as `python -m cloudtwin.nodes.machine.agent`.
@@ -116,7 +116,7 @@ def main() -> NoReturn:
 
 
 def update_drivers(running_drivers: RunningDrivers) -> str:
-    """Start and stop drivers as the account specifies; return the problem if its list is damaged.
+    """Start and stop drivers as the account specifies; return the problem if its list is damaged, else "".
 
     In that case the running drivers are kept: an exception would also end the metadata service.
     """

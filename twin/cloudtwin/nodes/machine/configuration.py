@@ -64,7 +64,7 @@ def files_of(spec: MachineSpec, address: Address, host: Host, shared_mount: Path
 
 
 def credential_provider(cloud: str) -> dict[str, str]:
-    """Return the files of the kubelet's credential provider, which returns the node's credentials for its cloud.
+    """Return the files of the kubelet's credential provider, which returns the node's credentials for its registries.
 
     The program prints a file of the account. The file contains only registries from which the nodes may pull.
     """

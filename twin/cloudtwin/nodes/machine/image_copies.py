@@ -1,8 +1,8 @@
 """Images of machines, shared by hard links and mounts.
 
-The twin has one copy of the store, consisting of hard links, so that it is independent of the cache. A machine gets
-copies of the databases and small files. The unpacked layers are mounted: they consist of thirty thousand files,
-which containerd never changes.
+The twin has a copy of each store that its machines use, consisting of hard links, so that it is independent of the
+cache. A machine gets hard links to the blobs and copies of other files, such as databases. The unpacked layers are
+mounted: they consist of thirty thousand files, which containerd never changes.
 """
 
 import os

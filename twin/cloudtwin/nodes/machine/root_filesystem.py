@@ -13,7 +13,7 @@ from cloudtwin.nodes.linux.processes import wait_until
 from cloudtwin.nodes.linux.syscalls import Mount
 from cloudtwin.nodes.machine import configuration
 
-# Folders that are not bound from the host. Paths below them that a machine needs are bound one by one.
+# Folders that are not bound read-only from the host. Paths below them that a machine needs are bound one by one.
 OWN_FOLDERS = (
     "proc",
     "sys",

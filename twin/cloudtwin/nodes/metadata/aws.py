@@ -1,6 +1,6 @@
 """The instance metadata service of AWS, version 2: a token first, then one value for each path.
 
-Pure functions of the request, the machine, its notice and the clock. Source: the EC2 user guide, chapters
+Functions of the request, the machine, its notice, the valid tokens and the clock. Source: the EC2 user guide, chapters
 "Instance metadata" and "Spot Instance interruptions".
 """
 

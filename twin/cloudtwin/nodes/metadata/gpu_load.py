@@ -35,7 +35,7 @@ class Meter:
     _last_sample: tuple[float, float] = field(default=(0.0, 0.0))
 
     def utilization(self) -> float:
-        """Return the percentage of the CPUs that pods used since the previous call."""
+        """Return the percentage of CPU time that pods used since the previous call; 0 at the first call."""
         now, seconds = time.monotonic(), self._cpu_seconds()
         (last_time, last_seconds), self._last_sample = self._last_sample, (now, seconds)
         if not last_time or now <= last_time:

@@ -56,7 +56,7 @@ class Notice:
         try:
             return None if document is None else cls.parse(document)
         except (KeyError, TypeError, ValueError) as error:
-            raise DamagedFileError(path, f"it contains no notice: {error!r}") from None
+            raise DamagedFileError(path, f"it contains no valid notice: {error!r}") from None
 
     @classmethod
     def parse(cls, document: dict[str, Any]) -> "Notice":

@@ -65,8 +65,8 @@ def connect(switch_pid: int, machine_pid: int, address: Address) -> None:
 def add_metadata_address() -> None:
     """Add the address of a cloud's metadata service to the calling process's machine.
 
-    The address is on the loopback: the machine's pods reach it, and it is not announced to the switch, so that every
-    machine can have the same address.
+    The address is on the loopback interface: the machine's pods reach it, and it is not announced to the switch, so
+    that every machine can have the same address.
     """
     _ip([f"address replace {addressing.METADATA}/32 dev lo"])
 
@@ -119,7 +119,7 @@ def _ip(lines: Iterable[str], inside_pid: int | None = None) -> None:
     """Run a batch of `ip` commands, here or in the network namespace of a process.
 
     Raises:
-        OSError: a command failed; the message names it.
+        OSError: a command failed; the message contains its output.
     """
     command = ["ip", "-batch", "-"]
     _run(
