@@ -21,7 +21,11 @@ class Trace:
     machines: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a value is out of range."""
+        """Raise TypeError or ValueError if a value is not valid."""
+        if not isinstance(self.machines, Mapping):
+            raise TypeError(
+                f"machines={self.machines!r} must be an object with the values of each zone"
+            )
         if self.gap_seconds <= 0:
             raise ValueError(f"gap_seconds={self.gap_seconds} must be above 0")
         for zone, values in self.machines.items():

@@ -3,6 +3,7 @@
 import contextlib
 import difflib
 import ssl
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -244,7 +245,8 @@ class Twin:
             with self._machine(name, "reclaim") as machine:
                 _require(machine, ALIVE, "reclaimed")
                 notice = self._announce(machine, notice_seconds, terminate=True)
-            step.note(f"it ends in {notice_seconds:g} s")
+            # An earlier notice of its termination remains, with its time.
+            step.note(f"it ends in {max(0.0, notice.not_before - time.time()):.0f} s")
             spec = machine.record.spec
             notices.await_due(
                 machine.folder, notice, lambda: notices.begin_drain(self._client, spec)

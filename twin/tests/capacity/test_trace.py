@@ -112,3 +112,8 @@ def test_a_zone_without_values_or_with_a_negative_value_is_refused(
 def test_a_trace_without_a_positive_interval_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^gap_seconds=0 must be above 0"):
         Trace(gap_seconds=0)
+
+
+def test_a_trace_whose_machines_are_a_list_is_refused() -> None:
+    with pytest.raises(TypeError, match="must be an object"):
+        MarketConfig.parse({"trace": {"machines": [1]}})
