@@ -93,8 +93,8 @@ def wait(
             if is_current and len(pool_records) == len(ready_names) == desired:
                 return tuple(ready_names)
             if time.monotonic() > deadline:
-                outdated = sum(record.spec.release != release for record in pool_records)
-                reached = _reached(len(pool_records), len(ready_names), outdated, desired)
+                stale = sum(record.spec.release != release for record in pool_records)
+                reached = _reached(len(pool_records), len(ready_names), stale, desired)
                 raise _timeout_error(state, pool, reached, timeout_seconds)
             time.sleep(POOL_POLL_SECONDS)
 
@@ -117,19 +117,19 @@ def _machines(twin: Twin, pool: str) -> tuple[list[MachineRecord], list[str]]:
     return [machine.record for machine in pool_machines], ready_names
 
 
-def _reached(machines: int, ready: int, outdated: int, desired: int) -> str:
+def _reached(machines: int, ready: int, stale: int, desired: int) -> str:
     """Return how far a pool is from its desired state, as the end of a sentence.
 
     Args:
         machines: number of its machines.
         ready: number of its machines that run and whose Node is Ready.
-        outdated: number of its machines with another release.
+        stale: number of its machines with another release.
         desired: its desired size; 0 for a deleted pool.
     """
     if machines > desired:
         return f"still has {machines} machines, {machines - desired} more than desired"
     text = f"has {ready} of {desired} machines Ready"
-    return f"{text}, {outdated} of all with another release" if outdated else text
+    return f"{text}, {stale} of all with another release" if stale else text
 
 
 def _timeout_error(state: Path, pool: str, reached: str, seconds: float) -> TwinError:

@@ -3,12 +3,11 @@
 from pathlib import Path
 
 import pytest
-
 from cloudtwin.capacity.control_plane import _reached, _timeout_error
 
 
 @pytest.mark.parametrize(
-    ("machines", "ready", "outdated", "desired", "text"),
+    ("machines", "ready", "stale", "desired", "text"),
     [
         (2, 1, 0, 3, "has 1 of 3 machines Ready"),
         (2, 2, 1, 2, "has 2 of 2 machines Ready, 1 of all with another release"),
@@ -18,9 +17,9 @@ from cloudtwin.capacity.control_plane import _reached, _timeout_error
     ids=["too few Ready", "an earlier release", "deleted", "too many"],
 )
 def test_the_message_names_what_a_pool_lacks(
-    machines: int, ready: int, outdated: int, desired: int, text: str
+    machines: int, ready: int, stale: int, desired: int, text: str
 ) -> None:
-    assert _reached(machines, ready, outdated, desired) == text
+    assert _reached(machines, ready, stale, desired) == text
 
 
 def test_the_message_has_the_time_and_the_log_of_the_daemon(tmp_path: Path) -> None:
