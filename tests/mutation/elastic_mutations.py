@@ -277,6 +277,13 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _SUSPICION_TESTS,
     ),
     Mutation(
+        "torn tensor taken for a tensor of zeros",
+        "everstep/elastic/recovery/copying.py",
+        " if progress.agreed_generation else (),",
+        ",",
+        ("tests/everstep/elastic/recovery/test_copying.py",),
+    ),
+    Mutation(
         "checksum that is the sum of all words",
         "everstep/elastic/recovery/copying.py",
         "    words, level = _words(_flat(tensor)), 0\n",

@@ -35,7 +35,8 @@ def compare(
 ) -> tuple[StateReport, ...]:
     """Exchange reports; return all of them by rank, with the checksums that `report` lacks.
 
-    A worker without a state sends zeros and computes no checksums.
+    A worker without a state computes no checksums, and its report has none: it lacks every tensor, including tensors
+    of zeros, whose checksum is 0.
     """
     sums = checksums(tensors) if report.progress.agreed_generation else (0,) * len(tensors)
     unused = [(0, 0)] * (MAX_COMPUTED_SPANS - len(report.computed_units))
@@ -78,10 +79,11 @@ def _report(numbers: list[int]) -> StateReport:
     computed_units: list[Span] = [
         span for span in zip(edges[::2], edges[1::2], strict=True) if any(span)
     ]
+    progress = StepProgress(numbers[0], numbers[1])
     return StateReport(
-        StepProgress(numbers[0], numbers[1]),
+        progress,
         StepProgress(numbers[2], numbers[3]),
-        tuple(numbers[_HEADER_NUMBERS:]),
+        tuple(numbers[_HEADER_NUMBERS:]) if progress.agreed_generation else (),
         tuple(computed_units),
     )
 

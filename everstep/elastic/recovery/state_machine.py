@@ -72,7 +72,7 @@ class StateReport:
     Attributes:
         progress: progress of its state; `agreed_generation` is 0 if there is none or it is torn.
         committed: progress of the newest committed checkpoint that its agent has observed.
-        sums: a checksum of each tensor, in the order of the tensors.
+        sums: a checksum of each tensor, in the order of the tensors; none without a state.
         computed_units: units of the next step that this worker has computed.
     """
 

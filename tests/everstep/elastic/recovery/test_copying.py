@@ -1,5 +1,7 @@
 """Checksums of tensors: states that differ anywhere have different ones."""
 
+from typing import cast
+
 import pytest
 import torch
 from hypothesis import given
@@ -11,7 +13,10 @@ from everstep.elastic.recovery.copying import (
     _constants,
     _products,
     checksums,
+    compare,
 )
+from everstep.elastic.recovery.state_machine import StateReport, StepProgress, plan_copy
+from everstep.elastic.transport.link import Link
 
 BLOCK_BYTES = 8 * BLOCK_WORDS
 SIZES = [1, 7, 8, 9, 16, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES + 13]
@@ -93,6 +98,31 @@ def test_products_on_a_gpu_equal_products_on_a_cpu(count: int) -> None:
     products = _products(words.view(count, BLOCK_WORDS), _constants(0))
 
     assert products.tolist() == _block_checksums(words, 0).tolist()
+
+
+class Peers:
+    """A group of two: this worker's record meets a record of another one."""
+
+    world_size = 2
+
+    def __init__(self) -> None:
+        self.records: list[torch.Tensor] = []
+
+    def all_gather(self, record: torch.Tensor) -> list[torch.Tensor]:
+        self.records.append(record)
+        return self.records
+
+
+def test_a_worker_without_a_state_lacks_tensors_of_zeros_too() -> None:
+    """A copy that was interrupted leaves any numbers in them."""
+    link = cast("Link", Peers())
+    zeros, torn_tensor = torch.zeros(3), torch.ones(3)
+    compare(link, StateReport(StepProgress(2, 10)), [zeros])
+
+    plan = plan_copy(compare(link, StateReport(StepProgress()), [torn_tensor]))
+
+    assert plan is not None
+    assert plan.missing_tensors == {1: (0,)}
 
 
 def test_the_constants_are_the_same_everywhere() -> None:
