@@ -19,7 +19,7 @@ from everstep.elastic.recovery.state_machine import CopyPlan, StateReport, StepP
 from everstep.elastic.transport.link import Link
 
 MAX_COMPUTED_SPANS = 8  # spans that fit into a report; each lost group adds one or two
-BLOCK_WORDS = 4096  # words of one block, 32 KiB: the constants stay in a cache of the processor
+BLOCK_WORDS = 4096  # words of one block, 32 KiB: the constants stay in a CPU cache
 GPU_BLOCKS = 4096
 _PROGRESS_NUMBERS = 4  # two `StepProgress`, each a generation and a step
 _HEADER_NUMBERS = _PROGRESS_NUMBERS + 2 * MAX_COMPUTED_SPANS  # numbers before the checksums
@@ -113,10 +113,10 @@ def _block_checksums(words: torch.Tensor, level: int) -> torch.Tensor:
     count = words.numel() // BLOCK_WORDS
     blocks = words[: count * BLOCK_WORDS].view(count, BLOCK_WORDS)
     sums = _products(blocks, constants) if blocks.is_cuda else torch.mv(blocks, constants)
-    rest = words[count * BLOCK_WORDS :]
-    if not rest.numel():
+    last_words = words[count * BLOCK_WORDS :]
+    if not last_words.numel():
         return sums
-    return torch.cat([sums, (rest * constants[: rest.numel()]).sum().reshape(1)])
+    return torch.cat([sums, (last_words * constants[: last_words.numel()]).sum().reshape(1)])
 
 
 def _products(blocks: torch.Tensor, constants: torch.Tensor) -> torch.Tensor:
