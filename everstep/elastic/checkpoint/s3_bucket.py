@@ -369,7 +369,7 @@ class S3Bucket:
         return BucketError(errno.EIO, str(error), location)
 
     def _credentials_error(self, code: str, status: int, error: Any) -> Exception | None:  # noqa: ANN401 - of boto3
-        """Return the error for credentials that are not valid or not issued; None if they are valid."""
+        """Return the error for credentials that are not valid or not issued; None for any other error."""
         if code in CREDENTIAL_ERRORS:
             return EverstepError(
                 f"the credentials for {self.url} are not valid: {code}", CREDENTIALS_FIX
