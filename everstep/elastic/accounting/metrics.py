@@ -3,7 +3,7 @@
 Metrics are disabled unless EVERSTEP_METRICS_PORT is a port; the worker of local rank r listens on that port
 plus r.
 
-Why an endpoint and not node_exporter's text files: the volume is an object store or a network file
+Why an endpoint and not node_exporter's textfile collector: the volume is an object store or a network file
 system, on which renaming a small file every few seconds is expensive, and a failed scrape itself
 shows that a worker is gone. Why the worker and not its agent: the worker has the values, and a new
 process begins at 0, which Prometheus treats as a counter reset.
@@ -39,7 +39,7 @@ class Reading:
     Attributes:
         job: name of the run.
         worker: name of the worker.
-        seconds: seconds since the process began, by `time_account.Activity`; no value ever decreases.
+        seconds: seconds by `time_account.Activity`, without the step in flight; no value ever decreases.
         values: values of the metrics that have no labels of their own; a value of None is not exported.
     """
 
@@ -102,7 +102,8 @@ def serve(port: int, read: Callable[[], Reading]) -> ThreadingHTTPServer:
     """Serve scrapes of `PATH` on all addresses from a thread; port 0 selects any free port.
 
     Raises:
-        OSError: the port is taken.
+        OSError: the port is taken, or this process may not listen on it.
+        OverflowError: the port is not in 0..65535.
     """
 
     class ScrapeHandler(MetricsHandler):

@@ -3,7 +3,7 @@
 The worker reports each activity as it begins, which ends the previous activity. So no second is counted
 twice or left out: the activities' seconds add up to the wall-clock time. Time that turns out to be wasted
 is reassigned: when the group is lost during a step, the step's all-reduce time becomes `detect`, since the worker
-waited for a lost peer. The time of its computation becomes `redo`, unless the gradients are kept.
+waited for a lost peer. The step's data and compute time becomes `redo`, unless the gradients are kept.
 
 The training loop's thread reports activities; other threads may read the totals at any time.
 """
@@ -35,7 +35,7 @@ _STEP_ACTIVITIES = (Activity.DATA, Activity.COMPUTE, Activity.EXCHANGE)
 _ACTIVITIES_BEFORE_STEP = (Activity.START_UP, Activity.IDLE, Activity.FORM, Activity.COPY)
 
 REPORT_INTERVAL_SECONDS = 5.0
-"""Minimum time between two reports after steps: a killed worker's totals lack this time and the step in flight."""
+"""Minimum time between two reports after steps: a killed worker's totals may lack this time and the step in flight."""
 
 
 class TimeAccount:

@@ -63,7 +63,7 @@ class Bucket(Protocol):
         """Delete an object, if there is one."""
 
     def uploads(self, prefix: str) -> list[str]:
-        """Return the keys below a prefix that have an incomplete upload in pieces."""
+        """Return the keys below a prefix that have an incomplete multipart upload."""
 
     def abort_uploads(self, key: str) -> None:
-        """Remove the pieces of the incomplete uploads of a key."""
+        """Abort the incomplete multipart uploads of a key."""

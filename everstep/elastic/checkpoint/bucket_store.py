@@ -84,6 +84,7 @@ class BucketStore:
         Raises:
             ValueError: the checkpoint is torn, damaged, misnamed or of another format; the message has the details.
             OSError: the object store does not respond.
+            EverstepError: the user must correct the access to the object store.
         """
         try:
             manifest = parse_manifest(self._bucket.get(_committed_key(name))[0])
@@ -105,6 +106,7 @@ class BucketStore:
             FencedError: `commit` has refused it. Its objects stay until a later checkpoint: the response to a
                 successful commit may have been lost.
             OSError: the object store failed; older checkpoints remain.
+            EverstepError: a tensor has a type that cannot be saved, or the user must correct the access to the store.
         """
         name = _prefix(manifest.generation, manifest.step) + secrets.token_hex(4)
         try:

@@ -160,6 +160,7 @@ def write(
         FencedError: `commit` has refused it. The staging folder stays until a later
             checkpoint, because the response to a successful commit may have been lost.
         OSError: the disk is full or gone; older checkpoints remain.
+        EverstepError: a tensor has a type that cannot be saved.
     """
     staging = new_staging_folder(folder, manifest.step)
     try:

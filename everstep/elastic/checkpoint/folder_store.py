@@ -56,6 +56,7 @@ class FolderStore:
         Raises:
             FencedError: `commit` has refused it.
             OSError: the disk is full or gone; older checkpoints remain.
+            EverstepError: a tensor has a type that cannot be saved.
         """
         files.write(self._folder, state, manifest, commit=commit, keep=keep, disk=self._disk)
         return EncodedState(state).size

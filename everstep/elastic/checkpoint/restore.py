@@ -120,7 +120,7 @@ def restore_point(
         wait_seconds: maximum time to wait for a missing checkpoint.
 
     Raises:
-        LostCheckpointError: the committed checkpoint is damaged or missing.
+        LostCheckpointError: the committed checkpoint is damaged or missing, and its loss is not accepted.
         OtherRunError: there are valid checkpoints, but of a run with other settings.
     """
     skipped = dict[str, SkippedCheckpoint]()

@@ -62,7 +62,8 @@ def bucket_at(url: str) -> "S3Bucket":
     """Return the bucket at an address such as `s3://bucket/prefix`.
 
     Raises:
-        EverstepError: the address is not valid, or boto3 is not installed.
+        EverstepError: the address is not valid, boto3 is not installed, or its configuration is not valid.
+        BucketError: the service that issues this pod's credentials does not respond.
     """
     scheme, _, path = url.partition("://")
     name, _, prefix = path.rstrip("/").partition("/")
@@ -80,7 +81,7 @@ def bucket_at(url: str) -> "S3Bucket":
 
 
 class S3Bucket:
-    """The objects below a prefix. Creating it sends no request.
+    """The objects below a prefix. Creating it sends no request to S3.
 
     Args:
         name: name of the bucket.
@@ -189,12 +190,12 @@ class S3Bucket:
             self._client.delete_object(**self._object_arguments(key))
 
     def uploads(self, prefix: str) -> list[str]:
-        """Return the keys below a prefix that have an incomplete upload in pieces."""
+        """Return the keys below a prefix that have an incomplete multipart upload."""
         pages = self._pages("list_multipart_uploads", prefix)
         return sorted({self._relative(i) for page in pages for i in page.get("Uploads", ())})
 
     def abort_uploads(self, key: str) -> None:
-        """Remove the pieces of the incomplete uploads of a key."""
+        """Abort the incomplete multipart uploads of a key."""
         for page in list(self._pages("list_multipart_uploads", key)):
             for item in page.get("Uploads", ()):
                 if self._relative(item) == key:
@@ -299,7 +300,13 @@ class S3Bucket:
 
     @contextlib.contextmanager
     def _errors(self, key: str) -> Iterator[None]:
-        """Convert boto3's errors: into `BucketError`, or into `EverstepError` if a user must act."""
+        """Convert boto3's errors.
+
+        Raises:
+            EverstepError: a user must act.
+            ValueError: the object is shorter than the requested range.
+            BucketError: any other error.
+        """
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
@@ -339,7 +346,7 @@ class S3Bucket:
             return refusal
         if code == "RequestTimeTooSkewed":
             return EverstepError(
-                f"{self.url} refuses requests of this machine, whose clock is wrong: {code}",
+                f"{self.url} refuses requests from this machine, whose clock is wrong: {code}",
                 "Set the clock by NTP.",
             )
         if code == "InvalidObjectState":
@@ -362,7 +369,7 @@ class S3Bucket:
         return BucketError(errno.EIO, str(error), location)
 
     def _credentials_error(self, code: str, status: int, error: Any) -> Exception | None:  # noqa: ANN401 - of boto3
-        """Return the error for credentials that are not valid or not issued; None if they are valid."""
+        """Return the error for credentials that are not valid or not issued; None for any other error."""
         if code in CREDENTIAL_ERRORS:
             return EverstepError(
                 f"the credentials for {self.url} are not valid: {code}", CREDENTIALS_FIX

@@ -50,6 +50,7 @@ class CheckpointStore(Protocol):
         Raises:
             ValueError: the checkpoint is torn, damaged, misnamed or of another format; the message has the details.
             OSError: the object store does not respond.
+            EverstepError: the user must correct the access to the object store.
         """
 
     def write(
@@ -60,6 +61,7 @@ class CheckpointStore(Protocol):
         Raises:
             FencedError: `commit` has refused it.
             OSError: the store failed; older checkpoints remain.
+            EverstepError: a tensor has a type that cannot be saved, or the user must correct the access to the store.
         """
 
     def place_committed(self, generation: int, step: int) -> None:

@@ -7,7 +7,7 @@ costs a page fault every 4 KiB, which together take several times as long as the
 snapshots, so that one can be taken while the other is written to a slow disk. A newer snapshot replaces
 a snapshot that still waits for the disk.
 
-Why not copy-on-write by forking: a process with a GPU or with other threads cannot be forked.
+Why not copy-on-write by forking: a process with a GPU or with other threads cannot be forked safely.
 """
 
 import atexit
@@ -209,7 +209,9 @@ class Writer:
         seconds = time.monotonic() - started_at
         if seconds >= self._report_after:
             self._report_after *= 2
-            reason = f"it is unfinished after {seconds:.0f} s: its disk hangs or is too slow"
+            reason = (
+                f"it is unfinished after {seconds:.0f} s: the store or etcd hangs or is too slow"
+            )
             log.error("checkpoint of step %d is STUCK: %s", step, reason)
             self._on_failed(step, reason)
 
@@ -226,7 +228,7 @@ class Writer:
                 threading.Thread(target=self._work, name="everstep-checkpoint", daemon=True).start()
 
     def _reusable_snapshot(self, state: Mapping[str, torch.Tensor]) -> HostSnapshot:
-        """Return a snapshot that is not being written: a spare one, or the waiting one, now out of date."""
+        """Return a snapshot that is not being written: the waiting one, now out of date, a spare one, or a new one."""
         if self._prepare_thread is not None:
             self._prepare_thread.join()
         snapshot = None

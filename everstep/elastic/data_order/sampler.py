@@ -5,8 +5,8 @@ samples of it, and the workers share each step's samples between them. Nothing d
 or past number of workers, so every sample is used exactly once per epoch even if workers join
 and leave. The last, smaller batch counts, too.
 
-Why not `torch.utils.data.DistributedSampler`: it pads to a multiple of the world size, and its
-order inside an epoch differs for every world size. Why not numpy's permutation: its algorithm may
+Why not `torch.utils.data.DistributedSampler`: it pads or truncates each epoch to a multiple of the world
+size, and it cannot continue in the middle of an epoch. Why not numpy's permutation: its algorithm may
 change with numpy's version, and workers of two image versions must agree.
 """
 
@@ -91,7 +91,7 @@ def hash_ids(seed: int, epoch: int, ids: Ids) -> _Words:
 
 
 def _mix(words: _Words) -> _Words:
-    """Apply SplitMix64's finalizer: each flipped input bit changes half of the output bits on average."""
+    """Apply one step of SplitMix64: each flipped input bit changes half of the output bits on average."""
     words = words + np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -104,7 +104,7 @@ def share(samples: int, rank: int, world_size: int) -> slice:
     With more workers than samples, some shares are empty; their workers add nothing to the step's sums.
 
     Raises:
-        ValueError: the rank is not below the world size.
+        ValueError: the rank is negative, or not below the world size.
     """
     if not 0 <= rank < world_size:
         raise ValueError(f"rank must be in 0..{world_size - 1}, got {rank}")

@@ -1,4 +1,4 @@
-"""The time that a worker may take to leave its node.
+"""The time that a node may take to leave its group.
 
 The pod's grace period is an upper bound. When the cloud announces an interruption, the spot watcher
 annotates the pod with the machine's deadline, which the downward API shows as a file.
@@ -18,10 +18,10 @@ GRACE_SECONDS = 25.0
 
 
 def seconds_to_leave(grace_seconds: float, node_deadline: float | None, now: float) -> float:
-    """Return the seconds that the worker may take to leave.
+    """Return the seconds that this node may take to leave.
 
     Args:
-        grace_seconds: time from SIGTERM to the worker's own deadline, ahead of its SIGKILL.
+        grace_seconds: time from SIGTERM to the node's own deadline, ahead of SIGKILL.
         node_deadline: Unix time in seconds at which the machine stops; None if it is unknown. A
             deadline in the past belongs to a canceled interruption and is ignored.
         now: current Unix time in seconds.

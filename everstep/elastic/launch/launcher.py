@@ -4,8 +4,8 @@ Differences from torchrun on spot machines: it exits with the codes that the con
 drained node leaves instead of ending the job, and workers are forked from a process that has imported
 torch already, which shortens a recovery by seconds.
 
-Exit codes: 0 the run is complete (even if it was complete before this node joined), 143 the node had to leave,
-138 retry this pod, 1 or 2 a retry would fail, too.
+Exit codes: 0 the run is complete (even if it was complete before this node joined) or the program ended without
+joining it, 143 the node had to leave, 138 retry this pod, 1 or 2 a retry would fail, too.
 
 torch is imported inside functions, not at module level, so that a mistake in the command line is reported immediately.
 """
@@ -59,7 +59,7 @@ DONE, PERMANENT, RETRY, NOTICE = 0, 1, 138, 143
 """Exit codes; the upstream controller replaces pods that exit with 138 or 143."""
 
 USAGE = 2
-"""Exit code after a mistake in the command line."""
+"""Exit code after an error before the agent starts, such as a mistake in the command line."""
 
 RUN_CHECK_SECONDS = 10.0  # interval at which the main thread checks whether the run is over
 

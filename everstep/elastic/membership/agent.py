@@ -187,7 +187,8 @@ class Agent:
         Raises:
             LeftError: this node has left.
             RunEndedError: the run is over.
-            EverstepError: etcd could not be reached, or refused a request.
+            EverstepError: etcd could not be reached or refused a request, or this node gave up.
+            Exception: a thread of this agent has ended with this error.
         """
         assignment = self._assignments.get()
         if isinstance(assignment, Exception):
@@ -216,7 +217,7 @@ class Agent:
             self._events.put(Progressed(number))
 
     def is_alone_without_progress(self) -> bool:
-        """Return True if this agent has observed no other member, and no step of the run."""
+        """Return True if this agent observes no other member, and has observed no step of the run."""
         members = {**self._core.members, **self._core.view.coordinators.members}
         others = [member for member in members.values() if member.node != self._node.name]
         return (
@@ -383,7 +384,7 @@ class Agent:
                 self._carry_out_locally(action)
 
     def _carry_out_locally(self, action: Action) -> None:
-        """Execute an action that changes neither this node's key nor its workers' group."""
+        """Execute an action that `_carry_out` does not handle itself."""
         match action:
             case Probe():
                 self._probes.put(action)

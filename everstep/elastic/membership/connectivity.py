@@ -2,10 +2,10 @@
 
 Agents agree through etcd, but their workers train over their own connections. A node that reaches
 etcd and not its peers would join, let the group fail and join again, endlessly. So each agent probes
-its peers, and publishes the members to avoid in its own key; a generation never contains a pair that
-avoids each other. Other causes, such as a wrong network interface, show only as generations that
-fail without a step although all their members are alive. Then the joiners are avoided, for a time that
-doubles with each attempt.
+its peers, and publishes the members to avoid in its own key; a generation never contains a
+member together with a member that it avoids. Other causes, such as a wrong network interface, show only as
+generations that fail without a step although all their members are alive. Then the joiners are avoided, for a
+time that doubles with each attempt.
 """
 
 from collections.abc import Collection, Iterable, Sequence

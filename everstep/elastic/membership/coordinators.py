@@ -112,7 +112,7 @@ class Instructions:
         return newest.reason if newest and newest.number == number else None
 
     def request(self, kind: str, number: int, reason: str, revision: int) -> list[Action]:
-        """Return the action that puts an instruction, unless it exists or was already requested for the same keys.
+        """Return the action that puts an instruction, unless it exists or was already requested at the same revisions.
 
         Args:
             kind: `stop` or `regroup`.

@@ -222,7 +222,7 @@ class Etcd:
         keys_to_delete: Collection[str],
         retry_seconds: float,
     ) -> list[KeyValue] | None:
-        """Set a key and delete others, if it is unchanged and no key of `create_revisions` was created again.
+        """Set a key and delete others, if it is unchanged and no key of `create_revisions` was removed since.
 
         Args:
             key: the key to set.
@@ -318,6 +318,7 @@ class Etcd:
 
         Raises:
             OSError: the connection broke or was silent for `idle_seconds`, or etcd refused or ended the watch.
+            EtcdRefusedError: etcd does not accept the password, and never has.
         """
         create = {
             "key": _base64(prefix),

@@ -19,7 +19,7 @@ class EtcdOptions:
         endpoints: `host:port` of one or more members or of a service in front of them.
         tls: whether to use TLS even without a CA certificate.
         certificate_authority: path of a PEM file; also enables TLS.
-        certificate: path of the client's certificate.
+        certificate: path of the client's certificate; also enables TLS.
         key: path of the certificate's private key.
         user: name for etcd's own authentication.
         password_file: path of a file with the password of that user.
@@ -63,8 +63,8 @@ class Connection(http.client.HTTPConnection):
     def connect(self) -> None:
         """Open the socket, with TLS if configured.
 
-        The socket is wrapped before it connects: if it is reset during the wrapping, `ssl.SSLSocket` raises
-        before it is returned, and the caller could not close it.
+        The socket is wrapped before it connects: if a connected socket is reset during the wrapping, `ssl.SSLSocket`
+        raises before it is returned, and the caller could not close it.
         """
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         self.sock = socket.socket(family, socket.SOCK_STREAM)

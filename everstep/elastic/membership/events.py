@@ -108,7 +108,7 @@ class GenerationPut:
 
 @dataclass(frozen=True)
 class RunEnded:
-    """The run is over for all agents. As an action, it ends the agent.
+    """The run is over for all agents. As an action, it makes the agent end its workers.
 
     Attributes:
         finished: whether the run is complete; otherwise it has failed permanently.
@@ -148,7 +148,7 @@ class LeaseLapsed:
 
 @dataclass(frozen=True)
 class Superseded:
-    """This agent's key could not be put back: another generation is current."""
+    """This agent's key could not be put back: the generation's key has changed."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ class Member:
     """One node's agent, as its key in etcd describes it.
 
     Attributes:
-        identity: name of one registration; an agent whose lease lapsed returns under a new one.
+        identity: name of one registration; an agent that registers again has a new one, a reclaimed key keeps it.
         node: name of the machine or pod, for messages.
         address: address at which the others reach it.
         after: number of a generation; the member waits for a later one.
@@ -127,7 +127,7 @@ def training_members(members: Mapping[str, Member], current: Generation | None) 
 
 
 def compatible_members(candidates: Sequence[Member]) -> list[Member]:
-    """Return the candidates without members that avoid each other, in the same order.
+    """Return candidates of which none avoids another, in the same order.
 
     The member in the most conflicting pairs is removed first; of several such members, the last one. A node that
     cannot reach the others is in a pair with each of them, while each of them is only in that pair.

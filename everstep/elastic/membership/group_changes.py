@@ -81,13 +81,13 @@ class GroupChanges:
             admits: whether joiners are a reason.
         """
         if leavers := view.leavers(group):
-            return f"{name_list(leavers)} leaves"
+            return f"{name_list(leavers)} {'leaves' if len(leavers) == 1 else 'leave'}"
         free_places = limits.max_members - len(group.members)
         joiners = view.joiners(group) if admits and free_places > 0 else []
         if not joiners:
             self._joining.reset()
         elif self._joining.is_due(group, now):
-            return f"{name_list(sorted(joiners))} joins"
+            return f"{name_list(sorted(joiners))} {'joins' if len(joiners) == 1 else 'join'}"
         return ""
 
 

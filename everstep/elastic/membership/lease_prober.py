@@ -18,7 +18,7 @@ PROBE_TIMEOUT_SECONDS = 0.3  # timeout of a probe; a later response proves nothi
 PROBE_INTERVAL_SECONDS = 0.1
 STALL_MEMORY_SECONDS = 0.3  # a waiting worker reports its stall several times in this time
 NEW_STALL_SECONDS = 2.0  # a report of a stall after this time without one begins another stall
-BURST_SECONDS = 5.0  # duration of frequent probes: longer than a lost member's lease
+BURST_SECONDS = 5.0  # duration of frequent probes: longer than a lease in a run of up to 800 nodes
 STRAGGLER_PROBES_PER_SECOND = 20  # rate of all agents together after the burst
 
 

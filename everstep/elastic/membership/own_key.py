@@ -115,7 +115,7 @@ class OwnKey:
             "the lease lapsed; %s",
             "the key is back under a new lease"
             if is_restored
-            else "the others continued without it",
+            else "the others continued without this node",
         )
         if is_restored:
             self._adopt(lease, Registered(claim.identity))
@@ -171,8 +171,7 @@ class OwnKey:
     def _put_under_new_lease(self, put: Callable[[int], T]) -> tuple[int, T]:
         """Grant a lease and put a key under it; repeat if the lease lapses before the key is put.
 
-        That happens if etcd is slower than the lease is long, for instance when all agents return
-        after an outage.
+        That happens if etcd takes longer than the lease lasts, for instance when all agents return after an outage.
         """
         while True:
             lease = self._etcd.grant(self._ttl_seconds)

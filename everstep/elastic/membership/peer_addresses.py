@@ -18,7 +18,7 @@ class PeerAddresses:
     The name in each endpoint is resolved in a separate thread; after a failure, again once the interval has passed.
 
     Args:
-        family: family of the socket; an IPv6 socket reaches IPv4 peers through mapped addresses.
+        family: family of the socket; an IPv6 socket reaches IPv4 peers through IPv4-mapped addresses.
     """
 
     def __init__(self, family: int) -> None:

@@ -20,7 +20,7 @@ class OverdueMembers:
     def update(
         self, number: int, remaining: Sequence[Member], limits: GroupLimits, now: float
     ) -> list[str]:
-        """Return the members whose time to stop is over, each once per `stop_seconds`.
+        """Return the members whose time to stop is over; the time of each then starts again.
 
         Args:
             number: number of the current generation. A new number restarts all times, since no call records that the

@@ -53,7 +53,7 @@ FILE_OPTIONS = ("cacert", "cert", "key", "password_file")
 
 
 class RunOverError(RendezvousClosedError):
-    """The run is over: there is no next generation."""
+    """There is no next generation for this node: the run is over."""
 
 
 class EtcdV3Handler(RendezvousHandler):
@@ -119,7 +119,7 @@ class EtcdV3Handler(RendezvousHandler):
 
         Raises:
             RunOverError: the run is over.
-            EverstepError: etcd does not respond, or this node has failed.
+            EverstepError: etcd does not respond or refuses a request, or this node has failed.
         """
         if self._starts:
             self._workers.begin_start()
@@ -160,20 +160,13 @@ class EtcdV3Handler(RendezvousHandler):
         self._agent.leave()
 
     def wait_departed(self, seconds: float) -> bool:
-        """Wait until this node has departed and its workers have finished writing checkpoints.
-
-        Args:
-            seconds: time limit.
-
-        Returns:
-            False if that takes longer.
-        """
+        """Wait at most `seconds` until this node has departed and its checkpoints are written; else return False."""
         deadline = time.monotonic() + seconds
         departed = self._agent.wait_departed(seconds)
         return self._workers.flush(deadline) and departed
 
     def _open_store(self) -> str:
-        """Open a store, for a generation that this node proposes or for torchrun's group; return its `host:port`."""
+        """Open a store, for torchrun or for a generation that this node proposes; return its `host:port`."""
         store = TCPStore(
             self._address,
             0,

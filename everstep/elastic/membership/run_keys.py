@@ -11,8 +11,8 @@ Under `/everstep/<run>/`:
 
 The members come last, so that an agent that does not watch them watches one range of keys.
 This module decides nothing: each change becomes an event for `state_machine`. The exception is a value that cannot
-be read (`key_values`): a member, a coordinator, an instruction or an outcome then counts as absent. Without a
-readable `generation` and `committed` no group may form (`UnreadableKeys`).
+be read (`key_values`): a member, a coordinator, an instruction or an outcome then counts as absent. While
+`generation` or `committed` cannot be read, no group may form (`UnreadableKeys`).
 """
 
 import logging
@@ -91,7 +91,7 @@ def watch_idle_seconds(members: int) -> float:
 class RunKeys:
     """The keys of one run, as one agent reads and writes them. Safe to use from any thread.
 
-    Every method raises EtcdUnreachableError if etcd does not respond within the client's timeout.
+    Every method that sends a request, except `follow`, raises EtcdUnreachableError if etcd does not respond in time.
     """
 
     def __init__(self, etcd: Etcd, run: str) -> None:

@@ -34,7 +34,7 @@ class RunView:
         members: members by identity. Without a complete view, the members of the current generation when it
             was agreed, some of which may be lost.
         is_complete: whether all members are watched.
-        current: the generation in etcd.
+        current: the last generation that this agent has read; it stays after its key is removed.
         revision: revision of the last change of the generation's key that this agent could read; 0 if there is no key.
         max_number: highest number of all generations ever observed. Numbers must grow beyond it; after
             etcd was restored from a backup, it is higher than the number of the current generation.

@@ -19,7 +19,7 @@ from everstep.elastic.recovery.state_machine import CopyPlan, StateReport, StepP
 from everstep.elastic.transport.link import Link
 
 MAX_COMPUTED_SPANS = 8  # spans that fit into a report; each lost group adds one or two
-BLOCK_WORDS = 4096  # words of one block, 32 KiB: the constants stay in a cache of the processor
+BLOCK_WORDS = 4096  # words of one block, 32 KiB: the constants stay in a CPU cache
 GPU_BLOCKS = 4096
 _PROGRESS_NUMBERS = 4  # two `StepProgress`, each a generation and a step
 _HEADER_NUMBERS = _PROGRESS_NUMBERS + 2 * MAX_COMPUTED_SPANS  # numbers before the checksums

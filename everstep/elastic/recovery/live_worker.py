@@ -11,8 +11,8 @@ A training loop uses it like this:
             group.handle_loss(str(error))       # rolls back; join again
 
 Two threads: only the training loop's thread changes the state machine; another thread receives
-the agent's messages. The second thread only sets flags and aborts the group's link, which wakes
-the training loop.
+the agent's messages. The second thread responds to pings, passes on assignments and responses, sets flags,
+ends the process, and aborts the group's link, which wakes the training loop.
 """
 
 import itertools

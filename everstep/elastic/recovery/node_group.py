@@ -1,6 +1,6 @@
-"""torch's process group of a node's workers, over whose processes FSDP2 splits a model.
+"""torch's process group of a node's workers, over which FSDP2 shards a model.
 
-torch binds a split model to one process group for the model's lifetime, but the connections end with each generation.
+torch binds a sharded model to one process group for the model's lifetime, but the connections end with each generation.
 So this group passes each collective on to the node's link in the current generation.
 
 A collective that fails does not raise: it runs in the middle of FSDP's passes, which could not be

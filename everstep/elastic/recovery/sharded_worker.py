@@ -119,16 +119,16 @@ class ShardedGroup(LiveGroup):
 
     @property
     def mesh_size(self) -> int:
-        """Number of workers among which torch splits a model; 0 without `node_mesh`."""
+        """Number of workers among which torch shards a model; 0 without `node_mesh`."""
         return self._node_group.size() if self._node_group else 0
 
     def node_mesh(self) -> "DeviceMesh":
-        """Return the mesh of this node's workers, for `fully_shard`; call it once, before the model is split.
+        """Return the mesh of this node's workers, for `fully_shard`; call it once, before the model is sharded.
 
         The mesh's group becomes torch's default group of this process. It has connections only while this worker
         is in a generation.
         """
-        # Imported only here: it takes seconds, and only models that torch splits need it.
+        # Imported only here: it takes seconds, and only models that torch shards need it.
         from everstep.elastic.recovery.node_group import NodeProcessGroup, node_mesh
 
         self._node_group = NodeProcessGroup(

@@ -249,7 +249,7 @@ class Connect:
 
 @dataclass(frozen=True)
 class Compare:
-    """Exchange reports with the whole group; `report` still lacks the checksums."""
+    """Exchange reports with the whole group; `report` still lacks the checksums and the computed units."""
 
     report: StateReport
 
@@ -299,8 +299,8 @@ class Recovery:
         rank: its rank in that generation.
         world_size: number of workers in that generation.
         progress: progress of its state.
-        unbroken_since: the generation since which its state was never replaced by another worker's state: a
-            snapshot taken since then belongs to the group's own history and may still be committed.
+        unbroken_since: the generation since which its state was never replaced by another worker's state or a
+            checkpoint: a snapshot taken since then belongs to the group's own history and may still be committed.
         committed: progress of the newest checkpoint when this generation was agreed.
     """
 

@@ -62,7 +62,7 @@ class Group(Protocol):
 
     @property
     def generation(self) -> int:
-        """The generation that this worker is in."""
+        """The current or last generation of this worker."""
 
     @property
     def leaving(self) -> bool:
@@ -97,7 +97,7 @@ class Group(Protocol):
         """Raise PeerLostError if the group was aborted at least `min_age_seconds` ago."""
 
     def commit(self, snapshot_generation: int, step: int, run: str = "") -> bool:
-        """Commit the snapshot of a step; return False if the commit is refused."""
+        """Commit the snapshot of a step; return False if it is refused or the response does not arrive in time."""
 
     def report_completion(self, summary: str) -> None:
         """Announce to all agents that the run is complete."""

@@ -292,7 +292,7 @@ def test_a_disk_that_hangs_is_reported_while_the_checkpoint_is_written(
 
     assert failure_reported.wait(100), "training would continue without checkpoints, unnoticed"
     assert reasons[0][0] == 8
-    assert "its disk hangs or is too slow" in reasons[0][1]
+    assert "the store or etcd hangs or is too slow" in reasons[0][1]
     disk_responds.set()
     waiter.join(100)
     assert not waiter.is_alive()
