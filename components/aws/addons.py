@@ -30,7 +30,7 @@ ADDONS_AFTER_NODES = (DNS, FSX, MONITORING)
 CONFIGURATION: Mapping[str, Mapping[str, object]] = {
     # Without this setting, NetworkPolicies are stored but not enforced.
     NETWORK: {"enableNetworkPolicy": "true"},
-    # By default, the add-on instruments every Python program in the cluster for tracing.
+    # By default, the add-on instruments the programs behind all Services of the cluster for tracing.
     CLOUDWATCH_ADDON: {
         "manager": {"applicationSignals": {"autoMonitor": {"monitorAllServices": False}}}
     },

@@ -268,7 +268,7 @@ class EksNodeGroups(Component):
 
 
 def system_pool(config: EksConfig) -> NodePool:
-    """Return the settings of the system group, whose nodes are in all zones."""
+    """Return the settings of the system group, whose nodes may be in any zone."""
     pool = config.system_pool
     return NodePool(
         name=SYSTEM_POOL,
@@ -357,7 +357,7 @@ def _group_name(pool: EksPool, *, spot: bool) -> str:
 
 
 def _efa_name(pool: EksPool) -> str:
-    """Return the name of the EFA resources of a pool, which contains the zone if there are several pools."""
+    """Return the name of the EFA resources of a pool, which contains the zone with `cluster.gpuPools`."""
     if not pool.settings.efa:
         return ""
     return f"{pool.zone}-{EFA}" if pool.name else EFA

@@ -1,6 +1,6 @@
 """Azure RBAC: the built-in roles that Everstep assigns, and their assignment.
 
-Azure applies an assignment seconds to minutes after its creation. Resources that need it are declared after it.
+Azure applies an assignment seconds to minutes after its creation. Resources that need it depend on it.
 AKS refuses a cluster until then, so its creation is retried (`propagation`). The kubelet retries pods
 that mount the volume or pull from the registry.
 """
@@ -64,7 +64,7 @@ def grant(
         scope: id of a resource.
         principal_id: object id of the principal in Entra.
         opts: options of the assignment.
-        to_group: whether the principal is a group of users, not the identity of a program.
+        to_group: whether the principal is a group, not a service principal.
     """
     scope, principal = pulumi.Output.from_input(scope), pulumi.Output.from_input(principal_id)
     guid = pulumi.Output.all(scope, principal).apply(
