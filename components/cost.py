@@ -414,8 +414,8 @@ def _reserved(
 def _training_nodes(cluster: EksConfig | AksConfig, config: StackConfig) -> list[int]:
     """Return the GPU nodes of each pool while training: with autoscaling, one for each worker.
 
-    Workers fill the pools in their order, each up to its maximum. By default, only pools in the zone of the first
-    pool get workers.
+    Workers fill the pools of `cluster.gpuPools` in their order, each up to its maximum; by default, only pools in the
+    zone of the first one. With `cluster.gpuPool`, only the first pool gets workers.
     """
     pools = [_Sizes.from_pool(pool) for pool in cluster.pools]
     if not cluster.autoscaling.enabled:

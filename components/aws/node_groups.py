@@ -106,7 +106,7 @@ class EksNodeGroupsArgs:
         gpu_pools: settings of the GPU groups, in order of preference.
         autoscaling: whether an autoscaler changes the sizes.
         user_data: parts of the user data of all nodes.
-        tags: tags of instances and disks, to which the provider's default tags do not apply.
+        tags: tags of instances, disks and network interfaces, to which the provider's default tags do not apply.
         kms_key_arn: existing key for the disks; None: the default key of EBS.
         release: release of the AMIs, such as 1.36.0-20261101; None: the newest one, chosen by EKS.
     """

@@ -1,7 +1,7 @@
 """The Grafana dashboards: overview of a run, nodes and GPUs, controller.
 
-Run `python -m components.platform.dashboards` to write them to manifests/monitoring/dashboards/, where stacks and
-`kubectl` read them. A unit test fails if these files are not current.
+Run `python -m components.platform.dashboards` to write them to manifests/monitoring/dashboards/, where stacks read
+them. A unit test fails if these files are not current.
 """
 
 import json

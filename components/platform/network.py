@@ -240,7 +240,10 @@ def _etcd_rules() -> list[AllowRule]:
 
 
 def _worker_rules() -> list[AllowRule]:
-    """Return the rules of workers: all ports among them, since each process group chooses its own; metrics for any pod."""
+    """Return the rules of workers: among them, all ports are allowed; other pods may only read their metrics.
+
+    Each process group chooses its own ports.
+    """
     peers = [_pods(WORKER)]
     metrics = Port(
         protocol="TCP",
