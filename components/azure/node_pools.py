@@ -1,4 +1,4 @@
-"""The node pools of an AKS cluster: an inline system pool, GPU spot pools and optional fallbacks.
+"""The node pools of an AKS cluster: an inline system pool, GPU pools and optional fallbacks.
 
 Each GPU pool is a separate resource: a change of an inline pool updates all pools of the cluster,
 and removing one does not delete it. The system pool must be inline, because a cluster has at least

@@ -115,7 +115,7 @@ RUN_ELASTICITY = Row(
     (
         Panel(
             title="Workers",
-            description="Workers of the group, and the running and desired workers of the controller.",
+            description="Workers of the group, and the controller's running, desired and minimum number.",
             queries=(
                 Query(job_query(metrics.GROUP_WORKERS), "in the group"),
                 Query(job_query(metrics.RUNNING_WORKERS), "running"),
