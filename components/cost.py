@@ -184,7 +184,7 @@ def pool_prices(config: StackConfig) -> tuple[GpuPoolPrice, ...]:
 
 
 def machine_prices(config: StackConfig) -> tuple[GpuPoolPrice, ...]:
-    """Return the prices of each machine type of each pool; a pool of AKS has one type."""
+    """Return the prices of each machine type of each pool and of its fallback; a pool of AKS has one type."""
     cluster = config.cluster
     if not isinstance(cluster, EksConfig):
         return pool_prices(config)
