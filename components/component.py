@@ -14,7 +14,7 @@ DependsOn = pulumi.Input[Sequence[pulumi.Input[pulumi.Resource]] | pulumi.Resour
 Transformation = Callable[
     [pulumi.ResourceTransformationArgs], pulumi.ResourceTransformationResult | None
 ]
-"""A function that Pulumi applies to each resource below a component before it is registered."""
+"""A function that Pulumi applies to a component and each resource below it before they are registered."""
 
 
 class Component(pulumi.ComponentResource):

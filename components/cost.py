@@ -81,7 +81,7 @@ class Cost:
     Attributes:
         items: items that are billed by the hour.
         as_of: date of the price table, YYYY-MM-DD.
-        notes: caveats: other regions, usage-based costs.
+        notes: caveats, such as usage-based costs.
         between_zones: price of traffic between zones in USD per GB, sent and received.
     """
 
@@ -92,7 +92,7 @@ class Cost:
 
     @property
     def fixed_items(self) -> tuple[CostItem, ...]:
-        """Items that are billed whether GPU nodes run or not."""
+        """Items that do not belong to GPU nodes, and are billed whether these run or not."""
         return tuple(item for item in self.items if item.count and not item.of_gpu_pool)
 
     def total(self, *, spot: bool, maximum: bool = False) -> Total:
@@ -161,7 +161,7 @@ class GpuPoolPrice:
 
     @property
     def reserved_usd_per_hour(self) -> float:
-        """Price of all its reserved machines without disks, used or not; 0 for others, and if it is unknown."""
+        """Price of all its reserved machines without disks, used or not; 0 if prepaid, unknown or not reserved."""
         if not self.reservation or self.price is None or self.marginal_price is None:
             return 0.0
         return self.maximum * (self.price - self.marginal_price)
@@ -184,7 +184,7 @@ def pool_prices(config: StackConfig) -> tuple[GpuPoolPrice, ...]:
 
 
 def machine_prices(config: StackConfig) -> tuple[GpuPoolPrice, ...]:
-    """Return the prices of each machine type of each pool; a pool of AKS has one type."""
+    """Return the prices of each machine type of each pool and of its fallback; a pool of AKS has one type."""
     cluster = config.cluster
     if not isinstance(cluster, EksConfig):
         return pool_prices(config)
@@ -290,7 +290,7 @@ def _cost(
     between_zones: str,
     further_notes: Sequence[str] = (),
 ) -> Cost:
-    """Return the cost of the items, with notes on costs that are not included."""
+    """Return the cost of the items, with notes on its region and on costs that are not included."""
     other_region = f"services and storage are priced as in {price_region}; {region} may differ"
     notes = (USAGE_NOTE,) if region == price_region else (other_region, USAGE_NOTE)
     return Cost(
@@ -414,8 +414,8 @@ def _reserved(
 def _training_nodes(cluster: EksConfig | AksConfig, config: StackConfig) -> list[int]:
     """Return the GPU nodes of each pool while training: with autoscaling, one for each worker.
 
-    Workers fill the pools in their order, each up to its maximum. By default, only pools in the zone of the first
-    pool get workers.
+    Workers fill the pools of `cluster.gpuPools` in their order, each up to its maximum; by default, only pools in the
+    zone of the first one. With `cluster.gpuPool`, only the first pool gets workers.
     """
     pools = [_Sizes.from_pool(pool) for pool in cluster.pools]
     if not cluster.autoscaling.enabled:

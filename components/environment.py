@@ -35,7 +35,7 @@ def declare(config: StackConfig, stack: str) -> Environment:
 
 
 def declare_registry(config: StackConfig, stack: str) -> pulumi.Output[str] | None:
-    """Declare only the registry of a stack, and return its host and path; None if there is none.
+    """Declare the registry of a stack without a cluster, and return its host and path; None if there is none.
 
     Args:
         config: the whole validated configuration.

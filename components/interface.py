@@ -52,7 +52,8 @@ class Cluster:
         identifier: ARN or ARM id of the cluster, which a new certificate does not change; None without a cloud.
         endpoint: address of the API server; None if only the kubeconfig contains it.
         efa_interfaces: number of Elastic Fabric Adapters of a GPU node; 0 without EFA.
-        gpu_zones: zone labels of the GPU nodes, the preferred pool's first; empty if they are not known.
+        gpu_zones: zone labels of the GPU nodes, the preferred pool's first; empty if they are not known, and on AKS
+            with `cluster.gpuPool`.
         scales_from_zero: whether GPU nodes are created when workers wait for them.
     """
 

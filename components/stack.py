@@ -4,7 +4,8 @@ The order of creation is: namespace, quota and network policies, services of the
 controller, data preparation, job. The order of deletion is the reverse, so that the job's pods end before the
 controller that cleans up after them, and no pod uses the claim when it is deleted. Each component
 waits for all earlier components, although some could be created in parallel: this costs a few seconds, but
-an interrupted `up` always leaves a prefix of the complete stack.
+an interrupted `up` always leaves a prefix of the complete stack. Only the monitoring objects, which follow the
+controller, delay no other component.
 """
 
 from collections.abc import Mapping, Sequence

@@ -6,8 +6,8 @@ anything is created, and shows an upgrade when AWS changes its default version.
 
 Add-ons are installed in two stages. The add-ons that a node needs to become Ready, above all the network
 plugin, precede the nodes and are deleted after them: a network plugin that is deleted first leaves
-its network interfaces behind, which block the deletion of subnets and security groups. Add-ons
-that run as Deployments follow the nodes, since EKS waits until their pods run.
+its network interfaces behind, which block the deletion of subnets and security groups. All other
+add-ons follow the nodes, since EKS waits until the pods of a Deployment run.
 """
 
 import json
@@ -30,7 +30,7 @@ ADDONS_AFTER_NODES = (DNS, FSX, MONITORING)
 CONFIGURATION: Mapping[str, Mapping[str, object]] = {
     # Without this setting, NetworkPolicies are stored but not enforced.
     NETWORK: {"enableNetworkPolicy": "true"},
-    # By default, the add-on instruments every Python program in the cluster for tracing.
+    # By default, the add-on instruments the programs behind all Services of the cluster for tracing.
     CLOUDWATCH_ADDON: {
         "manager": {"applicationSignals": {"autoMonitor": {"monitorAllServices": False}}}
     },

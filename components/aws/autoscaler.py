@@ -185,7 +185,7 @@ def flags(cluster: str, config: EksAutoscalingConfig) -> list[str]:
         "expander": "priority,least-waste",
         "scale-down-unneeded-time": f"{config.scale_down_minutes}m",
         "max-node-provision-time": f"{PROVISION_MINUTES}m",
-        # Every new node starts with this taint, which no pod tolerates: without the option, the
+        # Every new GPU node starts with this taint, which no worker tolerates: without the option, the
         # autoscaler would assume that no group can run a worker.
         "startup-taint": CSI_STARTUP_TAINT,
         "skip-nodes-with-local-storage": "false",  # shared memory of a worker is not worth keeping

@@ -19,9 +19,10 @@ class BucketArgs:
     Attributes:
         existing: name of an existing bucket; None: a new one is created.
         prefix: prefix of a new bucket's name, at most 37 characters.
-        keep: whether a new bucket and its policies are protected against deletion and retained.
+        keep: whether a new bucket, its settings and its folders are protected against deletion and retained;
+            folders of an existing bucket are only retained.
         folders: folder -> its S3 metadata; created empty.
-        kms_key_arn: existing key for the objects of a new bucket; None: the key of S3.
+        kms_key_arn: existing key for the objects of a new bucket; None: an S3-managed key.
     """
 
     existing: pulumi.Input[str] | None
@@ -104,7 +105,7 @@ class Bucket(Component):
         )
 
     def _encryption(self, bucket: s3.Bucket) -> s3.BucketServerSideEncryptionConfiguration:
-        """Declare the encryption: by default with the key of S3, since a KMS key needs a policy for the role of FSx."""
+        """Declare the encryption, by default with an S3-managed key: a KMS key needs a policy for the role of FSx."""
         key_arn = self._args.kms_key_arn
         default_encryption = (
             s3.BucketServerSideEncryptionConfigurationRuleApplyServerSideEncryptionByDefaultArgs(

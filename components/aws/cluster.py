@@ -1,9 +1,9 @@
 """The control plane of an EKS cluster, and access to it.
 
-Users get access through access entries only: the older aws-auth ConfigMap is not audited, and a mistake in it cannot
-be repaired from outside the cluster. Secrets are encrypted with a KMS key. The control plane logs to a log group that
-is declared before the cluster: EKS would otherwise create a group that keeps all logs forever and that
-`pulumi destroy` does not delete.
+Users get access through access entries only: CloudTrail records no changes of the older aws-auth ConfigMap, and a
+mistake in it cannot be repaired from outside the cluster. Secrets are encrypted with a KMS key. The control plane
+logs to a log group that is declared before the cluster: EKS would otherwise create a group that keeps all logs
+forever and that `pulumi destroy` does not delete.
 """
 
 import hashlib

@@ -31,7 +31,7 @@ class EksContainerInsightsArgs:
         versions: add-on -> version; an absent add-on gets AWS's default version.
         log_groups: names of the log groups.
         log_retention_days: days for which logs are kept.
-        kms_key_arn: existing key for the logs; None: the key of CloudWatch.
+        kms_key_arn: existing key for the logs; None: a key that CloudWatch manages.
     """
 
     cluster: str

@@ -61,7 +61,7 @@ class EksDataAccess(Component):
 
 
 def read_statements(bucket: str, prefix: str) -> list[Statement]:
-    """Return the permissions to list and read the objects below a prefix of a bucket, and no others."""
+    """Return the permissions to list the objects below a prefix, and to read them and an object with that key."""
     arn = f"arn:aws:s3:::{bucket}"
     if not prefix:
         listing = Statement(actions=["s3:ListBucket"], resources=[arn])

@@ -125,7 +125,7 @@ class NetworkInterface:
 
 
 def efa_interfaces(instance_type: str) -> list[NetworkInterface]:
-    """Return all EFA interfaces of an instance type, the first with an IP address.
+    """Return the network interfaces of an instance type with EFA, the first with an IP address.
 
     Raises:
         ValueError: the type has no EFA, which the rules of the configuration refuse earlier.

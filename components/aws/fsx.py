@@ -46,7 +46,7 @@ class FsxArgs:
         region: AWS region.
         account: AWS account, twelve digits.
         vpc_id: VPC of the subnet.
-        subnet_id: subnet in the zone of the GPU nodes.
+        subnet_id: subnet in the zone of the preferred GPU pool.
         node_security_group: security group of the nodes that mount it.
         protect: whether Pulumi refuses to delete the data, and retains the bucket.
         kms_key_arn: existing key for the data; None: a new key for a PERSISTENT_2 file system.
@@ -211,7 +211,7 @@ class Fsx(Component):
             data_compression_type=config.compression,
             kms_key_id=self._key_arn()
             if persistent
-            else None,  # SCRATCH_2 supports only the key of FSx
+            else None,  # SCRATCH_2 supports only a key that FSx manages
             skip_final_backup=True,  # FSx makes no backups of a file system that is linked to S3
             tags={"Name": self._args.cluster},
             opts=self.child(depends_on=rules, protect=protect, timeout=CREATE_TIMEOUT),
@@ -279,7 +279,7 @@ def bucket_prefix(cluster: str, stack: str) -> str:
 
 
 def posix_metadata(owner: int) -> dict[str, str]:
-    """Return the S3 metadata with which FSx makes a folder private to its owner."""
+    """Return the S3 metadata with which FSx makes a folder private to its owner and group."""
     return {
         "user-agent": "aws-fsx-lustre",
         "file-owner": str(owner),

@@ -1,4 +1,4 @@
-"""IAM: policy documents in which every action and resource is explicit, and the rules of an account for roles.
+"""IAM: policy documents that name every action, and the rules of an account for roles.
 
 AWS's own examples allow `service:*` on `*`. This module refuses a statement with a wildcard action. A
 statement on all resources may only read, since most Describe and List actions cannot be restricted to a

@@ -1,7 +1,8 @@
 """Metrics of an EKS cluster in Amazon Managed Service for Prometheus.
 
-A Prometheus in agent mode scrapes the workers, the controller and the exporters of GPU nodes, and sends the samples
-to a workspace. It keeps samples only until they are sent. Its role may only write to this workspace.
+A Prometheus in agent mode scrapes the workers, the data preparation, the controller and the exporters of GPU nodes,
+and sends the samples to a workspace. It keeps samples only until they are sent. Its role may only write to this
+workspace.
 
 AWS's own scraper needs no pod, but is billed per collector and hour, and its network interfaces have no labels by which
 network policies could admit them.

@@ -2,8 +2,8 @@
 
 Nodes are in private subnets and reach the internet through a NAT gateway. The S3 gateway endpoint is
 free and keeps image layers and training data off that gateway, which is billed by the gigabyte. By
-default, one gateway in the zone of the GPU nodes serves all zones: the most expensive traffic then
-stays in its zone, and the loss of that zone ends the training anyway.
+default, one gateway in the zone of the preferred GPU pool serves all zones: the most expensive traffic
+then stays in its zone, and the loss of that zone ends the training anyway.
 """
 
 from collections.abc import Mapping, Sequence
@@ -122,7 +122,7 @@ class Vpc(Component):
     def _gateways(
         self, vpc: ec2.Vpc, blocks: Mapping[str, ZoneBlocks]
     ) -> Mapping[str, ec2.NatGateway]:
-        """Declare the internet gateway, and return the NAT gateway that serves each zone."""
+        """Declare the internet gateway and the NAT gateways; return the NAT gateway that serves each zone."""
         internet = ec2.InternetGateway(
             f"{self.name}-internet", vpc_id=vpc.id, tags=self._name_tag(""), opts=self.child()
         )

@@ -106,7 +106,7 @@ class EksNodeGroupsArgs:
         gpu_pools: settings of the GPU groups, in order of preference.
         autoscaling: whether an autoscaler changes the sizes.
         user_data: parts of the user data of all nodes.
-        tags: tags of instances and disks, to which the provider's default tags do not apply.
+        tags: tags of instances, disks and network interfaces, to which the provider's default tags do not apply.
         kms_key_arn: existing key for the disks; None: the default key of EBS.
         release: release of the AMIs, such as 1.36.0-20261101; None: the newest one, chosen by EKS.
     """
@@ -268,7 +268,7 @@ class EksNodeGroups(Component):
 
 
 def system_pool(config: EksConfig) -> NodePool:
-    """Return the settings of the system group, whose nodes are in all zones."""
+    """Return the settings of the system group, whose nodes may be in any zone."""
     pool = config.system_pool
     return NodePool(
         name=SYSTEM_POOL,
@@ -357,7 +357,7 @@ def _group_name(pool: EksPool, *, spot: bool) -> str:
 
 
 def _efa_name(pool: EksPool) -> str:
-    """Return the name of the EFA resources of a pool, which contains the zone if there are several pools."""
+    """Return the name of the EFA resources of a pool, which contains the zone with `cluster.gpuPools`."""
     if not pool.settings.efa:
         return ""
     return f"{pool.zone}-{EFA}" if pool.name else EFA

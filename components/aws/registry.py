@@ -29,8 +29,8 @@ class EcrArgs:
     Attributes:
         config: the `registry` section of a stack.
         puller: ARN of the role that may pull; None: roles of the account pull by their own policies.
-        protect: whether repositories with images are protected against deletion.
-        kms_key_arn: existing key for the images; None: the key of ECR.
+        protect: whether the repositories, with their images, are protected against deletion.
+        kms_key_arn: existing key for the images; None: an S3-managed key.
     """
 
     config: RegistryConfig

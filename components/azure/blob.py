@@ -1,9 +1,10 @@
 """A container in a storage account as the shared volume: blobfuse2 with workload identity, or NFS.
 
-The account always has a hierarchical namespace, without which a rename is not atomic: a checkpoint is a
-folder that is renamed when it is complete. Account keys are disabled: a mount needs a token of the
-`trainer` ServiceAccount, which a federated credential trusts, and must come from the subnet of the
-nodes. NFS 3.0 has no authentication, so only the subnet protects the data.
+The account needs a hierarchical namespace, without which a rename is not atomic: a checkpoint is a
+folder that is renamed when it is complete. A new account has one, and its keys are disabled: a mount needs
+a token of a ServiceAccount, which a federated credential trusts. The account admits only the subnet of the
+nodes and, with blobfuse2, the addresses of users. NFS 3.0 has no authentication, so only the subnet
+protects the data.
 
 Blob versions would protect more than soft delete, but an account with a hierarchical namespace does
 not support them.

@@ -59,7 +59,7 @@ class AksDataAccessArgs:
 
 
 class AksDataAccess(Component):
-    """An identity that may list and read one container, and the trust in the pods that read.
+    """An identity that may list and read one container, and its federated credential for the pods that read.
 
     Attributes:
         access: the identity, for these pods.
@@ -115,7 +115,7 @@ class AksDataAccess(Component):
         )
 
     def _trust(self, identity: Identity) -> pulumi.Resource:
-        """Declare the trust in tokens of the ServiceAccount, and of no other."""
+        """Declare the federated credential, which trusts tokens of the ServiceAccount and no others."""
         return trust_service_account(
             f"{self.name}-trust",
             identity,

@@ -3,13 +3,14 @@
 Each resource waits for everything to its left when it is created; the order of deletion is the reverse:
 
     network -> control plane -> access -> objects in the cluster
-                             -> storage, registry --^
+            -> storage, registry --------------^
                              -> GPU pools
 
-Storage and registry need the identities and the issuer of the cluster but not its pools, and are created at the
-same time as the pools. Objects in the cluster wait for their provider, which waits for roles: the deletion of an
-object with a finalizer needs a role. No resource waits for GPU pools: while the cloud has no
-capacity for them, all other resources exist, and the job waits for the autoscaler.
+Storage and registry are created at the same time as the cluster; only a federated credential of the storage needs
+the issuer of the cluster, and the pull role of the registry needs the identity of the nodes. Objects in the cluster
+wait for their provider, which waits for roles: the deletion of an object with a finalizer needs a role. No resource
+waits for GPU pools: while the cloud has no capacity for them, all other resources exist, and the job waits for the
+autoscaler.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,9 +51,9 @@ class AksEnvironmentArgs:
     Attributes:
         config: the whole validated configuration; `cluster` is of kind aks, `storage` of kind blob.
         stack: name of the stack, for tags and for names that are unique in a subscription.
-        subnet_id: an existing subnet, such as another stack's, with a NAT gateway and a service
+        subnet_id: an existing subnet, such as another stack's, with an egress route and a service
             endpoint for storage; None: the subnet of the configuration.
-        registry_only: whether to declare only the registry and its dependencies, for images that are pushed before
+        registry_only: whether to declare only the network and the registry, for images that are pushed before
             the first `up`.
     """
 

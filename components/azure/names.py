@@ -31,7 +31,7 @@ def node_group_name(cluster: str, stack: str) -> str:
 
 
 def dns_prefix(cluster: str, stack: str) -> str:
-    """Return the first label of the API server's DNS name; Azure appends a digest and a domain."""
+    """Return the prefix of the API server's DNS name; Azure appends a digest and a domain."""
     return _fitted(_normalized(f"{cluster}-{stack}"), MAX_DNS_PREFIX_LENGTH).strip("-")
 
 

@@ -1,7 +1,7 @@
 """The resource group and the network of an AKS cluster: created, or existing ones.
 
-One subnet contains all nodes; pods and Services have addresses of an overlay, so a small block
-suffices. The nodes have no public addresses and reach the internet through a NAT gateway. The default
+One subnet contains all nodes; pods have addresses of an overlay and Services virtual addresses, so a
+small block suffices. The nodes have no public addresses and reach the internet through a NAT gateway. The default
 of AKS, a load balancer, runs out of ports when many nodes pull large images, and Azure has retired its
 default outbound access. A service endpoint for storage keeps the traffic of the job off the
 gateway, which is billed by the gigabyte, and lets the storage account refuse all other networks.
@@ -165,7 +165,7 @@ class Vnet(Component):
             public_ip_address_name=f"{self._args.name}-egress",
             resource_group_name=self.group,
             location=self._args.location,
-            # The only SKU that a NAT gateway accepts.
+            # The only SKU that a NAT gateway of the SKU Standard accepts.
             sku=network.PublicIPAddressSkuArgs(name="Standard"),
             public_ip_allocation_method="Static",
             tags=self._args.tags,

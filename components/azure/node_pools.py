@@ -1,10 +1,10 @@
-"""The node pools of an AKS cluster: an inline system pool, GPU spot pools and optional fallbacks.
+"""The node pools of an AKS cluster: an inline system pool, GPU pools and optional fallbacks.
 
 Each GPU pool is a separate resource: a change of an inline pool updates all pools of the cluster,
 and removing one does not delete it. The system pool must be inline, because a cluster has at least
 one pool when it is created and when it is deleted.
 
-A pool has machines of one size. Several sizes or zones need several pools, which the autoscaler tries in the
+A pool has machines of one size. Several sizes need several pools, which the autoscaler tries in the
 order of its priorities.
 """
 
@@ -46,7 +46,7 @@ CREATE_TIMEOUT = "60m"
 
 
 def taint_of(pool: AksPool) -> TolerationConfig:
-    """Return the taint of a pool of GPU nodes, which only workers tolerate."""
+    """Return the taint of a pool of GPU nodes, which workers tolerate."""
     return AKS_SPOT_TAINT if pool.spot else GPU_TAINT
 
 

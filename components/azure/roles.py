@@ -64,8 +64,7 @@ def grant(
         scope: id of a resource.
         principal_id: object id of the principal in Entra.
         opts: options of the assignment.
-        to_group: whether the principal is a group of users in Entra; otherwise it is a service principal, such as a
-            managed identity.
+        to_group: whether the principal is a group, not a service principal.
     """
     scope, principal = pulumi.Output.from_input(scope), pulumi.Output.from_input(principal_id)
     guid = pulumi.Output.all(scope, principal).apply(

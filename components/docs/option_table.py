@@ -56,8 +56,8 @@ On a cloud, in addition:
 | --- | --- |
 | `cluster.gpuPool.minNodes`, `maxNodes`, `fallbackNodes` | in place |
 | `cluster.gpuPool.nodes` | in place; ignored under autoscaling, which follows the number of pods |
-| `cluster.gpuPool.instanceTypes`, `capacity`, `efa` (eks) | the node group is deleted, then created again |
-| `cluster.gpuPool.diskGib` (eks) | nodes are replaced one after the other |
+| `cluster.gpuPool.instanceTypes`, `capacity` (eks) | the node group is deleted, then created again |
+| `cluster.gpuPool.diskGib`, `efa` (eks) | nodes are replaced one after the other |
 | a `vmSize` in `cluster.gpuPool.vmSizes`, `capacity`, `maxPrice` (aks) | that pool is recreated; other pools stay |
 | a `name` in `cluster.gpuPool.vmSizes` (aks) | the pool is added or removed; other pools stay |
 | an entry of `cluster.gpuPools` | by its `name`: that pool is added, removed or changed as above; other pools stay |
@@ -67,7 +67,7 @@ On a cloud, in addition:
 | `cluster.name`, `region`, `location`, `network.cidr` | all resources are recreated: create another stack instead |
 | `storage.sizeGib` (fsx) | grows in place; it cannot shrink |
 | `storage.deploymentType`, `cluster.gpuPool.zone` (fsx) | a new file system, filled again from the bucket |
-| `tags` | in place, on all resources |
+| `tags` | in place, on all resources; on EKS, nodes are replaced one after the other |
 | `protect` | set it to false and run `up` first; only then can protected resources be deleted |
 """
 

@@ -154,12 +154,12 @@ def _size_faults(config: ClaimConfig, volume: ExistingVolume) -> list[ConfigFaul
 
 
 def _binding_faults(volume: ExistingVolume) -> list[ConfigFault]:
-    """Check that the volume is free, or bound to the claim of this stack."""
+    """Check that the volume is free, or bound to or reserved for the claim of this stack."""
     if volume.claim is None or (volume.claim == _OWN_CLAIM and volume.phase != "Released"):
         return []
     namespace, name = volume.claim
     if volume.phase != "Released":
-        rule = f"is bound to the claim {name} in the namespace {namespace}"
+        rule = f"is bound to or reserved for the claim {name} in the namespace {namespace}"
         return [_fault(volume, rule, "name another volume, or delete that claim")]
     rule = f"is still reserved for the deleted claim {name} in the namespace {namespace}"
     patch = '{"spec":{"claimRef":null}}'

@@ -1,6 +1,6 @@
 """Check that an existing cluster has the Prometheus operator that `platform.monitoring` needs.
 
-Without it, Pulumi would declare the namespace, etcd and the controller before the API server refuses the first
+Without it, Pulumi would create the namespace, etcd and the controller before the API server refuses the first
 PodMonitor. This check asks the API server before anything is declared.
 """
 

@@ -64,7 +64,7 @@ LAUNCHER = ["python3", "-m", "everstep.elastic.launch"]
 EFA_HUGE_PAGES = "5120Mi"  # as in AWS examples; a node reserves 5128 pages of 2 MiB
 
 # Pulumi waits until the workers run together, or until the job has ended or is suspended. Both
-# controllers write these conditions.
+# controllers write these conditions, except Suspended, which only the maintained one writes.
 SETTLED_CONDITION = (
     'jsonpath={.status.conditions[?@.status=="True" && (@.type=="Running" || @.type=="Succeeded" '
     '|| @.type=="Suspended" || @.type=="Failed")]}'

@@ -1,7 +1,7 @@
 """JobStack: a training job on the platform of another stack.
 
-It declares a priority class, a quota, the data preparation and the ElasticJob, in the namespace of that
-platform, and no cloud resource: its user needs permissions only for that namespace and for priority classes.
+It declares a priority class and, in the namespace of that platform, a quota, the data preparation and the ElasticJob,
+but no cloud resource: its user needs permissions only for that namespace and for priority classes.
 """
 
 from collections.abc import Mapping, Sequence

@@ -112,7 +112,7 @@ def daemon_security(
         capabilities: the only capabilities of the container.
     """
     return core.v1.SecurityContextArgs(
-        # A process that may not gain privileges cannot get capabilities.
+        # Kubernetes documents that a container with SYS_ADMIN may always escalate its privileges.
         allow_privilege_escalation=bool(capabilities),
         read_only_root_filesystem=read_only,
         capabilities=core.v1.CapabilitiesArgs(drop=["ALL"], add=list(capabilities) or None),

@@ -1,7 +1,7 @@
 """The Grafana dashboards: overview of a run, nodes and GPUs, controller.
 
-Run `python -m components.platform.dashboards` to write them to manifests/monitoring/dashboards/, where stacks and
-`kubectl` read them. A unit test fails if these files are not current.
+Run `python -m components.platform.dashboards` to write them to manifests/monitoring/dashboards/, where stacks read
+them. A unit test fails if these files are not current.
 """
 
 import json
@@ -94,7 +94,7 @@ RUN_TRAINING = Row(
         ),
         Panel(
             title="Samples per second",
-            description="Speed times the samples of a step.",
+            description="Speed times the mean number of samples per step.",
             queries=(
                 Query(
                     f"{STEPS_PER_SECOND} * {job_query(metrics.SAMPLES)} / ({job_query(metrics.STEP)} > 0)",
@@ -105,7 +105,7 @@ RUN_TRAINING = Row(
         ),
         Panel(
             title="Learning rate",
-            description="Learning rate of the first group of parameters.",
+            description="Learning rate of the first parameter group.",
             queries=(Query(job_query(metrics.LEARNING_RATE), "learning rate"),),
         ),
     ),
@@ -115,7 +115,7 @@ RUN_ELASTICITY = Row(
     (
         Panel(
             title="Workers",
-            description="Workers of the group, and the running and desired workers of the controller.",
+            description="Workers of the group, and the controller's running, desired and minimum number.",
             queries=(
                 Query(job_query(metrics.GROUP_WORKERS), "in the group"),
                 Query(job_query(metrics.RUNNING_WORKERS), "running"),
@@ -263,7 +263,7 @@ GPUS = Dashboard(
                 stat(
                     "Cost per hour",
                     "everstep:cost_usd_per_hour:sum",
-                    "Nodes times the prices of the stack; empty without prices.",
+                    "GPU nodes times their price, plus all other resources; empty without prices.",
                     unit="currencyUSD",
                     decimals=2,
                 ),
@@ -291,7 +291,7 @@ GPUS = Dashboard(
                 ),
                 Panel(
                     title="Cost per hour",
-                    description="Nodes times the prices of the stack; empty without prices.",
+                    description="GPU nodes times their price, plus all other resources; empty without prices.",
                     queries=(Query("everstep:cost_usd_per_hour:sum", "USD/h"),),
                     unit="currencyUSD",
                 ),

@@ -13,8 +13,8 @@ ready before a majority runs. The stack selects the storage of each member:
   data; after the pods of all members are deleted, an empty etcd starts, with which training continues.
   Members are therefore spread over nodes.
 
-With `authentication: users`, all connections use TLS with a certificate at both ends, and the workers
-have a user that may write the keys of their run only (`etcd_access`).
+With `authentication: users`, clients and peers connect by mutual TLS, and the workers have a user that may write
+only the keys of their run (`etcd_access`).
 """
 
 from dataclasses import dataclass

@@ -142,7 +142,7 @@ def member_mount(volume: str) -> core.v1.VolumeMountArgs:
 
 
 def server_flags() -> list[str]:
-    """Return etcd's flags for TLS: clients and members need a certificate of their CA."""
+    """Return etcd's flags for TLS: clients and members need a certificate that their CA issued."""
     return [
         f"--cert-file={FOLDER}/server.crt",
         f"--key-file={FOLDER}/server.key",

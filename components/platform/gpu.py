@@ -1,7 +1,7 @@
 """The device plugins, through which pods get GPUs and network adapters of a node.
 
 The DaemonSets in the documentation of the plugins do not tolerate the spot taint and never start on spot nodes. The
-GPU operator would also manage the driver, which the node images of both clouds contain.
+GPU operator would also manage the driver, which both clouds provide on their GPU nodes.
 """
 
 from dataclasses import dataclass

@@ -3,7 +3,7 @@
 Nodes have their own credentials for a registry of their cloud. For another registry, the kubelet uses the
 Secrets that a pod names in `imagePullSecrets`. A transformation adds them to every pod whose images come
 from such a registry, including the template of an ElasticJob, from which its controller creates pods. No
-component has to pass them on. The Secrets are not in ServiceAccounts: etcd and the DaemonSets use the
+component has to pass them on. The Secrets are not in ServiceAccounts: etcd and most DaemonSets use the
 ServiceAccount `default` of their namespace, which the cluster creates and a program cannot declare.
 """
 

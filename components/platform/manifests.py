@@ -1,7 +1,7 @@
 """Conversion of the YAML in manifests/ to Pulumi resources.
 
 Pulumi's ConfigFile registers objects in no defined order, under names that cannot be chosen; this module declares
-each object as an ordinary child. It supports only the kinds in manifests/, so that a new kind is a deliberate decision.
+each object as an ordinary child. It declares only the kinds in `_KINDS`, so that a new kind is a deliberate decision.
 """
 
 from collections.abc import Callable, Mapping

@@ -240,7 +240,10 @@ def _etcd_rules() -> list[AllowRule]:
 
 
 def _worker_rules() -> list[AllowRule]:
-    """Return the rules between workers, on all ports: each process group chooses its own ports."""
+    """Return the rules of workers: among them, all ports are allowed; other pods may only read their metrics.
+
+    Each process group chooses its own ports.
+    """
     peers = [_pods(WORKER)]
     metrics = Port(
         protocol="TCP",
@@ -329,7 +332,7 @@ def _any_pod() -> Peer:
 
 
 def _dns() -> Peer:
-    """Return the DNS of the cluster by its labels, which are the same in all distributions."""
+    """Return the DNS of the cluster by its labels, which are the same in both clouds and with kubeadm."""
     return Peer(
         namespace_selector=_selector({"kubernetes.io/metadata.name": "kube-system"}),
         pod_selector=_selector({"k8s-app": "kube-dns"}),

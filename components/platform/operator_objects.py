@@ -142,7 +142,7 @@ def rules(operator_labels: Mapping[str, str]) -> Json:
 
 
 def price_rules(operator_labels: Mapping[str, str], prices: StackPrices) -> Json:
-    """Return the PrometheusRule that records the prices, which the rules of the budget read."""
+    """Return the PrometheusRule that records the prices, which the rules of cost and budget read."""
     values = {
         "everstep:fixed_usd_per_hour": prices.fixed_per_hour,
         "everstep:gpu_node_usd_per_hour": prices.gpu_node_per_hour,

@@ -1,4 +1,4 @@
-"""Labels, annotations and security contexts of all pods: the `restricted` pod security standard.
+"""Labels and annotations of all pods, and security contexts that meet the `restricted` pod security standard.
 
 They are defined once, because the API server refuses a pod with a missing field. Under the default-deny policy, a pod
 that no other policy selects has no network.

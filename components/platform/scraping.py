@@ -16,7 +16,7 @@ TARGET_LABELS = {f"{POD}name": "pod", f"{POD}node_name": "node", NAMESPACE: "nam
 
 
 def scrape_job(seconds: int) -> dict[str, Any]:
-    """Return the job that scrapes the workers, the controller and the exporters of GPU nodes.
+    """Return the job that scrapes the workers, the data preparation, the controller and the exporters of GPU nodes.
 
     Labels of the metrics take precedence: `namespace` of the controller's metrics is the job's namespace, and `pod` of
     the exporter's metrics is the pod that uses the GPU.

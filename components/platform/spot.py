@@ -1,7 +1,7 @@
-"""The spot watcher: on an interruption notice of the cloud it cordons, annotates and drains a node.
+"""The spot watcher: on an interruption notice it cordons and annotates a node, and drains it unless the cloud does.
 
-The program is the `spot` package, which has its own image. It uses the host network: the
-metadata service responds only within one hop, and no network policy lets other pods reach it, since it
+The program is the `spot` package, which has its own image. It uses the host network: on
+EKS, the metadata service responds only within one hop, and no network policy lets other pods reach it, since it
 returns the credentials of the node.
 """
 
