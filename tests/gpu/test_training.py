@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from everstep import elastic
-from everstep.elastic.recovery import copying
+from everstep.elastic.recovery.checksums import checksums
 from everstep.elastic.transport.exact_reducer import ExactReducer
 from everstep.elastic.transport.reducer import GradientReducer
 from tests.gpu.training import GPU, SHARD, STEPS, classifier, train
@@ -81,10 +81,10 @@ def test_a_state_on_two_devices_is_compared_and_copied(
     sent, received = (run._session.state.shared_tensors() for run in (source, target))
 
     assert {tensor.device for tensor in (*sent, *received)} == {GPU}
-    assert copying.checksums(sent) != copying.checksums(received)
+    assert checksums(sent) != checksums(received)
     for old, new in zip(received, sent, strict=True):
         old.copy_(new)
-    assert copying.checksums(sent) == copying.checksums(received)
+    assert checksums(sent) == checksums(received)
     target._session.state.adopt(source.step, (), keeps_units=False)
 
     assert target.sha256() == source.sha256()

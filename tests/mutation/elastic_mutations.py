@@ -285,9 +285,23 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "checksum that is the sum of all words",
+        "everstep/elastic/recovery/checksums.py",
+        "    return _as_integers([_checksum(_words(tensor)) for tensor in tensors])\n",
+        "    return word_sums(tensors)\n",
+        ("tests/everstep/elastic/recovery/test_checksums.py",),
+    ),
+    Mutation(
+        "products of 64-bit numbers, in which two changes of a sign cancel out",
+        "everstep/elastic/recovery/checksums.py",
+        "        words = _block_sums(words.view(torch.int32), level)\n",
+        "        words = _block_sums(words, level)\n",
+        ("tests/everstep/elastic/recovery/test_checksums.py",),
+    ),
+    Mutation(
+        "worker that is behind compared by the sum of words",
         "everstep/elastic/recovery/copying.py",
-        "    words, level = _words(_flat(tensor)), 0\n",
-        "    return _words(_flat(tensor)).sum()\n",
+        "    return _exchange(link, report, tensors, checksums)\n",
+        "    return _exchange(link, report, tensors, word_sums)\n",
         ("tests/everstep/elastic/recovery/test_copying.py",),
     ),
     Mutation(

@@ -15,7 +15,7 @@ from everstep.elastic.checkpoint.bucket import BucketError
 from everstep.elastic.checkpoint.store import StoredCheckpoint
 from everstep.elastic.data_order.leftover import Span
 from everstep.elastic.data_order.sample_ledger import SampleLedger
-from everstep.elastic.recovery import copying
+from everstep.elastic.recovery.checksums import checksums
 from everstep.elastic.recovery.copying import MAX_COMPUTED_SPANS
 from everstep.elastic.recovery.restore_watch import watch_reading
 from everstep.elastic.recovery.state_machine import StepProgress
@@ -108,7 +108,7 @@ class RunState:
 
     def begin(self) -> None:
         """Record that the state is now the program's initial state; call it before the first group."""
-        self._initial_sums = copying.checksums(self.shared_tensors())
+        self._initial_sums = checksums(self.shared_tensors())
 
     # --- copying by the group: see everstep.elastic.recovery.worker.TrainingState ---
 
@@ -200,7 +200,7 @@ class RunState:
         self.checkpoints.open(self._samples)
         if checkpoint := self.checkpoints.newest_checkpoint(committed):
             self._load(checkpoint)
-        elif copying.checksums(self.shared_tensors()) != self._initial_sums:
+        elif checksums(self.shared_tensors()) != self._initial_sums:
             # Without a checkpoint the initial state is needed, which only a new process has.
             end_process(
                 "there is no checkpoint, and an unfinished copy has changed the initial state"

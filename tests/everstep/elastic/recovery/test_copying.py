@@ -1,133 +1,81 @@
-"""Checksums of tensors: states that differ anywhere have different ones."""
+"""Comparison of states: which tensors a worker receives."""
 
 from typing import cast
 
-import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from everstep.elastic.recovery.copying import (
-    BLOCK_WORDS,
-    _block_checksums,
-    _constants,
-    _products,
-    checksums,
-    compare,
-)
+from everstep.elastic.recovery.copying import compare
 from everstep.elastic.recovery.state_machine import StateReport, StepProgress, plan_copy
 from everstep.elastic.transport.link import Link
 
-BLOCK_BYTES = 8 * BLOCK_WORDS
-SIZES = [1, 7, 8, 9, 16, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES + 13]
 
+class Recorder:
+    """The connection of a worker in a group of one, which would have sent these records to others."""
 
-def random_bytes(size: int) -> torch.Tensor:
-    return torch.randint(0, 256, (size,), dtype=torch.uint8, generator=torch.Generator())
+    rank, world_size = 0, 2
 
-
-@pytest.mark.parametrize("size", SIZES)
-def test_every_byte_counts(size: int) -> None:
-    tensor = random_bytes(size)
-    (original,) = checksums([tensor])
-
-    for position in {0, size // 2, size - 1}:
-        changed = tensor.clone()
-        changed[position] ^= 1
-        assert checksums([changed]) != (original,), f"byte {position} of {size}"
-    assert checksums([tensor.clone()]) == (original,)
-
-
-@given(
-    st.sampled_from([2, 100, 5_000, 20_000]),
-    st.integers(0, 19_999),
-    st.integers(0, 19_999),
-    st.integers(1, 2**31 - 1),
-)
-def test_opposite_changes_of_two_numbers_do_not_cancel_out(
-    count: int, first: int, second: int, change: int
-) -> None:
-    """A small step can add the smallest amount to one number and subtract it from another."""
-    first, second = first % count, second % count
-    if first == second:
-        return
-    tensor = torch.zeros(count, dtype=torch.int32)
-    changed = tensor.clone()
-    changed[first] += change
-    changed[second] -= change
-
-    assert checksums([tensor]) != checksums([changed])
-
-
-@pytest.mark.parametrize("distance", [1, 2, BLOCK_WORDS, BLOCK_WORDS - 1])
-def test_the_order_of_numbers_counts(distance: int) -> None:
-    tensor = torch.arange(3 * BLOCK_WORDS, dtype=torch.int64)
-    swapped = tensor.clone()
-    swapped[[5, 5 + distance]] = tensor[[5 + distance, 5]]
-
-    assert checksums([tensor]) != checksums([swapped])
-
-
-def test_blocks_that_are_swapped_with_their_positions_do_not_cancel_out() -> None:
-    """Words (i, j) and (j, i) have different constants, since each level has its own."""
-    first, second = (
-        torch.zeros(10 * BLOCK_WORDS, dtype=torch.int64),
-        torch.zeros(10 * BLOCK_WORDS, dtype=torch.int64),
-    )
-    first[3 * BLOCK_WORDS + 7] = 1
-    second[7 * BLOCK_WORDS + 3] = 1
-
-    assert checksums([first]) != checksums([second])
-
-
-def test_the_layout_in_memory_counts_and_not_the_order_of_dimensions() -> None:
-    tensor = torch.randn(4, 8, 3, 3).contiguous(memory_format=torch.channels_last)
-
-    assert checksums([tensor]) == checksums([tensor.permute(0, 2, 3, 1).reshape(-1)])
-
-
-def test_tensors_without_numbers_have_a_checksum() -> None:
-    assert checksums([]) == ()
-    assert checksums([torch.zeros(0), torch.zeros(3)]) == (0, 0)
-
-
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_products_on_a_gpu_equal_products_on_a_cpu(count: int) -> None:
-    words = random_bytes(count * BLOCK_BYTES).view(torch.int64)
-
-    products = _products(words.view(count, BLOCK_WORDS), _constants(0))
-
-    assert products.tolist() == _block_checksums(words, 0).tolist()
-
-
-class Peers:
-    """A group of two: this worker's record meets a record of another one."""
-
-    world_size = 2
-
-    def __init__(self) -> None:
-        self.records: list[torch.Tensor] = []
+    def __init__(self, others: list[torch.Tensor]) -> None:
+        self.others, self.records = others, list[torch.Tensor]()
 
     def all_gather(self, record: torch.Tensor) -> list[torch.Tensor]:
         self.records.append(record)
-        return self.records
+        index = len(self.records) - 1
+        return [record, self.others[index] if index < len(self.others) else record]
+
+
+def comparison(
+    first: tuple[StepProgress, torch.Tensor], second: tuple[StepProgress, torch.Tensor]
+) -> tuple[tuple[StateReport, ...], int]:
+    """Return the reports of two workers with one tensor each, and the number of exchanges."""
+    others = list[torch.Tensor]()
+    for _ in range(3):  # until the second worker has answered each exchange of the first
+        connection = Recorder(others)
+        reports = compare(cast("Link", connection), StateReport(first[0]), [first[1]])
+        mirror = Recorder(connection.records)
+        compare(cast("Link", mirror), StateReport(second[0]), [second[1]])
+        others = mirror.records
+    return reports, len(connection.records)
+
+
+def test_a_worker_that_is_behind_receives_a_tensor_whose_changes_add_up_to_zero() -> None:
+    old, new = torch.tensor([3, 0, 8, 0]), torch.tensor([4, 0, 7, 0])
+
+    reports, exchanges = comparison((StepProgress(2, 11), new), (StepProgress(2, 10), old))
+
+    plan = plan_copy(reports)
+    assert plan is not None
+    assert (plan.sources, plan.missing_tensors) == ((0,), {1: (0,)})
+    assert exchanges == 2
+
+
+def test_a_worker_that_is_behind_keeps_the_tensors_that_no_step_has_changed() -> None:
+    frozen = torch.arange(10)
+
+    reports, _ = comparison((StepProgress(2, 11), frozen), (StepProgress(2, 10), frozen.clone()))
+
+    plan = plan_copy(reports)
+    assert plan is not None
+    assert plan.missing_tensors == {1: ()}
+
+
+def test_workers_of_equal_progress_exchange_their_sums_once() -> None:
+    tensor = torch.arange(10)
+
+    reports, exchanges = comparison((StepProgress(2, 11), tensor), (StepProgress(2, 11), tensor))
+
+    plan = plan_copy(reports)
+    assert plan is not None
+    assert (plan.sources, plan.missing_tensors, exchanges) == ((0, 1), {}, 1)
 
 
 def test_a_worker_without_a_state_lacks_tensors_of_zeros_too() -> None:
     """A copy that was interrupted leaves any numbers in them."""
-    link = cast("Link", Peers())
-    zeros, torn_tensor = torch.zeros(3), torch.ones(3)
-    compare(link, StateReport(StepProgress(2, 10)), [zeros])
+    torn_tensor = torch.ones(3)
 
-    plan = plan_copy(compare(link, StateReport(StepProgress()), [torn_tensor]))
-
-    assert plan is not None
-    assert plan.missing_tensors == {1: (0,)}
-
-
-def test_the_constants_are_the_same_everywhere() -> None:
-    """Workers of one group compare checksums, on any machine and with any version of torch."""
-    assert _constants(0)[:2].tolist() == [5618105632776693099, 5632348190562398513]
-    assert bool((_constants(1) % 2 == 1).all()), (
-        "an even constant hides a change of the highest bit"
+    reports, exchanges = comparison(
+        (StepProgress(2, 10), torch.zeros(3)), (StepProgress(), torn_tensor)
     )
+
+    plan = plan_copy(reports)
+    assert plan is not None
+    assert (plan.missing_tensors, exchanges) == ({1: (0,)}, 1)

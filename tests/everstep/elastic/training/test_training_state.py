@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from everstep import elastic
-from everstep.elastic.recovery import copying
+from everstep.elastic.recovery.checksums import checksums
 from everstep.elastic.recovery.compatibility import MAX_VALUE_CHARACTERS
 from everstep.elastic.recovery.copying import MAX_COMPUTED_SPANS
 from everstep.elastic.recovery.state_machine import StepProgress
@@ -72,7 +72,7 @@ def test_a_joiner_continues_like_the_worker_whose_state_it_received(name: str, s
 
     copy_state(state_of(run), state_of(joiner))
 
-    sums = [copying.checksums(state_of(r).shared_tensors()) for r in (run, joiner)]
+    sums = [checksums(state_of(r).shared_tensors()) for r in (run, joiner)]
     assert sums[0] == sums[1]
     assert joiner.step == steps
     assert joiner.metrics == {"best": 0.5}
@@ -95,7 +95,7 @@ def test_tensors_that_cannot_be_sent_directly_are_sent_as_copies() -> None:
     receiver_model.register_buffer("odd", torch.ones(3))
     receiver_model.register_buffer("transposed", torch.ones(4, 3))
 
-    assert len(copying.checksums(state.shared_tensors())) == len(state.shared_tensors())
+    assert len(checksums(state.shared_tensors())) == len(state.shared_tensors())
     copy_state(state_of(receiver), state)
 
     assert storage.tolist() == [0, 1, 1, 1, 0, 0, 0, 0, 0]

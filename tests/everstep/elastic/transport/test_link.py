@@ -398,11 +398,3 @@ def test_only_missing_state_is_copied_bitwise(port: int) -> None:
             torch.equal(tensor, expected_tensor)
             for tensor, expected_tensor in zip(tensors, expected, strict=True)
         )
-
-
-def test_a_flipped_bit_changes_a_checksum() -> None:
-    tensor = torch.ones(1001)
-    checksum = copying.checksums([tensor])
-    tensor.view(torch.int32)[1000] ^= 1
-
-    assert copying.checksums([tensor]) != checksum
