@@ -70,6 +70,22 @@ def test_changes_of_two_numbers_do_not_cancel_out(
     assert (checksums([tensor]) == checksums([changed])) == is_equal
 
 
+@pytest.mark.parametrize("change", [torch.neg, lambda numbers: 2 * numbers], ids=["sign", "double"])
+@pytest.mark.parametrize("offset", [0, 1])
+def test_changes_of_high_bits_do_not_cancel_out(
+    change: Callable[[torch.Tensor], torch.Tensor], offset: int
+) -> None:
+    """Odd numbers are the high halves of words."""
+    tensor = torch.randn(2 * BLOCK, generator=torch.Generator().manual_seed(0))
+    original = checksums([tensor])
+
+    for first in range(0, 200, 2):
+        positions = [first + offset, 2 * BLOCK - 2 - first + offset]
+        changed = tensor.clone()
+        changed[positions] = change(tensor[positions])
+        assert checksums([changed]) != original, positions
+
+
 def test_the_sum_of_words_misses_opposite_changes() -> None:
     """Why it does not decide what a worker that is behind receives."""
     tensor = torch.tensor([3, 0, 8, 0], dtype=torch.int32)
