@@ -56,7 +56,7 @@ class EksCluster(Component):
 
     Attributes:
         cluster: the EKS cluster.
-        security_group: id of the security group that EKS creates and attaches to all nodes.
+        security_group: id of the cluster security group, which EKS creates and attaches to nodes without groups of their own.
         certificate: certificate of the API server's CA, base64.
         access: access entries and policies of the administrators.
     """

@@ -1,4 +1,4 @@
-"""Governance rules for stacks on a cloud: tags, deletion protection, registries, images."""
+"""Governance rules, some of them only for stacks on a cloud: tags, deletion protection, images, prices, quotas."""
 
 import re
 from collections.abc import Mapping
@@ -46,7 +46,10 @@ def _environment_valid(tags: Mapping[str, str]) -> list[ConfigFault]:
         return [ConfigFault(path, environment, rule, f"use {PRODUCTION}, or another name")]
     if _ENVIRONMENT.fullmatch(environment) and len(environment) <= MAX_ENVIRONMENT_LENGTH:
         return []
-    rule = f"is not a name of up to {MAX_ENVIRONMENT_LENGTH} lower-case letters, digits and dashes"
+    rule = (
+        f"is not a name of up to {MAX_ENVIRONMENT_LENGTH} lower-case letters, digits and dashes that "
+        "begins with a letter and does not end with a dash"
+    )
     return [ConfigFault(path, environment, rule, f"use one such as dev, staging or {PRODUCTION}")]
 
 

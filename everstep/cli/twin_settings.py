@@ -16,7 +16,7 @@ FOLDER = "everstep"
 
 
 def configure_twin(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Set the twin's variables from Everstep's: state, name, image archives and build cache."""
+    """Set the twin's variables: its state, name and image archives from Everstep's variables, and its build cache."""
     home = Path(environment.get("HOME") or Path.home())
     state = Path(environment.get("XDG_STATE_HOME") or home / ".local" / "state") / FOLDER
     cache = Path(environment.get("XDG_CACHE_HOME") or home / ".cache") / FOLDER

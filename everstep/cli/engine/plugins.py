@@ -180,7 +180,9 @@ def _exists(source: str) -> bool:
 def _missing_token_program(cloud: Cloud) -> list[str]:
     if shutil.which(cloud.token_program):
         return []
-    return [f"{cloud.token_program}: not on PATH. Kubernetes gets tokens from it."]
+    return [
+        f"{cloud.token_program}: not on PATH. Kubernetes clients run it to get a token, as the kubeconfig says."
+    ]
 
 
 def require_sdk(cloud: str) -> None:

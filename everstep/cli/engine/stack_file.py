@@ -2,7 +2,8 @@
 
 Pulumi writes an encryption salt into the stack file that it is given. The salt belongs to the state, not to
 the project, and using a project must not modify it. So the engine gets a copy of the stack file, which is
-written again for every command and is kept next to the state.
+written again for every command and is kept next to the state. On a real cloud, where the login is the user's own,
+Pulumi uses the stack file itself, except to destroy.
 """
 
 import json
@@ -145,7 +146,7 @@ def default_config(workspace: Workspace) -> "StackConfig":
 
 
 def _make_program_importable(workspace: Workspace) -> None:
-    """Add a clone to the import path; `components` of an installed wheel is already on it."""
+    """Add the project to the import path, since a clone contains `components`, which a wheel has installed."""
     if str(workspace.project) not in sys.path:
         sys.path.insert(0, str(workspace.project))
 

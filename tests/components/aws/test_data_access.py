@@ -27,7 +27,9 @@ def test_only_the_data_preparation_uses_the_role() -> None:
     assert association["namespace"] == "elastic-job"
     assert association["serviceAccount"] == DATA_ACCOUNT
     users = [
-        pod for pod in ("Job", "ElasticJob") if DATA_ACCOUNT in str(bucket_stack().one(pod).inputs)
+        kind
+        for kind in ("Job", "ElasticJob")
+        if DATA_ACCOUNT in str(bucket_stack().one(kind).inputs)
     ]
     assert users == ["Job"], "workers read the volume, not the bucket"
 

@@ -1,4 +1,4 @@
-"""Retries of a cluster that AKS refuses because Azure has not applied a role yet."""
+"""Retries of a cluster that AKS refuses because a role assignment has not propagated yet."""
 
 import asyncio
 
@@ -38,7 +38,7 @@ def test_a_creation_that_lacks_a_role_is_retried() -> None:
 def test_another_error_ends_the_retries_immediately() -> None:
     assert not is_retried(QUOTA_ERROR)
     assert not is_retried(QUOTA_ERROR, MISSING_ROLE_ERROR), (
-        "the role is applied, and something else is wrong"
+        "the role assignment has propagated, and something else is wrong"
     )
 
 
@@ -47,7 +47,7 @@ def test_only_a_creation_is_retried(operation: str) -> None:
     assert not is_retried(MISSING_ROLE_ERROR, operation=operation)
 
 
-def test_a_role_that_is_never_applied_ends_the_retries() -> None:
+def test_a_role_assignment_that_never_propagates_ends_the_retries() -> None:
     assert is_retried(*[MISSING_ROLE_ERROR] * MAX_RETRIES)
     assert not is_retried(*[MISSING_ROLE_ERROR] * (MAX_RETRIES + 1))
 

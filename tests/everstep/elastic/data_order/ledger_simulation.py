@@ -26,7 +26,7 @@ class LedgerWorld(LiveWorld):
     def __init__(self, seed: int, nodes: int, min_members: int) -> None:
         self.order = SampleOrder(SAMPLES, BATCH, epochs=10_000, seed=SEED)
         self.events = 0
-        # By generation and number of the step in it, then by rank: number of samples and their digest.
+        # By generation and index of the collective in it, then by rank: number of samples and their digest.
         self.samples_read: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
         super().__init__(seed, nodes, min_members)
 
@@ -61,7 +61,7 @@ class LedgerWorld(LiveWorld):
         worker.state = (*worker.state[:-1], (step, (generation, *sums)))
 
     def move(self) -> None:
-        """Start a machine again if none is awake; otherwise the schedule would have no more events."""
+        """Thaw a frozen agent, or start a new one, if none is awake: without one, no further event occurs."""
         if not self.awake():
             self.events += 1
             frozen_agents = [agent for agent in self.alive() if agent.frozen]

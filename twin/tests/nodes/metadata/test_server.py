@@ -1,4 +1,4 @@
-"""Responses of the metadata services: pure functions, and one real server."""
+"""Responses of the metadata services, from direct calls and from one real server."""
 
 import json
 import threading
