@@ -56,7 +56,7 @@ class EksCluster(Component):
 
     Attributes:
         cluster: the EKS cluster.
-        security_group: id of the cluster security group, which EKS creates and attaches to nodes without groups of their own.
+        security_group: id of the cluster security group, which EKS attaches to nodes that set no groups themselves.
         certificate: certificate of the API server's CA, base64.
         access: access entries and policies of the administrators.
     """
