@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pulumi
+from cloudfacts.aws import INSTANCE_TYPES
 from pulumi_aws import autoscaling, ec2, eks
 
 from components.aws.autoscaler_policies import scaling_group_name
-from components.aws.efa import HUGE_PAGES, Efa, EfaArgs, efa_interfaces
+from components.aws.efa import HUGE_PAGES, Efa, EfaArgs
 from components.aws.identity import Role, RoleArgs
 from components.aws.user_data import LOCAL_STORAGE, encoded
 from components.component import Component
@@ -223,7 +224,7 @@ class EksNodeGroups(Component):
         group up from zero.
         """
         resources = {
-            "efa": (EFA_RESOURCE, str(len(efa_interfaces(pool.instance_types[0])))),
+            "efa": (EFA_RESOURCE, str(INSTANCE_TYPES[pool.instance_types[0]].efa_interfaces)),
             "huge-pages": ("hugepages-2Mi", f"{2 * HUGE_PAGES}Mi"),
         }
         for key, (resource, quantity) in resources.items():

@@ -1,7 +1,8 @@
 """JobStack: a training job on the platform of another stack.
 
-It declares a priority class and, in the namespace of that platform, a quota, the data preparation and the ElasticJob,
-but no cloud resource: its user needs permissions only for that namespace and for priority classes.
+It declares a priority class and, in the namespace of that platform, a quota, the data preparation, the ElasticJob
+and, for a cache, a network policy, but no cloud resource: its user needs permissions only for that namespace and for
+priority classes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 
 import pulumi
 import pulumi_kubernetes as kubernetes
-from pulumi_kubernetes import core, meta, scheduling
+from pulumi_kubernetes import core, meta, networking, scheduling
 
 from components.component import Component
 from components.config import JobConfig, PlatformStackConfig, StackConfig
@@ -19,9 +20,10 @@ from components.job import shared_platform
 from components.job.data_prep import DataPrep, DataPrepArgs
 from components.job.elastic_job import ElasticTrainingJob, ElasticTrainingJobArgs
 from components.job.shared_platform import SharedPlatform
-from components.platform.pods import PART_OF
+from components.platform.network import store_rule
+from components.platform.pods import PART_OF, WORKER
 from components.spending import job_spending
-from everstep.catalog.names import MOUNT
+from everstep.catalog.names import JOB_NAME_LABEL, MOUNT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +59,7 @@ class JobStack(Component):
         super().__init__("stack:JobStack", name, pulumi.ResourceOptions.merge(opts, inherited))
         self._args, self._platform = args, args.platform
         self._config = _job_config(args.config.job, args.platform)
-        guards = [self._declare_priority(), self._declare_quota()]
+        guards = [self._declare_priority(), self._declare_quota(), *self._declare_store_access()]
         data = self._declare_data(guards)
         self.outputs = self._declare_job([*guards, *data]).outputs
         self.register_outputs(dict(self.outputs))
@@ -95,6 +97,21 @@ class JobStack(Component):
             ),
             opts=self.child(delete_before_replace=True, replace_on_changes=["spec.scopeSelector"]),
         )
+
+    def _declare_store_access(self) -> list[networking.v1.NetworkPolicy]:
+        """Let the workers reach the object store of a cache; the platform allows that only to jobs of its own stack."""
+        if not self._args.config.data.cache:
+            return []
+        policy = f"job-{self._config.name}-to-store"
+        rule = store_rule({**WORKER, JOB_NAME_LABEL: self._config.name}, name=policy)
+        return [
+            networking.v1.NetworkPolicy(
+                f"{self.name}-to-store",
+                metadata=meta.v1.ObjectMetaArgs(name=policy, namespace=self._platform.namespace),
+                spec=rule.spec(),
+                opts=self.child(delete_before_replace=True),
+            )
+        ]
 
     def _declare_data(self, depends_on: Sequence[pulumi.Resource]) -> list[DataPrep]:
         """Declare the preparation of a data set that the platform's own stack has not prepared."""

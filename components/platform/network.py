@@ -148,7 +148,7 @@ def job_rules(
         *_job_rules(),
         *([_credentials_rule()] if with_etcd_users else []),
         *([_staging_rule()] if with_staging else []),
-        *([_source_rule(store_readers, proxy_port)] if store_readers else []),
+        *([store_rule(store_readers, proxy_port)] if store_readers else []),
         *([_agent_rule(store_readers)] if store_readers and with_agent else []),
     ]
     return rules if with_controller else [rule for rule in rules if rule.pods != CONTROLLER]
@@ -176,11 +176,13 @@ def _staging_rule() -> AllowRule:
     )
 
 
-def _source_rule(pods: Mapping[str, str], proxy_port: int | None) -> AllowRule:
+def store_rule(
+    pods: Mapping[str, str], proxy_port: int | None = None, *, name: str = "data-to-source"
+) -> AllowRule:
     """Return the rule of pods that read a store, which has no fixed address."""
     ports = dict.fromkeys([HTTPS_PORT, *([proxy_port] if proxy_port else [])])
     return AllowRule(
-        name="data-to-source",
+        name=name,
         pods=pods,
         egress=True,
         peers=[_all_but_metadata_service()],

@@ -175,6 +175,19 @@ def test_the_autoscaler_gets_the_adapters_of_an_empty_group_from_its_tags() -> N
     assert not plain_stack().of_type("Tag")
 
 
+def test_an_interface_without_efa_is_not_counted_as_an_adapter() -> None:
+    """The first interface of a p6-b300 is an Ethernet interface."""
+    pool = {"instanceTypes": ["p6-b300.48xlarge"], "efa": True}
+    graph = declare_eks(cluster={"gpuPool": pool})
+
+    (tag,) = (
+        resource.inputs["tag"]
+        for resource in graph.of_type("Tag")
+        if resource.inputs["tag"]["key"].endswith("vpc.amazonaws.com/efa")
+    )
+    assert tag["value"] == "16", "a job requests all adapters of a node"
+
+
 @pytest.mark.parametrize(("group", "gib"), [(SYSTEM, 50), (SPOT, 100)])
 def test_disks_are_encrypted_and_deleted_with_the_node(group: str, gib: int) -> None:
     (disk,) = plain_stack()[f"{group}-template"].inputs["blockDeviceMappings"]

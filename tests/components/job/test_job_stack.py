@@ -155,6 +155,13 @@ def test_with_a_cache_for_an_object_store_nothing_is_prepared() -> None:
     cache = {"source": "s3://shards/imagenet"}
     graph = job_stack(data={"dataset": "imagefolder", "cache": cache})
 
+    (egress,) = graph.one("NetworkPolicy").inputs["spec"]["egress"]
+    assert egress["ports"] == [{"protocol": "TCP", "port": 443}]
+    assert graph.one("NetworkPolicy").inputs["spec"]["podSelector"]["matchLabels"] == {
+        "app.kubernetes.io/name": "worker",
+        "app.kubernetes.io/part-of": "everstep",
+        "job-name": "second",
+    }, "the platform's own policies allow it to no worker of another stack"
     assert not graph.of_type("Job")
     assert "s3://shards/imagenet" in pod_of(graph.one("ElasticJob"))["containers"][0]["args"]
 
