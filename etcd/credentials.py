@@ -33,7 +33,7 @@ class Secrets(Protocol):
     """The Secrets of a namespace."""
 
     def issue_of(self, name: str) -> str | None:
-        """Return the ID of the run that issued a Secret; None if the Secret does not exist."""
+        """Return the ID of the run that issued a Secret, empty without a label; None if there is no Secret."""
 
     def put(self, name: str, issue_id: str, content: Mapping[str, str]) -> None:
         """Create or replace a Secret, with the ID of the run that issues it."""
@@ -103,7 +103,7 @@ class ClusterSecrets:
     context: ssl.SSLContext | None
 
     def issue_of(self, name: str) -> str | None:
-        """Return the ID of the run that issued a Secret; None if the Secret does not exist."""
+        """Return the ID of the run that issued a Secret, empty without a label; None if there is no Secret."""
         secret = self._request("GET", f"/{name}")
         return (
             None

@@ -48,7 +48,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Watch until SIGTERM."""
+    """Watch until SIGTERM or SIGINT."""
     args = parse(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     stop = threading.Event()
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _metadata_service(args: argparse.Namespace, stop: threading.Event) -> Metadata | None:
-    """Return the selected or the detected metadata service; None if SIGTERM arrives first."""
+    """Return the selected or the detected metadata service; None if a signal stops the watcher first."""
     if args.cloud == "aws":
         return AwsMetadata(args.metadata)
     if args.cloud == "azure":

@@ -136,7 +136,7 @@ class ApiServer:
 
         Raises:
             RefusedError: the response has another error status, or an error status without JSON.
-            UnavailableError: there is no response, or one without JSON.
+            UnavailableError: the token cannot be read, there is no response, or the response is not a JSON object.
         """
         try:
             token = self.token_file.read_text(encoding="ascii").strip()

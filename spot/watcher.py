@@ -87,7 +87,7 @@ class Watcher:
         self._settled_notices = notices if decision.is_settled else None
 
     def _set_deadline(self, change: DeadlineChange) -> None:
-        """Annotate one worker; a refusal must not delay the drain."""
+        """Set or remove the deadline of one worker; a refusal must not delay the drain."""
         try:
             self.client.set_deadline(change)
         except RefusedError as error:

@@ -54,6 +54,7 @@ class EpochEnd:
 
         Raises:
             EverstepError: the call is not in a callback of `Run.each_epoch`.
+            PeerLostError: the group broke.
             RegroupError: the workers have agreed to regroup.
         """
         self._check()
