@@ -1,4 +1,4 @@
-"""The command `python3 -m spot`, which watches the node of its pod until SIGTERM."""
+"""The command `python3 -m spot`, which watches the node of its pod until SIGTERM or SIGINT."""
 
 import argparse
 import logging

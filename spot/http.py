@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 
 class UnavailableError(Exception):
-    """No valid HTTP response within the timeout."""
+    """A server could not be asked: its response is missing or not usable, or the token for it cannot be read."""
 
 
 class RefusedError(UnavailableError):

@@ -91,7 +91,7 @@ class Watcher:
         try:
             self.client.set_deadline(change)
         except RefusedError as error:
-            log.warning("%s was not notified of the deadline: %s", change.pod.name, error)
+            log.warning("the deadline of %s was not changed: %s", change.pod.name, error)
 
     def _evict(self, eviction: Eviction) -> None:
         """Evict one pod; a refusal must not keep the others from being evicted."""
