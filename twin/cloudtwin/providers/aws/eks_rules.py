@@ -67,7 +67,7 @@ def computed_attribute(_value: object) -> str:
 
 
 def service_block(value: object) -> str | None:
-    """Return the reason why text is not a block for Services; None if it is valid."""
+    """Return the reason why text is not a CIDR block for Services; None if it is valid."""
     block = block_of(value)
     if "/" not in str(value) or not isinstance(block, ipaddress.IPv4Network):
         return f"{value!r} is not a valid IPv4 CIDR block"
