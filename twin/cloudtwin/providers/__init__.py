@@ -1,11 +1,11 @@
-"""Offline AWS and Azure: Pulumi providers with their own account that create real machines.
+"""Emulated AWS and Azure: Pulumi providers with their own accounts that create the twin's machines.
 
 A provider checks every input against the SDK's argument classes, the services' own models and
 rules, returns ids and outputs of the right shape, records an account, refuses what the cloud would
 refuse, and creates the machines, volumes and identities that were declared.
 
 Pure: `model`, `evaluation`, `conditions`, `inventory`, `changes`, `outputs`, `schema.check`, the
-tables in `aws` and `azure`. The other modules have side effects.
+tables in `aws` and `azure`.
 """
 
 from cloudtwin.providers.install import install

@@ -1,8 +1,8 @@
 """The account of one cloud: its resources, stored between commands.
 
 One file, because a decision such as "is a resource left in this subnet" reads all of it; a few hundred
-kilobytes are read and written in milliseconds. A file lock separates the providers of several engines
-and the twin's own processes.
+kilobytes are read and written in milliseconds. A file lock serializes the changes by several engines' providers
+and by the twin's own processes.
 """
 
 import threading
@@ -37,7 +37,7 @@ class Account:
 
     @contextmanager
     def transaction(self) -> Iterator["Transaction"]:
-        """Lock the account while the block reads and changes it; an exception changes nothing."""
+        """Lock the account while the block reads and changes it; an exception discards the changes."""
         with self._thread_lock, files.locked(self._lock):
             initial = self.read()
             transaction = Transaction(initial)

@@ -1,7 +1,7 @@
 """Checks from which the rows of rule tables are built. Pure.
 
 A value check takes one known value and returns the reason for a refusal, or None. `value_rule` converts it
-to an input rule; most other functions here return value checks.
+to an input rule; `matches`, `in_range`, `one_of_values` and `cidr` return value checks.
 """
 
 import ipaddress
@@ -16,8 +16,8 @@ from cloudtwin.providers.schema.check import CheckFailure
 
 Block = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-# RFC 1918 and RFC 6598: ranges that are not routed over the Internet. Not `is_private`: Python counts
-# the documentation ranges as private, and examples use them.
+# RFC 1918 and RFC 6598: ranges that are not routed over the Internet. Not the `is_private` of `ipaddress`: it
+# includes the documentation ranges, which examples use.
 PRIVATE_NETWORKS = tuple(
     ipaddress.IPv4Network(network)
     for network in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
@@ -152,7 +152,7 @@ def public_range(value: Plain) -> str | None:
 
 
 def is_private(block: Block) -> bool:
-    """Return True if a block is not routed over the Internet."""
+    """Return True if a block is in one of PRIVATE_NETWORKS; False for IPv6."""
     return isinstance(block, ipaddress.IPv4Network) and any(
         block.subnet_of(p) for p in PRIVATE_NETWORKS
     )

@@ -34,6 +34,8 @@ class Effects:
     def connect(self, kind: ResourceType, resource: Resource) -> tuple[Outputs, Mapping[str, str]]:
         """Start a cluster's control plane; return its outputs and the values to keep private.
 
+        Nothing is started for another type.
+
         Raises:
             TwinError: the control plane cannot run here.
         """
@@ -55,7 +57,7 @@ class Effects:
             timeouts: time limit of the operation.
 
         Raises:
-            TwinError, ProviderError: an effect failed or timed out.
+            TwinError, ProviderError: an effect failed, timed out or was interrupted.
         """
         for driver, enabled in self._drivers(resource).items():
             if enabled:
@@ -67,10 +69,10 @@ class Effects:
             self.machines.wait(pool.key, timeouts)
 
     def undo(self, resources: Iterable[Resource], timeouts: Timeouts) -> None:
-        """Remove the machines and drivers of resources, and wait until they are gone.
+        """Remove the machines and drivers of resources, and wait until the machines are gone.
 
         Raises:
-            TwinError, ProviderError: the removal timed out.
+            TwinError, ProviderError: the removal failed, timed out or was interrupted.
         """
         removed = list(resources)
         for resource in removed:
@@ -118,7 +120,7 @@ class Effects:
         return kind.pools(resource, self.account.read())
 
     def _with_current_size(self, pool: "Pool", previous: Resource | None) -> "Pool":
-        """Return a pool with the autoscaler's size, unless the program has changed its own."""
+        """Return a pool with its current size, unless the program has changed the desired size."""
         previous_pools = self._pools(previous) if previous else ()
         declared_size = next(
             (

@@ -58,11 +58,11 @@ def violations(rule: InputRule, inputs: Mapping[str, Plain]) -> list[CheckFailur
 
 
 def limit_failures(limit: Mapping[str, Any], value: Plain, path: Path) -> Iterator[CheckFailure]:
-    """Yield a failure for each limit of the service model that a value exceeds.
+    """Yield a failure for each limit of the service model that a value violates.
 
     Args:
         limit: `enum`, `pattern`, `min`, `max` (of the number, or of the length of text, lists and
-            maps), `keys` (limits of a map's keys) and `api`, the operation that states them.
+            maps), `keys` (limits of a map's keys) and `api`, the operation or model that states them.
         value: the input.
         path: its path.
     """
@@ -137,7 +137,7 @@ def _require_target(kind: ResourceType, reference: Reference, request: ResourceR
 def require_unique(
     kind: ResourceType, request: ResourceRequest, identity: str, account: Inventory
 ) -> None:
-    """Refuse a second resource with the same name, id or address.
+    """Refuse a second resource with the same id or the same unique inputs.
 
     Args:
         kind: type of the resource.
@@ -172,7 +172,7 @@ def require_deletable(
     account: Inventory,
     deleted_together: Collection[tuple[str, str]],
 ) -> None:
-    """Refuse to delete a resource that other resources use.
+    """Refuse to delete a resource that a deletion guard protects or that other resources use.
 
     Args:
         kind: type of the resource.
@@ -182,7 +182,7 @@ def require_deletable(
         deleted_together: types and ids of resources that are deleted with it and do not count.
 
     Raises:
-        CloudError: with the service's error code and the resource that uses it.
+        CloudError: with the service's error code, and the guard's reason or the resource that uses it.
     """
     for guard in kind.deletion_guards:
         for reason in guard.violations(deleted, account):

@@ -24,8 +24,8 @@ class FaultKind(StrEnum):
     """Kind of failure of an operation."""
 
     THROTTLE = "throttle"  # refused because of the request rate; the provider retries, as the official provider does
-    CAPACITY = "capacity"  # created, but the cloud has no machines for it
-    TIMEOUT = "timeout"  # created, but not ready in time
+    CAPACITY = "capacity"  # created or updated, but the cloud has no machines for it
+    TIMEOUT = "timeout"  # created or updated, but not ready in time; or not deleted in time
     ERROR = "error"  # refused, nothing was done
     LOST = "lost"  # done, but the response was lost
 
@@ -40,7 +40,7 @@ class InjectedFault:
         name: pattern of the program's resource names.
         operation: create, update, delete or read.
         times: number of injections; 0 for no limit.
-        message: message instead of the cloud's own.
+        message: message instead of the cloud's own; not used for throttle.
     """
 
     kind: FaultKind
@@ -93,7 +93,7 @@ def parse(document: Mapping[str, Any]) -> FaultPlan:
     """Return the plan in a parsed faults.json.
 
     Raises:
-        ProviderError: an unknown key, kind or value.
+        ProviderError: an unknown key or kind, or an invalid value.
     """
     unknown_keys = sorted({*document} - {"faults", "latency"})
     field_names = {field.name for field in fields(InjectedFault)}

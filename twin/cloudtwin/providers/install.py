@@ -1,4 +1,4 @@
-"""Installation of a cloud's offline provider where the engine looks for plugins."""
+"""Installation of the twin's provider for a cloud, where the engine looks for plugins."""
 
 from pathlib import Path
 

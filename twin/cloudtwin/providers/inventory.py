@@ -19,8 +19,8 @@ class Resource:
         outputs: outputs that the provider returns.
         acknowledged: True once the engine has received the id. The next creation of the same URN by the same
             process adopts an unacknowledged resource, as a client token does in a real cloud.
-        ready: True once the creation has finished. Preconditions ignore resources that are not
-            ready: no node becomes Ready through an add-on that is starting.
+        ready: True once the creation has finished. Only ready resources satisfy references and preconditions: no
+            node becomes Ready through an add-on that is starting.
         created_at: seconds since the epoch.
         private: values that the cloud does not return as outputs.
         owner: id of the resource with which this one is deleted; empty for none.

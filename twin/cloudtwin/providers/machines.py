@@ -37,7 +37,7 @@ class Machines(Protocol):
         """Return the desired size of a pool, given by its key; None if there is no such pool."""
 
     def wait(self, pool: str, timeouts: Timeouts) -> None:
-        """Wait until a pool has its desired size and all its machines are Ready."""
+        """Wait until a pool has its desired size and all its machines are Ready, or until a deleted pool has none."""
 
     def set_driver(self, name: str, *, enabled: bool) -> None:
         """Install a storage driver in the cluster, or remove it."""

@@ -1,7 +1,7 @@
 """Tables of a cloud: one record per resource type, one row per rule. Pure.
 
 An *input rule* checks the inputs alone, so it refuses at preview. A *precondition* also checks the
-account, so it refuses when the resource is created. A *reference* names another resource, which must
+account, so it refuses when the resource is created or updated. A *reference* names another resource, which must
 exist and, if it has an `in_use_code`, cannot be deleted first. A *deletion guard* is any other reason
 why a service refuses a deletion.
 """
@@ -186,7 +186,7 @@ class Naming:
         property: name of the input.
         max_length: maximum length in characters.
         generated: True if the provider generates a missing name.
-        start: beginning of every generated name.
+        start: beginning of a name that is generated without a declared prefix.
     """
 
     property: str = "name"
@@ -213,7 +213,7 @@ class ResourceType:
         immutable: input paths whose change replaces the resource.
         enums: input path -> values, where neither SDK nor service model lists them.
         rules, preconditions, deletion_guards, references: constraints.
-        unique: inputs that no two resources may share.
+        unique: inputs whose combination no two resources may share.
         unique_code: error code of the service for a duplicate.
         parent: function that returns the ARM id of the parent, which must exist; empty for none.
         companions: function that yields resources that the service creates with it, such as a cluster's security group.
@@ -223,7 +223,7 @@ class ResourceType:
         cluster_outputs: function that returns the outputs with the endpoint; None if this is not a cluster.
         pools: function that returns the machine pools that it declares.
         current_inputs: function that returns the service's current inputs, given current pool sizes by name.
-        image_repository: function that returns the address of the registry's repository whose images it contains.
+        image_repository: function that returns the host and path of the image repository; None for another type.
     """
 
     token: str

@@ -44,7 +44,9 @@ from cloudtwin.providers.schema.store import SchemaStore
 from cloudtwin.providers.timeouts import Timeouts
 
 THROTTLED_ATTEMPTS = 10
-FIRST_PAUSE_SECONDS = 0.05  # a cloud's SDK starts with seconds; the twin's time is compressed
+FIRST_PAUSE_SECONDS = (
+    0.05  # a cloud's SDK starts with up to a second; the twin's time is compressed
+)
 
 
 class Operations:
@@ -87,7 +89,7 @@ class Operations:
         """Return the schema of a type.
 
         Raises:
-            ProviderError: the SDK is not installed or does not have the type.
+            ProviderError: the SDK is not installed, or its types cannot be read.
         """
         if token not in self._schemas:
             try:
@@ -101,7 +103,7 @@ class Operations:
     def check(
         self, key: ResourceKey, old: Object, new: Object, seed: bytes
     ) -> tuple[Object, list[CheckFailure]]:
-        """Return a program's inputs with defaults, and all failures in them."""
+        """Return a program's inputs with defaults, and the failures in them."""
         kind, schema = self.kind(key.token), self.schema(key.token)
         inputs = with_name(kind, key.name, without_nulls(new), old, seed)
         inputs = self.cloud.with_defaults(inputs, schema, self.config)
@@ -121,7 +123,7 @@ class Operations:
         return compare(self.kind(key.token), key.name, old, new, ignored)
 
     def preview(self, key: ResourceKey, inputs: Object, old: Object) -> Object:
-        """Return predicted outputs; existing outputs stay unless their input changed."""
+        """Return predicted outputs; existing outputs stay where no input sets them."""
         kind = self.kind(key.token)
         predicted = predict(self.schema(key.token), {**kind.defaults, **inputs})
         return with_existing(old, inputs, predicted)
@@ -384,7 +386,7 @@ class Operations:
             return transaction.put(replace(resource, ready=True))
 
     def _incomplete_error(self, resource: Resource, reason: str) -> IncompleteError:
-        """Return the error of an incomplete resource, which the engine will record."""
+        """Acknowledge an incomplete resource, which the engine will record, and return its error."""
         with self.account.transaction() as transaction:
             transaction.acknowledge(resource)
         return IncompleteError(resource.id, [reason])

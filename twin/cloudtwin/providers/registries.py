@@ -18,7 +18,7 @@ class PrivateRegistry:
     """A registry of an account.
 
     Attributes:
-        id: the account's id, for messages.
+        id: id of the AWS account or name of the Azure registry, for messages.
         user: user name that clients log in with.
         nodes_may_pull: True if the nodes of the account's cluster may pull.
         repositories: its repositories, and whether their tags are immutable; None: a push creates a repository.

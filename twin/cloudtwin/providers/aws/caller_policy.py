@@ -1,7 +1,7 @@
 """The IAM policy of the identity that calls the twin's AWS: a file that a user may write.
 
 Without the file everything is allowed. Only actions are compared, with wildcards in their names, so a policy whose
-result depends on anything else is refused. An explicit denial wins.
+result depends on anything else is refused. An explicit deny overrides any allow.
 """
 
 import json
@@ -46,7 +46,7 @@ def authorize(folder: Path, verb: str, token: str) -> None:
         return
     for action in actions_to(verb, token):
         if not allows(document, action):
-            reason = "because no identity-based policy allows the action"
+            reason = "because the identity-based policy does not allow the action"
             message = f"User: {CALLER} is not authorized to perform: {action}, {reason}"
             raise CloudError("AccessDeniedException", message)
 

@@ -1,4 +1,7 @@
-"""Rules and values that all AWS resources share: regions, tags, ARNs, ids. Pure."""
+"""Rules and values that all AWS resources share: regions, tags, ARNs, ids.
+
+Pure, except that `configure` reads AWS_REGION.
+"""
 
 import os
 import re
@@ -172,7 +175,7 @@ def key_errors(
     region: str,
     path: tuple[str | int, ...],
 ) -> Iterator[CheckFailure]:
-    """Yield an error for each input that should be the ARN of a KMS key in the region, or in any region if empty."""
+    """Yield an error for each key input that is not the ARN of a KMS key in the region, or in any region if empty."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if key not in USER_KEYED_OBJECTS:

@@ -81,7 +81,7 @@ def _describe_cluster(request: ResourceRequest) -> dict[str, Any]:
 
 
 def _companions(cluster: Resource, account: Inventory) -> Iterable[Resource]:
-    """Yield the cluster's security group and, if not declared, a log group that outlives it."""
+    """Yield the cluster's security group and, if logging is enabled and none exists, a log group that outlives it."""
     vpc = cluster.outputs["vpcConfig"]
     inputs = {"vpcId": vpc["vpcId"], "name": f"eks-cluster-sg-{cluster.id}"}
     group = str(vpc["clusterSecurityGroupId"])

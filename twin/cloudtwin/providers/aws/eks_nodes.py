@@ -31,9 +31,10 @@ EFFECTS = {
     "NO_EXECUTE": "NoExecute",
     "PREFER_NO_SCHEDULE": "PreferNoSchedule",
 }
-STARTUP_SUFFIX = "agent-not-ready"  # the end of every taint that a CSI driver removes
+STARTUP_SUFFIX = "agent-not-ready"  # suffix of the keys of taints that CSI drivers remove
 CREATE = f"{API}, CreateNodegroup"
-SURGE = 1  # EKS adds up to twice the number of zones; the twin replaces one machine at a time
+# EKS adds up to twice the number of zones, or maxUnavailable if that is more; the twin replaces one machine at a time.
+SURGE = 1
 
 
 def _describe_nodes(request: ResourceRequest) -> dict[str, Any]:
@@ -92,7 +93,7 @@ def node_pools(group: Resource, account: Inventory) -> Sequence["Pool"]:
 
 
 def _instance_types(inputs: Inputs, account: Inventory) -> tuple[str, ...]:
-    """Return the instance types of a node group: its own, or the type in its launch template."""
+    """Return the instance types of a node group: its own, or the type in its launch template, or the default."""
     template = rules.template_of(inputs, account)
     template_type = template.inputs.get("instanceType") if template else None
     return tuple(inputs.get("instanceTypes") or (template_type or "t3.medium",))
@@ -140,7 +141,7 @@ TYPES = (
             InputRule("sizes of a node group", f"{API}, NodegroupScalingConfig", rules.scaling),
             InputRule("launch template of a node group", CREATE, rules.launch),
             value_rule("template version of a node group", "launchTemplate.version",
-                       matches(r"[1-9]\d*|\$Latest|\$Default", "is not a version: 1, $Latest or $Default"),
+                       matches(r"[1-9]\d*|\$Latest|\$Default", "is not a version such as 1, $Latest or $Default"),
                        CREATE),
             InputRule("labels and taints of a node group", CREATE, rules.labels_and_taints),
             InputRule("subnets of a node group", CREATE, rules.node_subnets),

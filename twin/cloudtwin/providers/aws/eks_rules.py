@@ -67,7 +67,7 @@ def computed_attribute(_value: object) -> str:
 
 
 def service_block(value: object) -> str | None:
-    """Return the reason why text is not a block for Services; None if it is valid."""
+    """Return the reason why text is not a CIDR block for Services; None if it is valid."""
     block = block_of(value)
     if "/" not in str(value) or not isinstance(block, ipaddress.IPv4Network):
         return f"{value!r} is not a valid IPv4 CIDR block"
@@ -88,7 +88,7 @@ def auto_mode(inputs: Inputs) -> Iterable[CheckFailure]:
 
 
 def scaling(inputs: Inputs) -> Iterable[CheckFailure]:
-    """Yield an error for each contradiction in the sizes of a node group."""
+    """Yield an error for sizes of a node group that contradict each other, and for a maximum outside the limits."""
     sizes = section(inputs, "scalingConfig")
     bounds = [sizes.get(key) for key in ("minSize", "desiredSize", "maxSize")]
     numbers = [bound for bound in bounds if isinstance(bound, int)]
@@ -220,7 +220,7 @@ def two_zones(request: ResourceRequest) -> Iterable[str]:
 
 
 def next_minor_version(request: ResourceRequest) -> Iterable[str]:
-    """Yield an error unless an update is to the next minor version."""
+    """Yield an error for an update to a version other than the current and the next minor version."""
     previous, requested = request.previous, request.inputs.get("version")
     if (
         previous is None
@@ -234,7 +234,7 @@ def next_minor_version(request: ResourceRequest) -> Iterable[str]:
 
 
 def nodes_updated(request: ResourceRequest) -> Iterable[str]:
-    """Yield an error if a node group does not have the version of the control plane yet."""
+    """Yield an error for a new version while a node group does not have the current version of the control plane."""
     previous, requested = request.previous, request.inputs.get("version")
     if previous is None or requested in (None, previous.outputs.get("version")):
         return
@@ -319,7 +319,7 @@ def template_version(request: ResourceRequest) -> Iterable[str]:
 
 
 def one_efa_type(request: ResourceRequest) -> Iterable[str]:
-    """Yield an error for each instance type that does not fit a launch template with EFA."""
+    """Yield an error for several instance types with EFA, and for each with fewer EFA interfaces than the template."""
     template = template_of(request.inputs, request.account)
     adapters = efa_interfaces(template.inputs) if template else 0
     types = request.inputs.get("instanceTypes") or ()
@@ -347,7 +347,7 @@ def market_options(request: ResourceRequest) -> Iterable[str]:
 
 
 def capacity_block(request: ResourceRequest) -> Iterable[str]:
-    """Yield an error if a group and its launch template do not agree on a Capacity Block."""
+    """Yield an error if a group and its launch template disagree on a Capacity Block, or the template is incomplete."""
     template = template_of(request.inputs, request.account)
     inputs = template.inputs if template else {}
     options = section(inputs, "instanceMarketOptions")
@@ -408,7 +408,7 @@ def addon_nodes(request: ResourceRequest) -> Iterable[str]:
     if not request.account.where(NODES, clusterName=cluster.outputs["name"]):
         yield (
             f"the add-on {name} is DEGRADED: InsufficientNumberOfReplicas: the cluster has no "
-            "nodes; let it depend on a node group"
+            "nodes; let the add-on depend on a node group"
         )
 
 

@@ -198,7 +198,7 @@ def allows_ingress(
 
 
 def _rules_with_several_sources(account: Inventory, group: str) -> Iterator[Mapping[str, Any]]:
-    """Yield a group's inline rules and its resources of the older type, one for each source, in the form of INGRESS."""
+    """Yield a group's inline rules and SecurityGroupRule resources, one for each source, in the form of INGRESS."""
     resource = account.find((GROUP,), group)
     inline_rules = (resource.inputs.get("ingress") or ()) if resource else ()
     older_rules = account.where(GROUP_RULE, securityGroupId=group, type="ingress")
@@ -310,7 +310,7 @@ def _events(inputs: Inputs) -> Iterable[CheckFailure]:
 
 
 def _exported_object(association: Resource, _account: Inventory) -> Iterable[Resource]:
-    """Yield an object in the bucket: files on the file system are exported."""
+    """Yield an object in the bucket if the association exports files."""
     if section(association.inputs, "s3", "autoExportPolicy").get("events"):
         bucket = bucket_of(association.inputs["dataRepositoryPath"])
         inputs = {"bucket": bucket, "key": "exported-by-fsx"}

@@ -193,7 +193,7 @@ TYPES = (
                 "name of an alias", "name",
                 matches(
                     r"alias/(?!aws/)[a-zA-Z0-9:/_-]+",
-                    "must begin with alias/, and not with alias/aws/",
+                    "must be alias/ and letters, digits and : / _ -, and not begin with alias/aws/",
                 ),
                 "KMS API, CreateAlias",
             ),

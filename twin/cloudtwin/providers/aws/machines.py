@@ -149,7 +149,7 @@ TYPES = (
                 "name of a launch template", "name",
                 matches(
                     r"[a-zA-Z0-9().\-/_]{3,128}",
-                    "is invalid: at least 3 letters, digits and ( ) . - / _",
+                    "is invalid: 3 to 128 letters, digits and ( ) . - / _",
                 ),
                 CREATE,
             ),

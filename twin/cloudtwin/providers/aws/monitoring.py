@@ -57,7 +57,7 @@ def _workspace(request: ResourceRequest) -> dict[str, Any]:
 
 
 def _rule_groups(inputs: Inputs) -> Iterable[CheckFailure]:
-    """Yield an error for a rule file that Prometheus would not read."""
+    """Yield an error for text that is not a rule file in which each group has a name and rules."""
     text = inputs.get("data")
     if not isinstance(text, str):
         return

@@ -165,7 +165,7 @@ def _subnet_free(request: ResourceRequest) -> Iterable[str]:
 
 
 def _has_gateway(request: ResourceRequest) -> Iterable[str]:
-    """Yield an error for a public NAT gateway in a VPC without an Internet gateway."""
+    """Yield an error for a public zonal NAT gateway in a VPC without an Internet gateway."""
     subnet = request.find(SUBNET, "subnetId")
     vpc = subnet and subnet.inputs["vpcId"]
     if request.inputs.get("connectivityType") == "private" or not vpc:

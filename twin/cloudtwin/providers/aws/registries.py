@@ -1,7 +1,7 @@
 """The registry of an AWS account, and whether its nodes may pull. Pure.
 
-Source: ECR User Guide, "Using Amazon ECR Images with Amazon EKS": the node role needs ecr:BatchGetImage, which the
-managed policies for nodes have.
+Source: ECR User Guide, "Using Amazon ECR Images with Amazon EKS": the node role needs actions such as
+ecr:BatchGetImage, which the managed policies in PULL_POLICIES allow.
 """
 
 from cloudtwin.accounts import AWS_ACCOUNT

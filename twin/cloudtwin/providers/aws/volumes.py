@@ -35,7 +35,7 @@ def volumes(account: Inventory) -> dict[str, dict[str, Any]]:
 
 
 def _connection_problem(account: Inventory, system: Resource) -> str:
-    """Return the reason why the nodes cannot reach a file system; empty if they can."""
+    """Return the reason why the nodes cannot reach a file system; empty if they can or it has no security groups."""
     servers = [str(group_id) for group_id in system.inputs.get("securityGroupIds") or ()]
     nodes = sorted(set(_node_security_groups(account)))
     if not servers or not nodes:

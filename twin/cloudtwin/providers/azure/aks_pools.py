@@ -72,7 +72,7 @@ def _describe_snapshot(request: ResourceRequest) -> dict[str, Any]:
 
 
 def _service_inputs(inputs: Inputs) -> dict[str, Any]:
-    """Return the label and taint of a Spot pool, which AKS adds if they are not declared."""
+    """Return a Spot pool's labels and taints, with the label and taint that AKS adds; empty for another pool."""
     if inputs.get("scaleSetPriority") != "Spot":
         return {}
     labels, taints = dict(inputs.get("nodeLabels") or {}), list(inputs.get("nodeTaints") or ())
@@ -118,7 +118,7 @@ def _pool(declared_inputs: Mapping[str, Any], name: str, cluster: Resource) -> "
 
 
 def _max_price(pool: Inputs) -> float | None:
-    """Return the maximum price of a Spot pool; None for -1, up to the on-demand price."""
+    """Return the maximum price of a Spot pool; None if the on-demand price is its limit, and for another pool."""
     price = float(pool.get("spotMaxPrice") or -1)
     return price if price > 0 and pool.get("scaleSetPriority") == "Spot" else None
 

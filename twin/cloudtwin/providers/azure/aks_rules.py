@@ -67,7 +67,7 @@ def version_error(version: object) -> str | None:
     return (
         None
         if minor(version) in AKS_VERSIONS
-        else f"{version!r} is not offered: {', '.join(AKS_VERSIONS)}"
+        else f"{version!r} is not offered; AKS offers {', '.join(AKS_VERSIONS)}"
     )
 
 
@@ -88,7 +88,7 @@ def system_pool(inputs: Inputs) -> Iterable[CheckFailure]:
 
 
 def network(inputs: Inputs) -> Iterable[CheckFailure]:
-    """Yield an error for inconsistent addresses of a cluster's network."""
+    """Yield an error for invalid or inconsistent addresses of a cluster's network."""
     profile, path = section(inputs, "networkProfile"), "networkProfile"
     for name in ("podCidr", "serviceCidr"):
         if isinstance(profile.get(name), str) and (reason := block_error(profile[name])):
@@ -190,7 +190,7 @@ def _is_encoded_pem(text: str) -> bool:
 
 
 def identities(inputs: Inputs) -> Iterable[CheckFailure]:
-    """Yield an error for inconsistent identities of a cluster."""
+    """Yield an error for missing or inconsistent identities of a cluster."""
     workload = section(inputs, "securityProfile", "workloadIdentity").get("enabled")
     if workload and not section(inputs, "oidcIssuerProfile").get("enabled"):
         yield failure_at("oidcIssuerProfile.enabled", "workload identity needs the OIDC issuer")
@@ -218,7 +218,7 @@ def tier(inputs: Inputs) -> Iterable[CheckFailure]:
 
 
 def autoscaler(inputs: Inputs) -> Iterable[CheckFailure]:
-    """Yield an error for durations that the autoscaler cannot parse."""
+    """Yield an error for each duration of the autoscaler that is not a number with the unit s, m or h."""
     for name, value in section(inputs, "autoScalerProfile").items():
         is_duration = any(mark in name for mark in ("Time", "Delay", "Interval"))
         if is_duration and (reason := DURATION(value)):
@@ -350,7 +350,7 @@ def kubelet_consistent(request: ResourceRequest) -> Iterable[str]:
 
 
 def next_minor_version(request: ResourceRequest) -> Iterable[str]:
-    """Yield an error for an update to an older version, or by more than one minor version."""
+    """Yield an error for an update to an older minor version, or by more than one minor version."""
     previous, requested = request.previous, request.inputs.get("kubernetesVersion")
     if previous is None or requested is None:
         return
@@ -363,7 +363,7 @@ def next_minor_version(request: ResourceRequest) -> Iterable[str]:
 
 
 def inline_versions(request: ResourceRequest) -> Iterable[str]:
-    """Yield an error for versions of inline pools that an update of the cluster cannot set."""
+    """Yield an error for versions of inline pools that a request for the cluster cannot set."""
     pools = request.inputs.get("agentPoolProfiles") or ()
     versions = {pool["name"]: pool.get("orchestratorVersion") for pool in pools}
     previous_pools = (
@@ -438,7 +438,7 @@ def pool_version(request: ResourceRequest) -> Iterable[str]:
 
 
 def pool_downgrade(request: ResourceRequest) -> Iterable[str]:
-    """Yield an error for an update of a pool to an older version."""
+    """Yield an error for an update of a pool to an older minor version."""
     desired_version = request.inputs.get("orchestratorVersion")
     current_version = (
         request.previous.outputs.get("currentOrchestratorVersion") if request.previous else None

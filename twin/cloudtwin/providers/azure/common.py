@@ -58,7 +58,7 @@ def arm_id(path: str, inputs: Inputs) -> str:
 
     Args:
         path: path that begins with the resource provider, with inputs in braces: `Microsoft.X/ys/{yName}`. The
-            resource is in a resource group, unless it begins with an input such as `{scope}`.
+            resource is in a resource group, unless the path begins with an input such as `{scope}`.
         inputs: values of the inputs.
     """
     group = f"{ROOT}/resourceGroups/{{resourceGroupName}}/providers/"
@@ -88,11 +88,11 @@ def _inputs(path: str) -> list[str]:
 
 def name_rule(property_name: str, pattern: str = PLAIN_NAME, min_length: int = 1) -> InputRule:
     """Return the rule for the name of a resource."""
-    characters = matches(pattern, "has characters that are not allowed in this name")
+    form = matches(pattern, f"is not a valid name: it must match {pattern}")
 
     def check(name: object) -> str | None:
         is_short = isinstance(name, str) and len(name) < min_length
-        return f"{name!r} has fewer than {min_length} characters" if is_short else characters(name)
+        return f"{name!r} has fewer than {min_length} characters" if is_short else form(name)
 
     return value_rule(f"name in {property_name}", property_name, check, NAMES)
 
@@ -114,7 +114,7 @@ def arm_type(
         path: path of `arm_id`; the inputs in it are immutable, the last input is the name.
         max_length: maximum length of the name.
         fixed: other immutable inputs.
-        name: pattern and minimum length of the name; None if other rules check it.
+        name: pattern and minimum length of the name; None for no rule, or if `rules` check it.
         generated: True if the provider generates a missing name.
         rules: other input rules.
         fields: other fields of the resource type.

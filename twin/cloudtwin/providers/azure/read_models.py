@@ -101,7 +101,7 @@ def _names(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _all_limits(limits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the limits of a name that all operations accept; operations state different limits."""
+    """Return the intersection of the limits that the operations state for a name."""
     result: dict[str, Any] = {}
     for key in dict.fromkeys(key for limit in limits for key in limit):
         first, *others = dict.fromkeys(limit[key] for limit in limits if key in limit)

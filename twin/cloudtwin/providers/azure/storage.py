@@ -117,7 +117,7 @@ def _registry_sku(inputs: Inputs) -> Iterable[CheckFailure]:
 
 
 def _task_step(inputs: Inputs) -> Iterable[CheckFailure]:
-    """Yield an error for a step that is none of the three kinds: the SDK's type is a union."""
+    """Yield an error for an invalid step: its type in the SDK is a union, so the schema check accepts any value."""
     step = inputs.get("step")
     if step is None or inputs.get("isSystemTask"):
         return

@@ -46,7 +46,7 @@ def _access(
     if storage is None:
         return False, "ResourceNotFound: the storage account does not exist"
     if not _is_reachable(subscription, storage):
-        return False, "AuthorizationFailure: the account's network rules exclude the nodes' subnet"
+        return False, "AuthorizationFailure: the account's network settings exclude the nodes"
     if storage.inputs.get("enableNfsV3"):
         return True, ""
     return _federated_subjects(subscription, container), ""

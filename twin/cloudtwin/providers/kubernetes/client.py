@@ -1,9 +1,9 @@
 """A Kubernetes client: objects as dictionaries, server-side apply, errors with their fix.
 
 Credentials and TLS come from the `kubernetes` package (`connection`). Its dynamic client is not
-used: it discovers every API group before the first request and caches the result on disk, where a
-CRD created a second ago is missing. Here a group version is discovered when one of its kinds is
-first needed.
+used: it lists every API group before the first request, caches the result in a file that processes
+share, and discovers everything again for a kind that is missing there, such as the kind of a new CRD.
+Here a group version is discovered when one of its kinds is first needed.
 """
 
 import json
@@ -27,7 +27,7 @@ from cloudtwin.providers.kubernetes.objects import DEFAULT_NAMESPACE, PATCH_FORC
 from cloudtwin.providers.protocol.values import Object
 
 USER_AGENT = "pulumi-kubernetes/cloudtwin"
-# Together under 10 s, the longest wait for an unreachable cluster.
+# The first two limit the wait for an unreachable cluster, together to less than 10 s.
 CONNECT_SECONDS = 3.0
 API_PROBE_SECONDS = 5.0
 READ_SECONDS = 60.0
@@ -81,7 +81,7 @@ class ClusterClient:
         """Check once that the API server responds; later calls repeat the first result.
 
         Raises:
-            UnreachableError: no response came within 10 seconds.
+            UnreachableError: the API server does not respond, or not in time.
         """
         with self._lock:
             if self._unreachable_error:

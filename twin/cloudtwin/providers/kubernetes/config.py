@@ -1,4 +1,4 @@
-"""The provider's arguments, checked. Pure, except that a kubeconfig may be a path."""
+"""The provider's arguments, checked. Pure, except that `parse` reads environment variables."""
 
 import json
 import os
@@ -15,7 +15,7 @@ SUPPORTED_ARGUMENTS = {
     "kubeconfig", "context", "namespace", "clusterIdentifier", "enablePatchForce",
     "upsertExistingObjects", "enableServerSideApply",
 }  # fmt: skip
-# Arguments for features that the stand-in lacks; it ignores them.
+# Arguments that the stand-in accepts and ignores.
 IGNORED_ARGUMENTS = {
     "version", "pluginDownloadURL", "suppressDeprecationWarnings", "suppressHelmHookWarnings",
     "kubeClientSettings", "helmReleaseSettings",
@@ -103,7 +103,7 @@ def _boolean(settings: Mapping[str, Plain], name: str, *, default: bool = False)
 
 
 def content(kubeconfig: str) -> dict[str, Any] | None:
-    """Return a kubeconfig's content, or None if the text is a path."""
+    """Return a kubeconfig's content, or None if the text is a path or damaged content."""
     try:
         document = yaml.safe_load(kubeconfig)
     except yaml.YAMLError:
@@ -114,8 +114,8 @@ def content(kubeconfig: str) -> dict[str, Any] | None:
 def replacing_arguments(old: KubernetesConfig, new: KubernetesConfig) -> list[str]:
     """Return the changed arguments that select another cluster, so that every object is replaced.
 
-    If both have a cluster identifier, only its change counts. Otherwise a change of the cluster's server or certificate
-    counts (pulumi-kubernetes, `DiffConfig`), and none of credentials.
+    If both have a cluster identifier, only its change counts. Otherwise a change of the cluster's entry, such as its
+    server or certificate, counts (pulumi-kubernetes, `DiffConfig`), but not a change of credentials.
     """
     if old.cluster_identifier and new.cluster_identifier:
         return ["clusterIdentifier"] if old.cluster_identifier != new.cluster_identifier else []

@@ -12,7 +12,9 @@ from typing import Any, TypeAlias
 
 Selector: TypeAlias = Callable[[Any, Any], Iterator[Any]]  # (document, node) -> selected nodes
 Predicate: TypeAlias = Callable[[Any, Any], bool]  # (document, node) -> whether the filter holds
-Operand: TypeAlias = Callable[[Any, Any], Sequence[Any]]  # (document, node) -> at most one value
+Operand: TypeAlias = Callable[
+    [Any, Any], Sequence[Any]
+]  # (document, node) -> selected nodes, or a literal
 
 _NAME = re.compile(r"[A-Za-z_\u0080-\U0010ffff][\w\u0080-\U0010ffff-]*")
 _STRING = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")

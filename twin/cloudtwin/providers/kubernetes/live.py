@@ -29,7 +29,7 @@ SERVER_METADATA = (
     "uid",
 )
 KNOWN_AFTER_CREATION = ("creationTimestamp", "generation", "resourceVersion", "uid")
-# Fields for which the API server chooses another value in each dry run.
+# Fields that the cluster sets: a dry run returns another value, or none.
 ALLOCATED_FIELDS: Mapping[str, tuple[Path, ...]] = {
     "Service": (("spec", "clusterIP"), ("spec", "clusterIPs"), ("spec", "healthCheckNodePort")),
     "PersistentVolumeClaim": (("spec", "volumeName"),),
@@ -128,7 +128,7 @@ def _without_managed_fields(live: Mapping[str, Plain], inputs: Mapping[str, Plai
 
 
 def preview_of_unknown(inputs: Mapping[str, Plain]) -> Object:
-    """Return a preview's outputs without the cluster: the inputs, the rest unknown."""
+    """Return a preview's outputs without the cluster: the inputs, and unknowns for fields that the cluster sets."""
     result = deepcopy(dict(inputs))
     declared_metadata = result.get("metadata")
     if isinstance(declared_metadata, dict):
@@ -177,7 +177,7 @@ def with_drift(inputs: Plain, previous: Plain, live: Plain) -> Plain:
     """Return the last inputs with the live values of fields that changed since the last update.
 
     An unchanged field keeps the program's spelling ("1" for "1000m"). Fields that the program does
-    not set are not drift.
+    not set are not drift; items that were added to its lists are.
 
     Args:
         inputs: the last inputs, without secret marks.
@@ -249,10 +249,10 @@ def _text(data: str) -> str:
 
 
 def imported_inputs(live: Mapping[str, Plain]) -> Object:
-    """Return probable inputs of an object that Pulumi did not create, without server defaults.
+    """Return probable inputs of an object that Pulumi did not create.
 
-    The API server records applied fields with their managers; only these are returned. For an object that was never
-    applied, the whole content is returned.
+    The API server records applied fields with their managers; only these are returned, without server defaults. For an
+    object that was never applied, the whole content is returned.
     """
     managed_fields = [
         managed_field

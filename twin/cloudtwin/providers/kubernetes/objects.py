@@ -19,7 +19,7 @@ DEFAULT_NAMESPACE = "default"
 NAME_LIMIT = 253  # Kubernetes: the length of a DNS subdomain
 SUFFIX_LENGTH = 8
 
-# Built-in kinds outside namespaces, for previews without a cluster.
+# Built-in cluster-scoped kinds: the scope of a built-in kind is determined without a request.
 CLUSTER_SCOPED = frozenset({
     "APIService", "CertificateSigningRequest", "ClusterRole", "ClusterRoleBinding",
     "ComponentStatus", "CSIDriver", "CSINode", "CustomResourceDefinition", "DeviceClass",
@@ -33,7 +33,7 @@ CLUSTER_SCOPED = frozenset({
 
 @dataclass(frozen=True)
 class ObjectReference:
-    """The identity of an object. `namespace` is None for a kind outside namespaces."""
+    """The identity of an object. `namespace` is None for a cluster-scoped kind."""
 
     api_version: str
     kind: str
@@ -59,7 +59,7 @@ def parse_id(identity: str) -> tuple[str | None, str]:
     if len(parts) > 2 or not all(parts):
         raise ValueError(
             f"{identity!r} is not a valid ID of a Kubernetes object; write NAMESPACE/NAME, "
-            "or NAME outside namespaces"
+            "or NAME for a cluster-scoped kind"
         )
     return (parts[0], parts[1]) if len(parts) == 2 else (None, parts[0])
 
@@ -97,7 +97,9 @@ def timeout_seconds(value: Mapping[str, Plain], option: float, default: float) -
 
 
 def with_name(inputs: Object, resource: str, seed: bytes, old: Mapping[str, Plain]) -> Object:
-    """Return the inputs with a name: their own, the old name, or the resource's name and eight hexadecimal digits.
+    """Return the inputs with a name: their own, the old generated name, or a new one.
+
+    A new name is generateName, or the name of the Pulumi resource and a dash, followed by eight hexadecimal digits.
 
     Args:
         inputs: the program's inputs; not modified.

@@ -70,7 +70,7 @@ class KubernetesOperations:
         """Return a program's inputs with a name and a namespace.
 
         Raises:
-            ProviderError: the annotation `pulumi.com/waitFor` is invalid.
+            ProviderError: the annotation `pulumi.com/waitFor` is invalid, or the kubeconfig with the default namespace.
         """
         wait_for.parse(objects.annotation(new, objects.WAIT_FOR))
         named_inputs = objects.with_name(new, name, seed, old)
@@ -105,7 +105,7 @@ class KubernetesOperations:
             old: the last outputs; empty for a new object.
 
         Raises:
-            ProviderError: the API server would refuse the object.
+            ProviderError: the create or update would fail.
         """
         if has_unknown(inputs) or not self._reachable(urn):
             return conversion.preview_of_unknown(inputs)
@@ -300,7 +300,7 @@ class KubernetesOperations:
         """Delete an object and wait until it is gone.
 
         Raises:
-            ProviderError: the object still exists; names what blocks its deletion.
+            ProviderError: the object was not deleted in time, or at all; after the time limit, names what blocks it.
         """
         self.cluster.probe()
         try:

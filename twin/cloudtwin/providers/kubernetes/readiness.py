@@ -88,7 +88,7 @@ def assess(live: Live, related: Related = Related()) -> Verdict:
         related: the objects that its readiness depends on.
 
     Raises:
-        ProviderError: its annotation `pulumi.com/waitFor` is invalid.
+        ProviderError: its annotation `pulumi.com/waitFor` is invalid, or selects an object or a list to compare.
     """
     if expectations := wait_for.parse(annotation(live, WAIT_FOR)):
         unmet = next(

@@ -1,7 +1,9 @@
 """Wait for an object to become ready or to be deleted, and report the reason if it does not.
 
 A deletion is awaited even if the object has the annotation `pulumi.com/skipAwait`: with server-side apply, its
-replacement could be applied to the object that is being deleted. The official provider awaits it for few kinds only.
+replacement could be applied to the object that is being deleted. The official provider then does not await the deletion
+of a Namespace, Pod, ReplicationController, DaemonSet, Deployment, StatefulSet or Job (allowsSkipAwaitWithDelete in
+provider/pkg/metadata/overrides.go).
 """
 
 import os
@@ -68,7 +70,8 @@ def wait_until_ready(
     Raises:
         NotReadyError: the object failed, is stuck or not ready in time, or the user interrupted.
             Carries the object and its events.
-        ProviderError: the object was deleted, or the API server refuses to return it.
+        ProviderError: the object was deleted, the API server refuses to return it, or the kind that it defines is not
+            served in time.
     """
     stuck_since: float | None = None
     live, related = applied_object, Related()
@@ -256,7 +259,8 @@ def wait_until_gone(
     """Wait until an object is deleted. A new object with its name does not count.
 
     An object that cannot be read may still exist: only a 404 shows that it does not, as for the official provider
-    (provider/pkg/await/condition/deleted.go in pulumi/pulumi-kubernetes, commit 0bad4ed4cb36, 2026-11-27).
+    (provider/pkg/await/condition/deleted.go in pulumi/pulumi-kubernetes, commit 0bad4ed4cb36, 2026-11-27). Here a 403
+    also counts as the deletion, for the kinds in PERMISSIONS.
 
     Raises:
         ProviderError: the timeout passed or the user interrupted; names what blocks the deletion.

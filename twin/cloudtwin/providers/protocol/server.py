@@ -69,7 +69,7 @@ class ProviderServer(provider_pb2_grpc.ResourceProviderServicer):
     Attributes:
         package: the name of the Pulumi package.
         title: the provider's name in messages for the user.
-        banner: the first line in the debug log.
+        banner: the first message in the debug log.
         engine: the engine's log.
     """
 
@@ -148,7 +148,7 @@ class ProviderServer(provider_pb2_grpc.ResourceProviderServicer):
     def Handshake(
         self, request: pb.ProviderHandshakeRequest, context: ServicerContext
     ) -> pb.ProviderHandshakeResponse:
-        """Agree on the protocol: secrets arrive marked, old inputs arrive with every request."""
+        """Agree on the protocol: secrets arrive marked."""
         self._connect(request.engine_address)
         self.engine.log(logging.DEBUG, "", self.banner)
         return pb.ProviderHandshakeResponse(accept_secrets=True)

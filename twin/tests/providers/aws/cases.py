@@ -116,7 +116,7 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     "document of a repository": ({"policy": TRUST}, {"policy": INVALID_DOCUMENT}, "Allow or Deny"),
     "deletion window of a key": ({"deletionWindowInDays": 7}, {"deletionWindowInDays": 3}, "7 to 30"),
     "name of an alias": ({"name": "alias/mine"}, {"name": "mine"}, "alias/"),
-    "name of a launch template": ({"name": "gpu"}, {"name": "g"}, "at least 3"),
+    "name of a launch template": ({"name": "gpu"}, {"name": "g"}, "3 to 128"),
     "hop limit of the metadata service": (
         {"metadataOptions": {"httpPutResponseHopLimit": 64}},
         {"metadataOptions": {"httpPutResponseHopLimit": 65}},

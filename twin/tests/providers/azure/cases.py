@@ -89,7 +89,7 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     **POOLS,
     **{f"inline: {name}": (pools(valid), pools(invalid), reason) for name, (valid, invalid, reason) in POOLS.items()},
     **{
-        f"name in {name}": ({name: valid}, {name: invalid}, "not allowed in this name")
+        f"name in {name}": ({name: valid}, {name: invalid}, "is not a valid name")
         for name, valid, invalid in (
             ("resourceGroupName", "everstep-dev", "everstep dev"),
             ("virtualNetworkName", "everstep", "ever step"),
