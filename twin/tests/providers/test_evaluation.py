@@ -72,6 +72,19 @@ def test_a_precondition_holds_in_one_account_and_not_in_the_other(
     assert any(reason in text for text in reasons), reasons
 
 
+@pytest.mark.parametrize("principal", ["control", "kubelet"])
+def test_both_identities_of_a_cluster_are_principals_of_assignments(principal: str) -> None:
+    profile = {"kubeletidentity": {"objectId": "kubelet"}}
+    outputs = {"identity": {"principalId": "control"}, "identityProfile": profile}
+    cluster = replace(azure_cases.cluster(), outputs=outputs)
+    inputs = {**azure_cases.GRANT_INPUTS, "principalId": principal}
+    request = request_for("azure-native", azure_cases.ASSIGNMENT, inputs, Inventory((cluster,)))
+
+    precondition = preconditions(CLOUDS["azure-native"][0])["principal of an assignment"]
+
+    assert list(precondition.violations(request)) == []
+
+
 def request_for(cloud_name: str, token: str, inputs: Object, account: Inventory) -> ResourceRequest:
     request = ResourceRequest(
         inputs=inputs,

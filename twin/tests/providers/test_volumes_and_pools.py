@@ -9,7 +9,7 @@ from cloudtwin.providers.aws.eks_nodes import node_pools
 from cloudtwin.providers.aws.eks_rules import NODES
 from cloudtwin.providers.aws.fsx import FILE_SYSTEM
 from cloudtwin.providers.aws.machines import TEMPLATE
-from cloudtwin.providers.aws.network import INGRESS
+from cloudtwin.providers.aws.network import INGRESS, VPC
 from cloudtwin.providers.aws.volumes import volumes as file_systems
 from cloudtwin.providers.azure.aks_pools import inline_pools, separate_pool
 from cloudtwin.providers.azure.aks_rules import POOL
@@ -60,6 +60,20 @@ def test_a_file_system_is_mounted_only_if_lustre_ports_are_open_in_both_directio
     assert volume["allowed"] is (not reason)
     assert reason in volume["reason"]
     assert volume["attributes"] == {"dnsname": "fs-1.fsx", "mountname": "abc"}
+
+
+def test_a_file_system_without_security_groups_has_the_default_group_of_the_vpc() -> None:
+    inputs = {**aws_cases.FILE_SYSTEM_INPUTS, "securityGroupIds": []}
+    system = aws_cases.resource(FILE_SYSTEM, "fs-1", inputs, dnsName="fs-1.fsx", mountName="abc")
+    vpc = aws_cases.resource(
+        VPC, aws_cases.SUBNET_A.inputs["vpcId"], {}, defaultSecurityGroupId="sg-d"
+    )
+    resources = (aws_cases.cluster(), aws_cases.SUBNET_A, vpc, system)
+
+    assert "sg-d allows no traffic" in file_systems(Inventory(resources))["fs-1"]["reason"]
+
+    rules = lustre(("sg-d", "sg-c"), ("sg-c", "sg-d"))
+    assert file_systems(Inventory((*resources, *rules)))["fs-1"]["allowed"]
 
 
 ISSUER = "https://issuer/"

@@ -24,7 +24,7 @@ ADDON, ENTRY = "aws:eks/addon:Addon", "aws:eks/accessEntry:AccessEntry"
 MAX_GROUP_NODES, MAX_LABELS, MAX_TAINTS, MAX_SKEW = 450, 50, 50, 3
 DEPLOYMENTS = frozenset({
     "coredns", "aws-fsx-csi-driver", "aws-ebs-csi-driver", "aws-efs-csi-driver", "metrics-server",
-    "amazon-cloudwatch-observability",
+    "amazon-cloudwatch-observability", "snapshot-controller", "cert-manager", "adot",
 })  # fmt: skip
 POLICY_ARN = "arn:aws:eks::aws:cluster-access-policy/"
 ACCESS_POLICIES = frozenset({

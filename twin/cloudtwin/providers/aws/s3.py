@@ -7,6 +7,7 @@ References. Read 2026-11.
 # ruff: noqa: S106  (a token is the name of a type, not a password)
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
@@ -40,6 +41,7 @@ LIFECYCLE = "S3 User Guide, lifecycle configuration elements"
 BY_DEFAULT = "rules.*.applyServerSideEncryptionByDefault"
 ENCRYPTIONS = ("AES256", "aws:kms", "aws:kms:dsse")
 MAX_DAYS = 2**31 - 1
+RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 DAYS = ("expiration.days", "noncurrentVersionExpiration.noncurrentDays",
         "abortIncompleteMultipartUpload.daysAfterInitiation")  # fmt: skip
 
@@ -110,10 +112,10 @@ def _lifecycle_policy_error(text: object) -> str | None:
 def _date_time_error(text: object) -> str | None:
     """Return the reason why text is not a date and time of RFC 3339; None if it is valid."""
     try:
-        date_time = datetime.fromisoformat(str(text))
+        is_complete = datetime.fromisoformat(str(text)).tzinfo is not None
     except ValueError:
-        date_time = None
-    is_complete = date_time is not None and date_time.tzinfo is not None
+        is_complete = False
+    is_complete = is_complete and RFC_3339.fullmatch(str(text)) is not None
     return None if is_complete else f"{text!r} is not a date and time such as 2026-01-31T00:00:00Z"
 
 

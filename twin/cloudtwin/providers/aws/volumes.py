@@ -13,7 +13,7 @@ from cloudfacts.aws import LUSTRE_PORTS
 
 from cloudtwin.providers.aws.eks_rules import CLUSTER, NODES, template_of
 from cloudtwin.providers.aws.fsx import FILE_SYSTEM, allows_ingress
-from cloudtwin.providers.aws.network import SUBNET
+from cloudtwin.providers.aws.network import SUBNET, VPC
 from cloudtwin.providers.inventory import Inventory, Resource, values_at
 
 
@@ -35,12 +35,15 @@ def volumes(account: Inventory) -> dict[str, dict[str, Any]]:
 
 
 def _connection_problem(account: Inventory, system: Resource) -> str:
-    """Return the reason why the nodes cannot reach a file system; empty if they can or it has no security groups."""
-    servers = [str(group_id) for group_id in system.inputs.get("securityGroupIds") or ()]
+    """Return the reason why the nodes cannot reach a file system; empty if they can."""
     nodes = sorted(set(_node_security_groups(account)))
-    if not servers or not nodes:
-        return "" if not servers else "connection timed out: there are no nodes that could mount it"
+    if not nodes:
+        return "connection timed out: there are no nodes that could mount it"
     subnet = account.find((SUBNET,), system.inputs["subnetIds"])
+    servers = [str(group_id) for group_id in system.inputs.get("securityGroupIds") or ()]
+    if not servers:  # FSx uses the default group of the VPC
+        vpc = account.find((VPC,), str(subnet.inputs["vpcId"])) if subnet else None
+        servers = [str(vpc.outputs["defaultSecurityGroupId"])] if vpc else []
     block = str(subnet.inputs.get("cidrBlock")) if subnet else ""
     for low, high in LUSTRE_PORTS:
         ports = f"on ports {low}-{high}"

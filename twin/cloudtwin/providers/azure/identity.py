@@ -115,8 +115,12 @@ def _principal_exists(request: ResourceRequest) -> Iterable[str]:
         str(identity.outputs.get("principalId")) for identity in request.account.all(IDENTITY)
     }
     clusters = {
-        str(section(cluster.outputs, "identity").get("principalId"))
+        str(principal)
         for cluster in request.account.all(CLUSTER)
+        for principal in (
+            section(cluster.outputs, "identity").get("principalId"),
+            section(cluster.outputs, "identityProfile", "kubeletidentity").get("objectId"),
+        )
     }
     if principal_id not in identities | clusters:
         yield f"Principal {principal_id} does not exist in the directory {TENANT}"

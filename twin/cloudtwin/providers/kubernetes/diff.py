@@ -9,7 +9,13 @@ from collections.abc import Mapping, Sequence
 from cloudtwin.providers.kubernetes.immutable import needs_new_object
 from cloudtwin.providers.kubernetes.objects import AUTO_NAMED, is_set, metadata
 from cloudtwin.providers.protocol.diff import Diff, FieldDiff, differing_paths
-from cloudtwin.providers.protocol.values import Plain, has_unknown, plain, without_nulls
+from cloudtwin.providers.protocol.values import (
+    UNKNOWN,
+    Plain,
+    has_unknown,
+    plain,
+    without_nulls,
+)
 
 
 def compare(old: Mapping[str, Plain], new: Mapping[str, Plain], ignored: Sequence[str]) -> Diff:
@@ -36,6 +42,8 @@ def _same_name(old: Mapping[str, Plain], new: Mapping[str, Plain]) -> bool:
     """
     if is_set(new, AUTO_NAMED):
         return False
+    if plain(new.get("metadata")) == UNKNOWN:
+        return old.get("kind") == new.get("kind")
     old_metadata, new_metadata = metadata(old), metadata(new)
     return all(
         has_unknown(new_metadata.get(field)) or old_metadata.get(field) == new_metadata.get(field)

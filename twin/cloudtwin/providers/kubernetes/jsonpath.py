@@ -75,6 +75,17 @@ class _Parser:
             "supports names, indexes, wildcards, and filters with ==, !, && and ||"
         )
 
+    def _unquote(self, text: str) -> str:
+        """Return the string of a literal, which ends at the current position."""
+        literal = text
+        if text[0] == "'":
+            literal = '"' + text[1:-1].replace("\\'", "'").replace('"', '\\"') + '"'
+        try:
+            return str(json.loads(literal))
+        except ValueError:
+            self._position -= len(text)
+            raise self.error("a string with valid escapes") from None
+
     def _accept(self, token: str) -> bool:
         if self._text.startswith(token, self._position):
             self._position += len(token)
@@ -121,7 +132,7 @@ class _Parser:
         if self._accept("?"):
             return _filter(self._any_of())
         if text := self._match(_STRING):
-            return _member(_unquote(text))
+            return _member(self._unquote(text))
         if number := self._match(_INDEX):
             return _element(int(number))
         raise self.error("an index, a quoted name, '*' or '?'")
@@ -171,7 +182,7 @@ class _Parser:
                 return (lambda document, _: path.select(document)), True
             return path.select_from, True
         if (text := self._match(_STRING)) is not None:
-            value: Any = _unquote(text)
+            value: Any = self._unquote(text)
         elif (text := self._match(_LITERAL)) is not None:
             value = json.loads(text)
         else:
@@ -217,9 +228,3 @@ def _filter(holds: Predicate) -> Selector:
         yield from (child for child in _children(document, node) if holds(document, child))
 
     return select
-
-
-def _unquote(text: str) -> str:
-    if text[0] == "'":
-        text = '"' + text[1:-1].replace("\\'", "'").replace('"', '\\"') + '"'
-    return str(json.loads(text))

@@ -21,11 +21,12 @@ SUFFIX_LENGTH = 8
 
 # Built-in cluster-scoped kinds: the scope of a built-in kind is determined without a request.
 CLUSTER_SCOPED = frozenset({
-    "APIService", "CertificateSigningRequest", "ClusterRole", "ClusterRoleBinding",
-    "ComponentStatus", "CSIDriver", "CSINode", "CustomResourceDefinition", "DeviceClass",
-    "FlowSchema", "IngressClass", "MutatingWebhookConfiguration", "Namespace", "Node",
-    "PersistentVolume", "PriorityClass", "PriorityLevelConfiguration", "ResourceSlice",
-    "RuntimeClass", "SelfSubjectAccessReview", "StorageClass", "SubjectAccessReview", "TokenReview",
+    "APIService", "CertificateSigningRequest", "ClusterRole", "ClusterRoleBinding", "ClusterTrustBundle",
+    "ComponentStatus", "CSIDriver", "CSINode", "CustomResourceDefinition", "DeviceClass", "DeviceTaintRule",
+    "FlowSchema", "IngressClass", "IPAddress", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding",
+    "MutatingWebhookConfiguration", "Namespace", "Node", "PersistentVolume", "PriorityClass",
+    "PriorityLevelConfiguration", "ResourceSlice", "RuntimeClass", "SelfSubjectAccessReview",
+    "SelfSubjectReview", "SelfSubjectRulesReview", "ServiceCIDR", "StorageClass", "SubjectAccessReview", "TokenReview",
     "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
     "ValidatingWebhookConfiguration", "VolumeAttachment", "VolumeAttributesClass",
 })  # fmt: skip

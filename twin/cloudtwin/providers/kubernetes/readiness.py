@@ -193,7 +193,10 @@ def _stateful_set(live: Live, related: Related) -> Verdict:
     partition = strategy.get("rollingUpdate", {}).get("partition", 0)
     updated = status.get("updatedReplicas", 0) if is_rolling else desired
     if not _is_observed(live) or ready < desired or updated < max(desired - partition, 0):
-        return _waiting_for_pods(f"{ready} of {desired} pods are ready", related)
+        text = f"{ready} of {desired} pods are ready"
+        if is_rolling:
+            text += f", {updated} are up to date"
+        return _waiting_for_pods(text, related)
     return READY
 
 
@@ -205,7 +208,10 @@ def _daemon_set(live: Live, related: Related) -> Verdict:
     )
     updated = status.get("updatedNumberScheduled", 0) if is_rolling else desired
     if not _is_observed(live) or available < desired or updated < desired:
-        return _waiting_for_pods(f"{available} of {desired} pods are available", related)
+        text = f"{available} of {desired} pods are available"
+        if is_rolling:
+            text += f", {updated} are up to date"
+        return _waiting_for_pods(text, related)
     return READY
 
 

@@ -158,7 +158,7 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     "text in ebsOptimized": ({"ebsOptimized": "true"}, {"ebsOptimized": "yes"}, "true and false"),
     "end of an object's retention": (
         {"objectLockRetainUntilDate": "2027-01-01T00:00:00Z"},
-        {"objectLockRetainUntilDate": "2027-01-01"},
+        {"objectLockRetainUntilDate": "20270101T000000Z"},
         "2026-01-31T00:00:00Z",
     ),
     "text in blockDeviceMappings.*.ebs.encrypted": (disk("true"), disk("yes"), "true and false"),

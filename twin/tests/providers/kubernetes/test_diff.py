@@ -140,6 +140,12 @@ def test_an_unknown_name_is_a_change_and_may_equal_the_old_name() -> None:
     assert diff.delete_first
 
 
+def test_unknown_metadata_may_have_the_old_name() -> None:
+    new = with_value(DEPLOYMENT, ("spec", "selector", "matchLabels", "a"), "c")
+
+    assert compare(DEPLOYMENT, {**new, "metadata": UNKNOWN}, []).delete_first
+
+
 def test_null_equals_absent_and_marking_a_secret_changes_nothing() -> None:
     assert not compare(CONFIG_MAP, {**CONFIG_MAP, "binaryData": None}, []).fields
     assert not compare(CONFIG_MAP, {**CONFIG_MAP, "data": {"a": Secret("1")}}, []).fields

@@ -59,7 +59,7 @@ def test_a_path_selects_the_values_that_the_standard_defines(
     "path",
     [
         ".status..type", ".a[1:2]", ".a[?length(@)==1]", ".a[?@.b>=1]", ".a[?@.b != 1]", ".a[", ".a[?@.b==]",
-        ".a[?'x']", ".a b", ".", ".a[?(@.b==1]", ".a[0,1]",
+        ".a[?'x']", ".a b", ".", ".a[?(@.b==1]", ".a[0,1]", r".a['b\x']", r'.a[?@.b=="\x"]',
     ],
 )  # fmt: skip
 def test_an_invalid_or_unsupported_path_is_refused_with_its_position(path: str) -> None:

@@ -37,6 +37,11 @@ def test_a_long_name_is_shortened_to_the_limit_of_kubernetes() -> None:
     assert len(objects.with_name({}, "r" * 400, b"", {})["metadata"]["name"]) == 253
 
 
+@pytest.mark.parametrize("kind", ["IPAddress", "ServiceCIDR", "SelfSubjectReview", "Node"])
+def test_built_in_kinds_without_a_namespace_are_cluster_scoped(kind: str) -> None:
+    assert kind in objects.CLUSTER_SCOPED
+
+
 def test_an_id_names_the_namespace_where_there_is_one() -> None:
     assert objects.parse_id("n/x") == ("n", "x")
     assert objects.parse_id("x") == (None, "x")

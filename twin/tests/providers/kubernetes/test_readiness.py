@@ -173,6 +173,32 @@ def test_the_worst_pod_is_named_and_a_pod_that_cannot_start_is_stuck() -> None:
     assert not verdict(unplaced_pod).stuck, "a node may still be added"
 
 
+@pytest.mark.parametrize(
+    ("kind", "spec", "status", "text"),
+    [
+        (
+            "DaemonSet", {},
+            {"desiredNumberScheduled": 3, "numberAvailable": 3, "updatedNumberScheduled": 1},
+            "3 of 3 pods are available, 1 are up to date",
+        ),
+        (
+            "StatefulSet", {"replicas": 3}, {"readyReplicas": 3, "updatedReplicas": 1},
+            "3 of 3 pods are ready, 1 are up to date",
+        ),
+        (
+            "StatefulSet", {"replicas": 3, "updateStrategy": {"type": "OnDelete"}}, {"readyReplicas": 1},
+            "1 of 3 pods are ready",
+        ),
+    ],
+)  # fmt: skip
+def test_a_rolling_update_is_waited_for_with_the_number_of_updated_pods(
+    kind: str, spec: Object, status: Object, text: str
+) -> None:
+    live = live_object("apps/v1", kind, spec, {"observedGeneration": 1, **status})
+
+    assert assess(live) == Waiting(text)
+
+
 def test_a_failure_has_its_reason() -> None:
     job = live_object(
         *JOB, conditions(Failed=("BackoffLimitExceeded", "Job has reached the limit"))
