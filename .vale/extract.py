@@ -1,8 +1,8 @@
 """Extract the prose of Python files for the prose linter: comments, strings and defined names.
 
 Vale itself reads comments and docstrings of Python, but neither messages nor identifiers. This script writes
-one text file per source file, so that a finding's line number is the source's. Only implicitly concatenated strings
-are all on the line of the first.
+one text file per source file, so that a finding's line number is the source's. There are two exceptions: implicitly
+concatenated strings are all on the line of the first, and text after an escaped newline is below its literal.
 
     python .vale/extract.py OUTPUT FILE [FILE ...]
 """

@@ -7,14 +7,15 @@ It runs a real etcd of one member and the real agents in a few processes; only t
 each number of members, in this order:
 
     formation  all members start and form the first group
-    settling   the time after that, before the load is steady
+    warm-up    the time after that, before the load is steady
     idle       a group that trains and does not change
     regroup    a member removes its key; the others form the next group
     straggler  the workers of all members wait for one worker, after the first seconds of frequent probes
     arrivals   --arrivals nodes arrive at the same time
     loss       a member vanishes without notice; the others form the next group when its lease has ended
 
-The CPU time of etcd and of the agents is read from /proc, the requests from etcd's own metrics.
+The CPU time of etcd and of the agents' processes is read from /proc, the CPU time of each agent from the clocks of its
+threads, and the requests from etcd's own metrics.
 All processes share this machine's cores, so the wall-clock time includes the work of all agents; in a real run,
 each agent has its own node. `separate_seconds` estimates that: etcd's CPU time on one core plus the busiest
 agent's, as if they never worked at the same time, and without network delays. In a large run the busiest agent is
@@ -50,7 +51,7 @@ from tests.processes import stat_fields
 from tests.trainer.elastic.nodes import etcd_process
 
 MIN_PROCESSES = 4  # processes that share the agents
-MEMBERS_PER_PROCESS = 60  # the threads of more agents would wait for one interpreter
+MEMBERS_PER_PROCESS = 60  # the threads of more agents would contend for one GIL
 REMOVED_MEMBERS = 2  # members that `regroup` and `loss` remove; a group may begin without them
 MIN_MEMBERS = 2 + REMOVED_MEMBERS
 START_SECONDS = 300.0
@@ -75,7 +76,7 @@ class Usage:
     Attributes:
         at: the time, in seconds of the monotonic clock.
         etcd: CPU time of etcd, in seconds.
-        agents: CPU time of all agents, in seconds.
+        agents: CPU time of the processes that run the agents, in seconds.
         by_agent: CPU time of each agent, in seconds.
         requests: number of requests by gRPC method.
         watch_messages: number of messages that etcd has sent to watchers.
@@ -99,14 +100,14 @@ class Fleet:
         self._names = [f"node-{number:05}" for number in range(members)]
         limits = GroupLimits(min_members=members - REMOVED_MEMBERS, max_members=members + arrivals)
         context = multiprocessing.get_context("spawn")
-        self._hosts: list[tuple[Connection, int]] = []
+        self._processes: list[tuple[Connection, int]] = []
         for _ in range(max(MIN_PROCESSES, -(-members // MEMBERS_PER_PROCESS))):
             parent_end, child_end = context.Pipe()
             arguments = (child_end, self._endpoint, "scale", limits, lease)
             process = context.Process(target=serve, args=arguments, daemon=True)
             process.start()
             self._exit_stack.callback(process.kill)
-            self._hosts.append((parent_end, process.pid or 0))
+            self._processes.append((parent_end, process.pid or 0))
 
     def close(self) -> None:
         """Stop all processes."""
@@ -124,19 +125,19 @@ class Fleet:
         """Start nodes at a rate that these cores sustain: in a run, each has its own machine."""
         for first in range(0, len(names), START_TOGETHER):
             batch = range(first, min(first + START_TOGETHER, len(names)))
-            for index, (host, _) in enumerate(self._hosts):
-                own_names = [names[i] for i in batch if i % len(self._hosts) == index]
-                host.send(("start", own_names))
-            for host, _ in self._hosts:
-                host.recv()
+            for index, (connection, _) in enumerate(self._processes):
+                own_names = [names[i] for i in batch if i % len(self._processes) == index]
+                connection.send(("start", own_names))
+            for connection, _ in self._processes:
+                connection.recv()
             if first + START_TOGETHER < len(names):
                 time.sleep(START_TOGETHER / STARTS_PER_SECOND)
 
     def remove(self, method: str, index: int) -> None:
         """Remove the member of this index by `close` or `vanish`."""
-        host, _ = self._hosts[index % len(self._hosts)]
-        host.send((method, self._names[index]))
-        host.recv()
+        connection, _ = self._processes[index % len(self._processes)]
+        connection.send((method, self._names[index]))
+        connection.recv()
 
     def stall(self, *, stalled: bool) -> None:
         """Make the workers wait for a straggler, or stop waiting."""
@@ -154,7 +155,7 @@ class Fleet:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             nodes: list[NodeGeneration] = [
-                node for host in self._all("generations") for node in host
+                node for reply in self._all("generations") for node in reply
             ]
             generations = {(node.number, node.size) for node in nodes}
             is_formed = len(nodes) == size and len(generations) == 1 and nodes[0].size == size
@@ -165,21 +166,21 @@ class Fleet:
         raise TimeoutError(f"no group of {size} formed in {seconds:.0f} s, but {sizes[-5:]}")
 
     def _all(self, *command: object) -> list[Any]:
-        for host, _ in self._hosts:
-            host.send(command)
-        return [host.recv() for host, _ in self._hosts]
+        for connection, _ in self._processes:
+            connection.send(command)
+        return [connection.recv() for connection, _ in self._processes]
 
     def usage(self) -> Usage:
         """Return the usage so far."""
         with urllib.request.urlopen(f"http://{self._endpoint}/metrics", timeout=30) as response:
             metrics = response.read().decode()
         by_agent: dict[str, float] = {}
-        for host in self._all("cpu_seconds"):
-            by_agent |= host
+        for reply in self._all("cpu_seconds"):
+            by_agent |= reply
         return Usage(
             time.monotonic(),
             cpu_seconds(self._etcd_pid),
-            sum(cpu_seconds(pid) for _, pid in self._hosts),
+            sum(cpu_seconds(pid) for _, pid in self._processes),
             by_agent,
             {method: round(float(count)) for method, count in REQUESTS_PATTERN.findall(metrics)},
             sum(round(float(count)) for count in WATCH_MESSAGES_PATTERN.findall(metrics)),
@@ -202,7 +203,10 @@ def main() -> None:
         "--arrivals", type=int, default=10, help="number of simultaneous arrivals (%(default)s)"
     )
     parser.add_argument(
-        "--seconds", type=float, default=20.0, help="duration of a measurement (%(default)s)"
+        "--seconds",
+        type=float,
+        default=20.0,
+        help="duration of the idle and straggler measurements (%(default)s)",
     )
     parser.add_argument("--extrapolate-to", type=int, help="number of members")
     parser.add_argument(
@@ -267,9 +271,9 @@ def _phases(
             **_by_agent(before, after),
         }
 
-    def rates(limit: float) -> dict[str, float]:
+    def rates(duration: float) -> dict[str, float]:
         before = fleet.usage()
-        time.sleep(limit)
+        time.sleep(duration)
         return _rates(before, fleet.usage())
 
     def straggler() -> dict[str, float]:
@@ -280,7 +284,7 @@ def _phases(
         return steady | {f"burst_{name}": value for name, value in burst.items()}
 
     yield "formation", lambda: change(fleet.start, members, START_SECONDS)
-    yield "settling", lambda: rates(seconds / 4)
+    yield "warm-up", lambda: rates(seconds / 4)
     yield "idle", lambda: rates(seconds)
     yield (
         "regroup",
@@ -302,9 +306,9 @@ def _phases(
 def _difference(before: Usage, after: Usage) -> dict[str, float]:
     return {
         "etcd_seconds": round(after.etcd - before.etcd, 2),
-        "agents_seconds": round(after.agents - before.agents, 2),
+        "total_agent_seconds": round(after.agents - before.agents, 2),
         "requests": sum(after.requests.values()) - sum(before.requests.values()),
-        "watched": after.watch_messages - before.watch_messages,
+        "watch_messages": after.watch_messages - before.watch_messages,
     }
 
 
@@ -312,7 +316,7 @@ def _by_agent(before: Usage, after: Usage) -> dict[str, float]:
     """Return median and maximum CPU time of an agent, and the estimated duration with a machine for each agent."""
     seconds = [used - before.by_agent.get(name, 0.0) for name, used in after.by_agent.items()]
     return {
-        "agent_seconds": round(statistics.median(seconds), 4),
+        "median_agent_seconds": round(statistics.median(seconds), 4),
         "busiest_agent_seconds": round(max(seconds), 4),
         "separate_seconds": round(after.etcd - before.etcd + max(seconds), 2),
     }
@@ -328,7 +332,7 @@ def _rates(before: Usage, after: Usage) -> dict[str, float]:
     difference = _difference(before, after)
     return {
         "etcd_cores": round(difference["etcd_seconds"] / elapsed, 3),
-        "agents_cores": round(difference["agents_seconds"] / elapsed, 3),
+        "total_agent_cores": round(difference["total_agent_seconds"] / elapsed, 3),
         "requests_per_second": round(difference["requests"] / elapsed, 1),
         **methods,
     }

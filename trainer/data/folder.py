@@ -1,4 +1,4 @@
-"""A folder of photographs as torchvision's ImageFolder reads it: train/<class>/..., and test/ or val/.
+"""A folder of photographs in the layout of torchvision's ImageFolder: train/<class>/..., and test/ or val/.
 
 Samples are ordered by name, so that every worker has the same ids.
 """
@@ -26,7 +26,7 @@ class ImageFile:
 
     Attributes:
         path: path below the split's folder.
-        label: number of its class.
+        label: index of its class.
         bytes: its size.
     """
 
@@ -149,6 +149,6 @@ def _readable_files() -> Iterator[None]:
 
 def _no_images(root: Path) -> EverstepError:
     return EverstepError(
-        f"the data folder {root} has no image in a folder per class",
+        f"the data folder {root} contains no images in class folders",
         f"Put images under {root}/<class>/, for instance {root}/cat/1.jpg.",
     )

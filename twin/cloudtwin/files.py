@@ -18,7 +18,7 @@ PUBLIC = 0o644
 class DamagedFileError(TwinError):
     """A file of a twin that exists, but whose content cannot be used.
 
-    The twin writes its files atomically, so the damage is not its own. Continuing without the content could lose
+    The twin writes its files atomically, so it has not caused the damage. Continuing without the content could lose
     machines and resources that still exist.
     """
 

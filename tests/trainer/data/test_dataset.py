@@ -46,7 +46,7 @@ def test_the_evaluation_folder_may_be_named_val(folder: Path) -> None:
 def test_the_error_for_an_empty_folder_describes_the_expected_layout(tmp_path: Path) -> None:
     (tmp_path / "train").mkdir()
 
-    with pytest.raises(EverstepError, match="has no image in a folder per class") as error:
+    with pytest.raises(EverstepError, match="contains no images in class folders") as error:
         data.load("imagefolder", tmp_path, "train", 32)
 
     assert f"{tmp_path}/train/<class>/" in error.value.fix

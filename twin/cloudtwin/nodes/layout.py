@@ -66,7 +66,7 @@ class Layout:
 
     @property
     def events(self) -> Path:
-        """Event log, with one JSON line for each command that changed a machine."""
+        """Event log, with one JSON line for each operation on a machine."""
         return self.state / "events.jsonl"
 
     @property
@@ -150,7 +150,7 @@ class MachineLayout:
 
     @property
     def record(self) -> Path:
-        """The machine's record, such as its spec and slot."""
+        """The machine's record, with its spec and slot."""
         return self.folder / "machine.json"
 
     @property

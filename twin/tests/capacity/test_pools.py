@@ -184,7 +184,7 @@ def test_limits_and_quotas_that_are_set_concurrently_are_all_kept(tmp_path: Path
     assert quotas.all() == {f"L-{index}": index for index in range(8)}
 
 
-def test_a_market_that_opens_while_the_speed_of_time_changes_keeps_the_speed(
+def test_a_market_that_opens_while_the_time_factor_changes_keeps_the_factor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_json, is_read, is_fast = files.read_json, threading.Event(), threading.Event()
@@ -213,7 +213,7 @@ def test_a_market_that_opens_while_the_speed_of_time_changes_keeps_the_speed(
     assert (config.seed, config.time_factor) == ("seed", 60)
 
 
-def test_the_speed_of_time_and_the_market_are_stored_independently(tmp_path: Path) -> None:
+def test_the_time_factor_and_the_market_are_stored_independently(tmp_path: Path) -> None:
     assert MarketConfig.load(tmp_path) == MarketConfig()
 
     compress_time(tmp_path, 60)
@@ -243,7 +243,7 @@ def test_a_market_applies_to_spot_pools_and_begins_with_full_capacity() -> None:
 
 
 @pytest.mark.parametrize("factor", [0, -1, math.nan, math.inf])
-def test_a_time_factor_must_be_a_positive_number(tmp_path: Path, factor: float) -> None:
+def test_a_time_factor_must_be_positive_and_finite(tmp_path: Path, factor: float) -> None:
     with pytest.raises(TwinError, match="The time factor cannot be"):
         compress_time(tmp_path, factor)
 
@@ -261,7 +261,7 @@ def test_a_time_factor_must_be_a_positive_number(tmp_path: Path, factor: float) 
     ids=["seed", "trace"],
 )
 @pytest.mark.parametrize("factor", [60.0, 36000.0])
-def test_a_new_speed_of_time_continues_an_open_market_from_its_current_state(
+def test_a_new_time_factor_continues_an_open_market_from_its_current_state(
     market: MarketConfig, factor: float
 ) -> None:
     spot, now = pool(zone="us-east-1a", region="us-east-1"), 1050.25
@@ -280,7 +280,7 @@ def test_a_new_speed_of_time_continues_an_open_market_from_its_current_state(
     )
 
 
-def test_an_open_market_is_continued_after_the_speed_of_time_has_changed(
+def test_an_open_market_is_continued_after_the_time_factor_has_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 10_000.0
