@@ -1,4 +1,4 @@
-"""Interconnect test on the nodes of a stack; its objects are always removed."""
+"""Interconnect test on the nodes of a stack; its objects are removed afterwards, even if it fails."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -65,7 +65,8 @@ class ClusterRun:
             progress: receiver of the progress.
 
         Raises:
-            EverstepError: the job or its nodes do not allow it, pods do not start, or a process is lost.
+            EverstepError: the job or its nodes do not support the test, another test is running, pods do not start
+                in time, or the test fails.
         """
         job = self._read_job()
         self._check_adapters(job, test)
@@ -111,7 +112,7 @@ class ClusterRun:
         job = self._client.get(f"{COLLECTIONS['Job']}/{NAME}", missing={})
         if job and not _end_condition(job):
             raise EverstepError(
-                f"a Job {NAME} exists in the namespace {JOB_NAMESPACE}: another test runs",
+                f"a Job {NAME} exists in the namespace {JOB_NAMESPACE}: another test is running",
                 f"Wait for it, or remove it: kubectl -n {JOB_NAMESPACE} delete job,svc,cm {NAME}",
             )
         try:
@@ -183,7 +184,7 @@ class ClusterRun:
             else "a pod that no longer exists"
         )
         raise EverstepError(
-            f"the test failed: {subject} was lost or ended with an error",
+            f"the test failed: {subject} was lost, ended with an error, or exceeded --timeout",
             "\n".join(lines) or "`everstep status` shows the nodes; start the test again.",
         )
 
@@ -217,7 +218,7 @@ class ClusterRun:
 
 
 def _adapters(node: Mapping[str, Any]) -> int:
-    """Return the EFA adapters that a node offers."""
+    """Return the number of allocatable EFA adapters of a node."""
     return int(((node.get("status") or {}).get("allocatable") or {}).get(EFA_RESOURCE, 0))
 
 

@@ -16,11 +16,11 @@ from everstep.progress import Progress, Step
 
 POLL_SECONDS = 0.2
 LOG_LINES = 12
-"""Number of last lines of the log that an error contains."""
+"""Number of last lines of the log that an error contains, if no line begins with `error:`."""
 
 
 def run_locally(ranks: int, arguments: Sequence[str], progress: Progress) -> list[str]:
-    """Run the test with processes that are connected by the loopback device; return their log.
+    """Run the test with processes that are connected by the loopback interface; return their log.
 
     Args:
         ranks: number of processes.

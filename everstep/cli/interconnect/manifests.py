@@ -1,8 +1,9 @@
 """The objects of an interconnect test in a cluster, derived from the ElasticJob of its stack.
 
 Pods get the nodes, the image, the devices and the security context of the job's workers, on any stack. An
-indexed Job creates them, a headless Service names the first pod, and a ConfigMap has the program, so that the
-image needs only PyTorch. The names are fixed: two tests at a time would share the nodes and measure each other.
+Indexed Job creates them, a headless Service gives the first pod a DNS name, and a ConfigMap contains the program, so
+that the image needs only PyTorch. The names are fixed: two tests at a time would share the nodes and measure each
+other.
 """
 
 from collections.abc import Mapping, Sequence
@@ -86,21 +87,21 @@ def worker_template(job: Mapping[str, Any]) -> Json:
     """Return the pod template of an ElasticJob's workers.
 
     Raises:
-        EverstepError: the ElasticJob has no template.
+        EverstepError: the ElasticJob has no template with an image.
     """
     try:
         template = job["spec"]["replicaSpecs"]["Worker"]["template"]
         template["spec"]["containers"][0]["image"]
     except (KeyError, IndexError, TypeError):
         raise EverstepError(
-            f"the ElasticJob {job.get('metadata', {}).get('name', '')} has no template of workers",
-            "`everstep up` declares it again.",
+            f"the ElasticJob {job.get('metadata', {}).get('name', '')} has no pod template for its workers",
+            "`everstep pulumi up --refresh` restores it.",
         ) from None
     return deepcopy(dict(template))
 
 
 def adapters_of_worker(job: Mapping[str, Any]) -> int:
-    """Return the EFA adapters of each worker of an ElasticJob."""
+    """Return the number of EFA adapters of each worker of an ElasticJob."""
     resources = worker_template(job)["spec"]["containers"][0].get("resources") or {}
     return int((resources.get("limits") or {}).get(EFA_RESOURCE, 0))
 
@@ -216,7 +217,7 @@ def _command(test: ClusterTest, processes: int) -> list[str]:
 
 
 def _resources(worker: Json, efa: int | None) -> Json:
-    """Return a worker's resources with another number of EFA adapters."""
+    """Return a worker's resources with `efa` EFA adapters; unchanged for None."""
     if efa is None:
         return worker
     resources = deepcopy(worker)

@@ -76,8 +76,8 @@ def _comparison(results: Results) -> Iterator[str]:
         name = "this test, all_reduce up to 1 GiB"
         yield f"{name:<44}{summary.average:>10.2f}{summary.maximum:>10.2f}"
     for published in PUBLISHED_BANDWIDTHS:
-        plural = "adapter" if published.adapters == 1 else "adapters"
-        name = f"published, {published.adapters} EFA {plural} ({published.provider})"
+        noun = "adapter" if published.adapters == 1 else "adapters"
+        name = f"published, {published.adapters} EFA {noun} ({published.provider})"
         yield f"{name:<44}{published.average:>10.2f}{published.maximum:>10.2f}"
 
 
@@ -99,7 +99,7 @@ def _unmeasured(results: Results) -> Iterator[str]:
 
 
 def chart(results: Results) -> LineChart:
-    """Return the bus bandwidth by size, next to the published maxima.
+    """Return a chart of the bus bandwidth by size, next to the published maxima.
 
     Raises:
         EverstepError: no size was measured.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from components.cost import Cost, GpuPoolPrice
 
 UNKNOWN_POOL = "unknown pool"
-"""Display name of the pool of machines that no command observed; they are billed at the highest price."""
+"""Display name of the pool of machines that no command observed or that match no pool, billed at the highest price."""
 
 
 def billing_of(

@@ -27,7 +27,7 @@ def remaining_seconds(run: RunRecord) -> float | None:
 
 
 def _slowdown(run: RunRecord) -> float:
-    """Return the ratio of the time since the first step began to the time of the counted steps, at least 1."""
+    """Return the time from the first step's start to the last step's end, relative to the counted steps; at least 1."""
     seconds_by_step = {step.step: step.seconds for step in run.steps}
     started_at = run.steps[0].at - run.steps[0].seconds
     productive = sum(seconds_by_step.values())

@@ -24,7 +24,7 @@ from everstep.cli.report.run_record import (
 
 RECENT_STEPS = 1000
 MAX_BLOCKS = 500
-BLOCK_STEPS = 100  # steps of a new block; older blocks are merged when there are too many
+BLOCK_STEPS = 100  # maximum for a new block; older blocks are merged when there are too many
 RECENT_CHECKPOINTS = 100
 
 
@@ -152,7 +152,7 @@ def _fold_steps(steps: list[JournalEntry], retained_steps: set[int]) -> Iterator
 
 
 def _merge_pairs(blocks: list[StepRecord]) -> Iterator[StepRecord]:
-    """Yield the blocks, with each pair of consecutive blocks merged."""
+    """Yield the blocks; merge pairs of blocks whose steps are consecutive and of one group."""
     previous: StepRecord | None = None
     for block in blocks:
         if previous is None:

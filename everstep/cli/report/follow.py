@@ -109,7 +109,7 @@ class JobMonitor:
         elif self._present_at and self._responded_at - self._present_at > UNREACHABLE_SECONDS:
             raise EverstepError(
                 f"the job {self.job} was deleted while it was followed",
-                "`everstep up` declares it again.",
+                "`everstep pulumi up --refresh` creates it again.",
             )
 
     def _progress_of_preparation(self, pods: Sequence[PodView]) -> str:
@@ -150,7 +150,7 @@ def follow(
         billing: billing of the run; None shows no cost.
 
     Raises:
-        EverstepError: the cluster is unreachable.
+        EverstepError: the cluster is unreachable, or the job was deleted.
         KeyboardInterrupt: the user leaves the view; the training continues.
     """
     view = _Screen(billing) if messages.is_terminal else _Lines(billing)

@@ -5,7 +5,7 @@ Pure functions of a `RunRecord`; `report.build` combines them, `goodput_screen` 
 *Goodput* has its usual meaning (Google's runtime goodput, Meta's effective training time ratio):
 productive time as a share of elapsed time. Productive is the time of counted steps, each step once, as
 measured by rank 0; repeated steps, pauses, start-up, checkpoint stalls and evaluation are not. Elapsed
-is the wall clock from the first worker process's start to the run's end, less the time without any
+is the wall-clock time from the first worker process's start to the run's end, less the time without any
 machine, which no design can use. A second with fewer machines counts in full; `worker_share` weights by
 workers.
 """
@@ -23,7 +23,7 @@ from everstep.elastic.accounting.time_account import Activity
 from everstep.goodput import ChangeCause, MachineChange
 
 STEP_NAMES = (Activity.DATA, Activity.COMPUTE, Activity.EXCHANGE)
-"""Components of a step. The accounting renames them for a step that is rolled back."""
+"""Components of a step. If the group is lost during a step, the accounting reassigns its time to other activities."""
 
 LIVE_MODES = ("live", "exact")
 UNKNOWN_CHECKPOINT_SECONDS = 60.0
@@ -234,6 +234,6 @@ def restart_estimate(run: RunRecord) -> RestartEstimate | None:
 
 
 def lost_seconds(run: RunRecord, run_goodput: Goodput) -> float:
-    """Return the cost of the changes in this run: pauses without their steps, and repeated steps."""
+    """Return the cost of the changes in this run: pauses without their steps and absent time, and repeated steps."""
     pauses = sum(max(first.at - last.at - first.seconds, 0.0) for last, first in run.pauses)
     return max(pauses - run_goodput.absent_seconds, 0.0) + run_goodput.redone_seconds

@@ -1,6 +1,6 @@
 """Screen of goodput, the workers' seconds, and the estimate for a design that restarts.
 
-One row with a bar for each activity, and one bar of four parts for each worker. The parts have
+One row with a bar for each activity, and one bar of four parts for each of the first workers. The parts have
 different glyphs, so they are readable without color.
 """
 
@@ -60,7 +60,7 @@ def seconds_screen(
     estimate: RestartEstimate | None,
     width: int,
 ) -> RenderableType:
-    """Return goodput, the seconds by activity, and a bar for each worker."""
+    """Return goodput, the seconds by activity, and bars of at most MAX_BARS workers."""
     parts: list[RenderableType] = [_goodput_lines(goodput, estimate)]
     if estimate:
         parts.append(Text(ESTIMATE_NOTE, style="bright_black"))
@@ -116,7 +116,7 @@ def _end_of(name: str) -> str:
 
 
 def _worker_bars(workers: Sequence[WorkerSeconds], width: int) -> Iterable[RenderableType]:
-    """Yield a bar for each worker, as long as its time, and a legend."""
+    """Yield bars of at most MAX_BARS workers, each as long as the worker's time, and a legend."""
     longest = max(sum(worker.seconds.values()) for worker in workers) or 1.0
     label_width = max(len(worker.worker) for worker in workers)
     columns = max(width - label_width - 24, 10)

@@ -1,8 +1,8 @@
 """Changes of the training group, from the journals only.
 
 A run on a cloud has no record of machines' events, so the events are derived from consecutive groups: a worker
-that is missing in the next group has left if its journal records that, and was lost otherwise; a worker whose
-process started in between has joined.
+that is missing in the next group, or whose process was replaced, has left if its journal records that, and was lost
+otherwise; a worker whose process started in between has joined.
 """
 
 from bisect import bisect_left, bisect_right
@@ -19,7 +19,7 @@ class GroupChange:
     Attributes:
         at: Unix time of the last step of the old group.
         resumed_at: Unix time of the first step of the new group.
-        lost_workers: workers that were lost without leaving.
+        lost_workers: workers that disappeared without leaving gracefully.
         departed_workers: workers that left gracefully.
         joined_workers: workers that joined.
         none_stayed: whether no worker of the old group is in the new group with the same process.

@@ -32,11 +32,11 @@ class Incident:
     Attributes:
         at: Unix time.
         effect: its effect on the capacity.
-        kind: kind, in one or two words.
+        kind: kind, in a few words.
         subject: the node or the worker.
         node: the affected node; empty if it is unknown or there are several.
         cause: a sentence that states the cause.
-        evidence: the reason that a worker recorded; empty if no worker did.
+        evidence: the recorded reason: of the controller for a move, otherwise of a worker; empty if there is none.
         seconds_to_next_step: recovery time as docs/report.md defines it.
         steps_lost: steps that had to be repeated.
         seconds_to_join: seconds until a machine's worker joined.
@@ -59,8 +59,8 @@ class Incident:
 CAUSES = {
     "drain": "The node was drained, as for maintenance; its worker left after a step.",
     "vanish": "The machine disappeared without notice.",
-    "notice": "The spot market announced that it takes the machine back.",
-    "reclaim": "The spot market took the machine back.",
+    "notice": "The cloud announced that it would reclaim the spot machine.",
+    "reclaim": "The cloud reclaimed the spot machine.",
     "remove": "The machine was removed.",
     "freeze": "The machine stopped running, but kept its connections.",
     "cut": "The machine lost its network.",
@@ -246,11 +246,11 @@ def _move_incident(move: MoveCost) -> Incident:
 def _wait_incident(wait: SlowNode) -> Incident:
     waiting = "The other workers" if wait.nodes else "All workers"
     if wait.seconds is None:
-        cause = f"{waiting} wait for it in step {wait.step}."
+        cause = f"{waiting} are waiting in step {wait.step}."
     else:
         cause = f"{waiting} waited {wait.seconds:.1f} s in step {wait.step}."
     if not wait.nodes:
-        cause += " All of them had arrived: the data between them was slow."
+        cause += " All of them had arrived: the network between them was slow."
     return Incident(
         at=wait.at,
         effect=CapacityEffect.NOTE,

@@ -37,7 +37,8 @@ def export(uri: str, run: RunRecord) -> str:
         run: the run.
 
     Raises:
-        EverstepError: the client is not installed, or the server cannot be reached or refuses the run.
+        EverstepError: the client or a package for the URI is not installed, or the server cannot be reached or refuses
+            the run.
     """
     MLFLOW.require("mlflow", "--mlflow needs the package mlflow-skinny, which is not installed")
     from mlflow import MlflowClient

@@ -40,7 +40,7 @@ class Rates:
 
     Attributes:
         most_expensive: the most expensive training machine, used for a machine whose type is unknown.
-        machines: training machines by the way they are bought.
+        machines: training machines by type, pool and capacity type.
         fixed: everything else: control plane, system machines, storage, network.
         between_zones: USD per GB sent from one zone to another, for sending and receiving.
         as_of: date of the prices, YYYY-MM-DD.
@@ -86,7 +86,7 @@ class PoolSpending:
 
 @dataclass(frozen=True, kw_only=True)
 class MoveSpending:
-    """The machines that did not train because of one move; None while it is under way, or without a price."""
+    """The idle machines during one move; None while it is under way, or for a cost without a price."""
 
     began: float
     machine_hours: float | None
@@ -178,7 +178,7 @@ def _move(
     timelines: Sequence[NodeTimeline],
     move: Move,
 ) -> MoveSpending:
-    """Return the cost of the machines that were bought during a move and did not train."""
+    """Return the cost of the machines that were paid for during a move and did not train."""
     move_end = end_of(run, move)
     if move_end is None:
         return MoveSpending(began=move.began, machine_hours=None, usd=None)
@@ -201,7 +201,7 @@ def _idle_hours(billing: Billing, timeline: NodeTimeline, start: float, end: flo
 
 
 def rate_of(billing: Billing, rates: Rates, node: str) -> MachineRate:
-    """Return the price of a node's machine; the highest if nothing is known about it."""
+    """Return the price of a node's machine; the highest if the machine or the price of its kind is unknown."""
     machine = billing.machines.get(node)
     return (
         rates.machines.get(machine.kind, rates.most_expensive) if machine else rates.most_expensive
@@ -312,7 +312,7 @@ def _span_seconds(timelines: Iterable[NodeTimeline]) -> float:
 
 
 def _present_nodes(timelines: Iterable[NodeTimeline], run: RunRecord) -> list[NodeTimeline]:
-    """Return the machines that are present at the end."""
+    """Return the timelines of the nodes that are present now; none for a finished run."""
     if run.finished:
         return []
     return [timeline for timeline in timelines if timeline.segments[-1].state is not NodeState.GONE]

@@ -64,7 +64,7 @@ class FolderReader:
 
     run: Path
     events: Path
-    recent_steps: int = RECENT_STEPS  # kept one by one; older steps are folded into blocks
+    recent_steps: int = RECENT_STEPS  # kept individually; older steps are folded into blocks
     moves: Path | None = None  # by default the file in a copy of a run
     _fold: RunFold = field(init=False)
     _offsets: dict[Path, tuple[int, int]] = field(default_factory=dict)  # inode, bytes parsed
@@ -195,7 +195,7 @@ def copy_result(
     """Copy a run's checkpoints, journals and result out of the volume, together with its machine events and moves.
 
     Raises:
-        EverstepError: the destination exists or cannot be written.
+        EverstepError: the run does not exist, or the destination exists or cannot be written.
     """
     if not run.is_dir():
         raise EverstepError(

@@ -217,7 +217,7 @@ def _lost_steps(run: RunRecord, first: StepRecord) -> int:
 
 
 def _arrival(run: RunRecord, event: MachineEvent) -> EventRecovery:
-    """Return the pause of the training workers while the worker of a machine joined."""
+    """Return the cost of an arrival: the pause of the training workers while the machine's worker joined."""
     started_at = _worker_start(run, event)
     pause = None if started_at is None else _pause_after(run, started_at)
     if pause is None:
@@ -241,7 +241,7 @@ def _arrival(run: RunRecord, event: MachineEvent) -> EventRecovery:
 
 
 def _worker_start(run: RunRecord, event: MachineEvent) -> float | None:
-    """Return the time at which a worker started on the returned node, unless the node was lost again before."""
+    """Return the time at which a worker started on an arrived node before its next loss; None if none did."""
     later_losses = (
         other.at
         for other in run.events_on(event.node)

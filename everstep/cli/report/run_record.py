@@ -414,7 +414,7 @@ def parse_moves(text: str) -> tuple[Move, ...]:
 
 
 def parse_result(text: str) -> Mapping[str, Any]:
-    """Return the content of result.json; empty before it exists."""
+    """Return the content of result.json; empty if it does not exist or is damaged."""
     try:
         value = json.loads(text) if text.strip() else {}
     except ValueError:

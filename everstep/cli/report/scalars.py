@@ -32,7 +32,7 @@ class Scalar:
 
 
 def scalars(run: RunRecord) -> Iterator[Scalar]:
-    """Yield the scalars of a run by time, each step once."""
+    """Yield the scalars of a run by time: each step once, and all evaluations."""
     steps = counted_steps(run.steps)
     entries = {(entry.at, entry.number("step")): entry for entry in run.of_kind("step")}
     all_scalars = [

@@ -67,7 +67,7 @@ def slow_node_sentence(wait: SlowNode) -> str:
     subject = f"slow {', '.join(wait.nodes) or 'network'}"
     waiting = "the other workers" if wait.nodes else "all workers"
     if wait.seconds is None:
-        return f"{subject}: {waiting} wait for it in step {wait.step}"
+        return f"{subject}: {waiting} are waiting in step {wait.step}"
     outcome = ", then aborted the group" if wait.lost else ""
     return f"{subject}: {waiting} waited {wait.seconds:.1f} s in step {wait.step}{outcome}"
 

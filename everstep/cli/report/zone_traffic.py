@@ -1,7 +1,8 @@
 """The data of a run that crossed zones: gradients of every step, and states that workers sent to others.
 
-Pure functions of the journals and the zones of the machines. Gradients are summed by a ring all-reduce, as in
-gloo and NCCL: each of N ranks sends 2 (N - 1) / N of its gradients' bytes to the next rank.
+Pure functions of the journals and the zones of the machines. Gradients are assumed to be
+summed by a ring all-reduce, as in gloo, and in NCCL unless it chooses a tree: each of N ranks sends 2 (N - 1) / N of
+its gradients' bytes to the next rank.
 """
 
 from collections import Counter

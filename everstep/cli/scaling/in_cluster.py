@@ -87,7 +87,8 @@ class ClusterStudy:
         """Train with this number of replicas and return their speed.
 
         Raises:
-            EverstepError: the job fails, completes no step in time, or cannot be deleted.
+            EverstepError: the job fails, is deleted by others, completes no step in time, records too few steps or a
+                group of another size, or cannot be deleted; or pods of an earlier job remain.
         """
         stack_job = self._stack_job()
         fresh = str(int(time.time()))
@@ -221,7 +222,7 @@ def derived_job(
 
 
 def processes_per_replica(job: Mapping[str, Any]) -> int:
-    """Return the processes of each replica: one for each GPU, at least one.
+    """Return the number of processes of each replica: one for each GPU, at least one.
 
     Raises:
         EverstepError: the job's program is not the trainer.
@@ -253,8 +254,8 @@ def with_options(arguments: list[str], values: Mapping[str, trainer_options.Valu
 def _with_keys_below(arguments: list[str], run: str) -> list[str]:
     """Return a worker's arguments with an option that puts its run's etcd keys below another run's keys.
 
-    The workers have the credentials of the stack's job. With `etcd.authentication: users`, these admit the keys
-    of the stack's run only.
+    The workers have the credentials of the stack's job. With `etcd.authentication: users`, these credentials give
+    access only to the keys of the stack's run.
     """
     prefix = f"etcd_prefix={run}"
     if any(argument.startswith(CONNECTION) for argument in arguments):

@@ -34,7 +34,7 @@ class TrainerSettings:
     Attributes:
         model: name of the model.
         batch: images per process in one step.
-        steps: steps to measure; 0 for a whole epoch.
+        steps: maximum number of steps, of which the first are not counted; 0 for a whole epoch.
         loader_workers: processes that load data for each training process.
     """
 
@@ -85,7 +85,7 @@ class LocalStudy:
         """Train with this number of processes and return their speed.
 
         Raises:
-            EverstepError: the training failed.
+            EverstepError: the training failed, or recorded too few steps or a group of another size.
         """
         with TemporaryDirectory(prefix="everstep-scale-") as scratch:
             run, log = Path(scratch) / f"scale-{replicas}", Path(scratch) / "log"

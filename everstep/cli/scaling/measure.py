@@ -23,7 +23,7 @@ class Study(Protocol):
         """Train with this number of replicas and return their speed.
 
         Raises:
-            EverstepError: the training failed.
+            EverstepError: the training failed, or its record does not suffice for a result.
         """
 
 

@@ -91,7 +91,7 @@ def as_value(
 
 
 def chart(model: str, sizes: Sequence[SizeResult], shared_cpus: int | None) -> LineChart:
-    """Return the time of an epoch by the number of processes, with the ideal line."""
+    """Return a chart of the time of an epoch by the number of processes, with the ideal line."""
     first = sizes[0]
     points = [(size.processes, size.epoch_seconds) for size in sizes]
     ideal = [

@@ -121,7 +121,7 @@ def size_result(run: RunRecord, replicas: int, processes: int) -> SizeResult:
         processes: number of processes of the group.
 
     Raises:
-        EverstepError: the group was smaller for some steps, or too few steps were recorded.
+        EverstepError: the group had another size for some steps, or too few steps were recorded.
     """
     start = run.newest_start
     steps = run.steps

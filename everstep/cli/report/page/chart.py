@@ -19,7 +19,7 @@ _TIME_STEPS = (
     *(3600 * n for n in (1, 2, 3, 6, 12)),
     *(86_400 * n for n in (1, 2, 7, 14, 28, 91, 182, 364)),
 )
-"""Distances of time ticks in seconds."""
+"""Intervals between time ticks, in seconds."""
 
 Point = tuple[float, float]
 
@@ -47,7 +47,7 @@ def time_ticks(seconds: float, count: int = 6) -> tuple[int, ...]:
 
 
 def value_ticks(low: float, high: float, count: int = 4) -> tuple[float, ...]:
-    """Return round values that include `low` and `high`, about `count` of them."""
+    """Return round values that enclose `low` and `high`, about `count` of them."""
     span = high - low
     if not (math.isfinite(span) and span > 0):
         return (low,)

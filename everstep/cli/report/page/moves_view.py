@@ -10,8 +10,8 @@ from everstep.cli.report.page.words import UNKNOWN, seconds_text
 
 COLUMNS = ("At", "From", "To", "Why", "Group paused", "Steps repeated", "Idle machines")
 LEAD = (
-    "The group is in one zone at a time. A pause is the time without a step, without the step that ends it; "
-    "idle machines were billed during the move and did not train."
+    "The group is in one zone at a time. The pause is the time from the last step to the start of the next, plus "
+    "the time of repeated steps; idle machines were billed during the move and did not train."
 )
 
 

@@ -1,4 +1,4 @@
-// The page is complete without this script. It adds a slider that reads every second, and zoom.
+// The page is complete without this script. It adds zoom, and a slider that shows the values at each second.
 "use strict";
 (() => {
   const byId = (id) => document.getElementById(id);
@@ -139,7 +139,7 @@
     if (event.pointerType === "mouse") pointAt(event);
   });
 
-  // All marks are one stop of the Tab key; the arrow keys move the focus between marks in order of time.
+  // All marks share one tab stop (roving tabindex); the arrow keys move the focus between marks in order of time.
   marks.sort((a, b) => timeOf(a) - timeOf(b));
   function timeOf(mark) {
     return Number(mark.querySelector("[data-t]").dataset.t);
@@ -163,5 +163,5 @@
   inspector.hidden = false;
   zoom(length, 0);
   lanes.classList.remove("inspected");
-  reading.textContent = "Move the slider, or point at the timeline, to read a second.";
+  reading.textContent = "Move the slider, or point at the timeline, to read the values at a second.";
 })();

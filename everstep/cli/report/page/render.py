@@ -15,7 +15,7 @@ from everstep.cli.report.status import Status
 from everstep.cli.report.timeline import NodeState
 
 INSPECTOR_POINTS = 4000
-"""Points of loss and step that the page's script can look up."""
+"""Maximum number of points of each series that the page's script can look up."""
 
 MAX_TABLE_ROWS = 200
 

@@ -167,10 +167,10 @@ def _goodput_rows(run_goodput: Goodput, estimate: RestartEstimate | None) -> Ite
     )  # fmt: skip
     if estimate:
         change = min(estimate.lost_seconds / elapsed, 1.0 - estimate.goodput)
-        idle = 1.0 - estimate.goodput - change
+        other = 1.0 - estimate.goodput - change
         yield _stack(
             "Restarting all workers", percent(estimate.goodput),
-            [("steps", estimate.goodput), ("change", change), ("before", idle)], "other",
+            [("steps", estimate.goodput), ("change", change), ("before", other)], "other",
         )  # fmt: skip
 
 
@@ -241,7 +241,7 @@ def money(page: ReportPage) -> Html | None:
         None if cost.billed else element("p", f"Nothing was billed: {cost.reason}.", class_="lead")
     )
     entries = [
-        ("Spent" if cost.billed else "Spot price", usd(cost.spent_usd), "as bought"),
+        ("Spent" if cost.billed else "In the cloud", usd(cost.spent_usd), "as bought"),
         ("On demand", _usd(cost.on_demand_usd), "the same hours"),
         ("Saved", _saved(cost), _saved_share(cost)),
         ("Machine-hours", f"{cost.machine_hours:,.2f}", "of training machines"),

@@ -29,7 +29,7 @@ STATE_WORDS = {
 }
 
 MARKS_PER_LANE = 40
-"""Marks of events on one lane; closer events share one."""
+"""Number of marks on one lane above which events that are close together share a mark."""
 
 GLYPHS = {
     CapacityEffect.LOSS: "M-5 -5h10l-5 9z",
@@ -70,7 +70,7 @@ def timeline(page: ReportPage) -> Html:
     ]
     if others:
         marks = marks_of(others, page.start, page.seconds)
-        nodes.append(_row(page, "Several nodes", "", LANE_HEIGHT // 2, (), _glyphs(page, marks, 8)))
+        nodes.append(_row(page, "Other events", "", LANE_HEIGHT // 2, (), _glyphs(page, marks, 8)))
     return element("div", *nodes, axis(page), *_charts(page), class_="timeline", id="lanes")
 
 
@@ -305,7 +305,7 @@ def legend(page: ReportPage) -> Html:
     texts = {
         CapacityEffect.LOSS: "capacity lost",
         CapacityEffect.ARRIVAL: "capacity gained",
-        CapacityEffect.NOTE: "recorded by a worker",
+        CapacityEffect.NOTE: "other event",
     }
     entries += [_mark_key(effect, text) for effect, text in texts.items() if effect in effects]
     return element("ul", *entries, class_="legend")

@@ -203,7 +203,7 @@ def test_a_second_test_is_refused_and_does_not_disturb_the_first() -> None:
     cluster = FakeCluster()
     cluster.objects[JOB_PATH] = {"status": {}}
 
-    with pytest.raises(EverstepError, match="another test runs"):
+    with pytest.raises(EverstepError, match="another test is running"):
         run(cluster)
 
     assert JOB_PATH in cluster.objects

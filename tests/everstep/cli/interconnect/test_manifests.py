@@ -153,5 +153,5 @@ def test_the_config_map_contains_the_complete_program() -> None:
 
 
 def test_a_job_without_workers_is_refused() -> None:
-    with pytest.raises(EverstepError, match="has no template of workers"):
+    with pytest.raises(EverstepError, match="has no pod template for its workers"):
         manifests_of({"metadata": {"name": "x"}, "spec": {}})

@@ -49,7 +49,7 @@ def stall_over(**values: Any) -> dict[str, Any]:
         (
             [STALL],
             SlowNode(102.0, 3, ("node-b",), None),
-            "slow node-b: the other workers wait for it in step 3",
+            "slow node-b: the other workers are waiting in step 3",
         ),
         (
             [STALL, stall_over()],
@@ -122,6 +122,6 @@ def test_lines_of_the_live_view_name_the_slow_node_once_and_then_the_duration(
 
     lines = [line for line in capsys.readouterr().err.splitlines() if "slow" in line]
     assert lines == [
-        "0:02  slow node-b: the other workers wait for it in step 3",
+        "0:02  slow node-b: the other workers are waiting in step 3",
         "0:02  slow node-b: the other workers waited 12.0 s in step 3",
     ]
