@@ -52,7 +52,10 @@ def scale(
     ] = DEFAULT_BATCH,
     steps: Annotated[
         int,
-        typer.Option(min=0, help="Measure this number of steps and extrapolate; 0: a whole epoch."),
+        typer.Option(
+            min=0,
+            help="Train this number of steps, the first two to warm up, and extrapolate; 0: a whole epoch.",
+        ),
     ] = 0,
     dataset: Annotated[str, typer.Option(help="With --local: format of --data.")] = DEFAULT_DATASET,
     data: Annotated[

@@ -112,7 +112,8 @@ def _activities_table(workers: Sequence[WorkerSeconds], width: int) -> Table:
 def _end_of(name: str) -> str:
     """Return the last whole words of a worker's name that fit: `worker-0`."""
     end = name[-NAME_COLUMNS:]
-    return end if end == name else end.partition("-")[2] or end
+    begins_a_word = end == name or name[-NAME_COLUMNS - 1] == "-"
+    return end if begins_a_word else end.partition("-")[2] or end
 
 
 def _worker_bars(workers: Sequence[WorkerSeconds], width: int) -> Iterable[RenderableType]:

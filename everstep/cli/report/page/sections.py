@@ -154,7 +154,8 @@ def goodput(page: ReportPage) -> Html | None:
     children = [element("p", text, class_="lead"), *rows, legend]
     if report.restart_estimate:
         children.append(_estimate(report.restart_estimate, page.start))
-    return section("goodput", "Goodput, compared with torchrun's design", *children)
+    heading = "Goodput, compared with torchrun's design" if report.restart_estimate else "Goodput"
+    return section("goodput", heading, *children)
 
 
 def _goodput_rows(run_goodput: Goodput, estimate: RestartEstimate | None) -> Iterator[Html]:

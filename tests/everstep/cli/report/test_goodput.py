@@ -12,7 +12,7 @@ from everstep.cli.report.goodput import (
     restart_estimate,
     worker_seconds,
 )
-from everstep.cli.report.goodput_screen import ACTIVITY_LABELS
+from everstep.cli.report.goodput_screen import ACTIVITY_LABELS, _end_of
 from everstep.cli.report.report import build
 from everstep.cli.report.run_record import RunRecord
 from everstep.cli.report.screens import report_screen
@@ -214,3 +214,16 @@ def test_the_screen_has_goodput_after_the_first_step_and_activities_only_from_ti
 
 def test_a_run_without_entries_has_no_goodput() -> None:
     assert goodput(RunRecord()) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "end"),
+    [
+        ("worker-0", "worker-0"),
+        ("group-worker-123", "worker-123"),
+        ("fashion-mnist-worker-0", "worker-0"),
+        ("averylongnamewithoutparts", "thoutparts"),
+    ],
+)
+def test_a_long_name_of_a_worker_is_shortened_to_its_last_words(name: str, end: str) -> None:
+    assert _end_of(name) == end
