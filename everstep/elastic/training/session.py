@@ -265,7 +265,7 @@ class Session:
         return sums.loss if self._has_loss else math.nan
 
     def _skip_update(self, reason: SkipReason) -> None:
-        """Skip the update of a step: parameters, momentum, statistics and learning rate do not change."""
+        """Skip the update of a step: parameters, buffers, optimizer state and learning rate do not change."""
         self.state.skipped_steps += 1
         self.state.reducer.discard()
         if self.scaler and reason is SkipReason.OVERFLOW:
