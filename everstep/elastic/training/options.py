@@ -50,7 +50,7 @@ class RunOptions:
         max_steps: steps after which the run ends; 0 to end only after its epochs.
         mode: `live`, or `exact` for results that do not depend on the group's history.
         shard_size: samples that `exact` computes at a time; its results depend on it.
-        max_microbatch: maximum number of samples computed at a time; None for all, halved after out-of-memory errors.
+        max_microbatch: maximum number of samples computed at a time; None for all; halved after out-of-memory errors.
         max_grad_norm: norm to which gradients are clipped, above 0, or None.
         nonfinite_loss: action after a non-finite loss or gradient: `stop` the run, or `skip` the update. With `stop`,
             `live` checks gradients only if there is a scaler, or no loss is passed to `backward`.
