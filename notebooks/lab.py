@@ -37,12 +37,12 @@ def choose(cloud: str, *, account: bool) -> None:
 
 
 def status() -> dict[str, Any]:
-    """Return the output of `everstep status`: nodes, the job, the training; empty before `up`."""
+    """Return the output of `everstep status`: nodes, the job, the training; empty if it fails, as before `up`."""
     return _query("status", *_stack())
 
 
 def report(run: str = "") -> dict[str, Any]:
-    """Return the output of `everstep report`: steps, sizes of the group, events; empty before the first step.
+    """Return the output of `everstep report`: steps, group sizes, events; empty if it fails, as before the first step.
 
     Args:
         run: folder of a run of `everstep launch`; empty for the training run of the stack.

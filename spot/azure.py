@@ -22,7 +22,8 @@ EFFECTS = {
     "Redeploy": Effect.STOP,
     "Freeze": Effect.PAUSE,
 }
-EVENTS_DRAINED_BY_AKS = frozenset({"Preempt"})  # AKS does not drain for "Reboot" and "Terminate"
+# AKS does not drain for "Reboot", and for "Terminate" only if configured. For "Redeploy" the watcher does not wait.
+EVENTS_DRAINED_BY_AKS = frozenset({"Preempt"})
 
 
 def read_machine_name(response: HttpResponse) -> str | None:

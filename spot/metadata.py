@@ -94,7 +94,7 @@ class AzureMetadata:
         """Request that Azure start an event now instead of at its deadline.
 
         Raises:
-            UnavailableError: Azure did not respond or refused.
+            UnavailableError: Azure did not respond, or refused the request.
         """
         headers: Mapping[str, str] = {**azure.HEADERS, "Content-Type": "application/json"}
         body = azure.start_request(identifier)

@@ -76,7 +76,7 @@ def random_words(seed: int, epoch: int, ids: Ids) -> npt.NDArray[np.uint64]:
 
 
 def random_crop(width: int, height: int, random_word: int) -> Crop:
-    """Return the training crop: torchvision's RandomResizedCrop, then a mirror with probability 1/2.
+    """Return the training crop: torchvision's RandomResizedCrop, then a horizontal flip with probability 1/2.
 
     Area and aspect ratio are drawn until they fit, at most ten times. After that, the largest center crop
     with an allowed ratio is returned. A pure function of the arguments, without generator state.

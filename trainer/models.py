@@ -95,7 +95,7 @@ class _KernelSlice(torch.autograd.Function):
 
 
 def _kernel_part(module: nn.Conv2d, height: int, width: int) -> tuple[slice, slice] | None:
-    """Return the part of the kernel over the image if there is one output pixel, else None."""
+    """Return the part of the kernel over the image; None if the whole kernel is used."""
     if isinstance(module.padding, str) or module.kernel_size == (1, 1):
         return None
     parts = []

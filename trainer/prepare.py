@@ -45,13 +45,15 @@ _IDX_UBYTE = 8  # element type in the header of an IDX file
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; return 0, or 1 after an error message on standard error."""
+    """Run the command; return 0, 1 after an error message on standard error, or 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(
         prog="trainer.prepare", description="Prepare a data set for training."
     )
     parser.add_argument("--dataset", required=True, help="fashion-mnist or imagefolder")
     parser.add_argument("--source", type=Path, help="folder of the original files")
-    parser.add_argument("--output", type=Path, required=True, help="folder to write to")
+    parser.add_argument(
+        "--output", type=Path, required=True, help="folder to write to, or to check"
+    )
     parser.add_argument(
         "--stage",
         metavar="LOCATION",
@@ -182,7 +184,7 @@ def _is_prepared(output: Path) -> bool:
 
 
 def _check_replaceable(output: Path) -> None:
-    """Check that a folder contains nothing but incomplete prepared data, which are removed.
+    """Check that a folder contains nothing but incomplete prepared data, which may be replaced.
 
     Raises:
         EverstepError: it contains other data.

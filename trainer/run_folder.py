@@ -1,4 +1,4 @@
-"""The folder of one run: opened by rank 0 before the first step, and closed with its result."""
+"""The folder of one run: opened by one worker before the first step, and closed with its result."""
 
 import json
 import logging
@@ -34,7 +34,7 @@ def open_run(settings: Settings) -> dict[str, Any] | None:
 def write_result_when_possible(
     settings: Settings, steps: int, accuracy: float, sha256: str
 ) -> dict[str, Any]:
-    """Write the result; retry while the disk is full, so that a complete run is not lost."""
+    """Write the result; retry while that fails, for instance on a full disk, so that a complete run is not lost."""
     while True:
         try:
             return write_result(settings, steps, accuracy, sha256)

@@ -5,7 +5,8 @@ and the manifests of the existing checkpoints. For each of them, it recomputes t
 seed, the size of the data set and the global batch. It shares no code with the trainer, so that it does
 not repeat a bug in the trainer's sample order.
 
-Exit codes: 0 all commits agree, 1 a commit disagrees, 2 nothing to verify: no commit or no settings.
+Exit codes: 0 all commits agree, 1 a commit disagrees or the last steps of a finished run have none, 2 nothing to
+verify: no commit or no settings.
 """
 
 import argparse
@@ -75,7 +76,7 @@ def main() -> None:
 
 
 def read(path: Path) -> Iterator[Commit]:
-    """Yield the commits in the ledger; ignore an incomplete last line."""
+    """Yield the commits in the ledger; ignore torn lines."""
     try:
         lines = path.read_text().splitlines()
     except OSError:
@@ -180,7 +181,7 @@ def _hash(seed: int, stream: int, ids: npt.NDArray[np.int64]) -> Words:
 
 
 def _mix(words: Words) -> Words:
-    """Apply splitmix64: add the golden ratio, then two rounds of shift and multiply."""
+    """Apply splitmix64: add the golden ratio, then two rounds of xorshift and multiplication, and a last xorshift."""
     words = words + np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)

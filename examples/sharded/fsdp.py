@@ -27,7 +27,7 @@ FEATURES, HIDDEN, BLOCKS = 16, 64, 2
 
 
 def main() -> None:
-    """Train, print each step, and save this worker's part of the model."""
+    """Train, print each step on every node, and save this worker's part of the model on one node."""
     options = parse()
     part, parts = (
         int(os.environ.get("LOCAL_RANK", "0")),

@@ -96,7 +96,7 @@ class SplitBlock(nn.Module):
 
 
 def main() -> None:
-    """Train, print the loss of each step on every node, and save this worker's part of the model."""
+    """Train, print the loss of each step on every node, and save this worker's part of the model on one node."""
     options = parse()
     part, parts = (
         int(os.environ.get("LOCAL_RANK", "0")),

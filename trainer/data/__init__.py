@@ -58,7 +58,7 @@ def load(
         store: address of the shards that the folder does not have yet; empty if it has all of them.
 
     Raises:
-        EverstepError: the folder is missing, empty or damaged; the message contains the command to run.
+        EverstepError: there is no such data set, or its folder is missing, empty or damaged.
     """
     if check_name(name) == IMAGE_FOLDER:
         return open_images(folder, split, image_size, store)

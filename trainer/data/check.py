@@ -18,7 +18,7 @@ def check(folder: Path, progress: Progress) -> str:
     """Read every image of both splits; return a description of the content.
 
     Raises:
-        EverstepError: some images cannot be read; the message names them.
+        EverstepError: a split has no images, or some cannot be read; the message names the first of them.
     """
     splits = [open_images(folder, split, _SIZE) for split in SPLITS]
     invalid: list[str] = []

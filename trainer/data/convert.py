@@ -57,7 +57,9 @@ def convert(
     """Make the shards of `source` in `output` unless they exist; return a description of them.
 
     Raises:
-        EverstepError: some files are not valid JPEGs (the message names them), or `output` contains other data.
+        EverstepError: some files are not valid JPEGs (the message names the first of them), a split has no valid image,
+            the splits have different classes, `source` cannot be read, `output` contains other data, another process
+            writes it, or a conversion process was killed.
     """
     splits = [_list_split(source, name) for name in SPLITS]
     if splits[0].classes != splits[1].classes:

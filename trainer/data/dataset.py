@@ -45,7 +45,7 @@ class Dataset(Protocol):
         """Return augmented images and their labels; a pure function of its arguments."""
 
     def test_batch(self, ids: Ids) -> tuple[Images, Labels]:
-        """Return unchanged images and their labels."""
+        """Return images without augmentation, and their labels."""
 
     def prefetch(self, requests: Sequence[BatchRequest]) -> None:
         """Read the next batches ahead, in order.

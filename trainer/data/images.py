@@ -40,7 +40,8 @@ class ImageSource(Protocol):
 
         Raises:
             OSError: the bytes cannot be read.
-            ValueError: the bytes have changed.
+            ValueError: there are no bytes, or they have changed.
+            EverstepError: the object store has damaged bytes or none, denies access, or does not respond.
         """
 
     def prefetch(self, samples: Sequence[int]) -> None:

@@ -108,7 +108,7 @@ class Readers:
         """Return these images in order, shape (n, size, size, 3).
 
         Raises:
-            EverstepError: an image cannot be read; the message names it.
+            EverstepError: an image cannot be read, or readers crash repeatedly; the message names the image.
         """
         images = np.empty((len(keys), *self._images.shape[1:]), np.uint8)
         assigned_count = self._assign(keys)
@@ -301,7 +301,7 @@ class Loader:
 def read_ahead(
     train: Dataset, test: Dataset, readers: int, global_batch: int
 ) -> tuple[Dataset, Dataset]:
-    """Return the splits with read-ahead by separate processes; unchanged if that has no benefit.
+    """Return the splits with read-ahead by separate processes; unchanged without readers or without encoded images.
 
     Args:
         train: the training split.

@@ -55,7 +55,7 @@ class ReaderArguments:
 
 
 def to_slot(text: str, slot_bytes: int) -> bytes:
-    """Encode an error message as a slot's content: UTF-8, zero-terminated if shorter."""
+    """Encode an error message as a slot's content: UTF-8, truncated to the slot, zero-terminated."""
     return text.encode(errors="replace")[: slot_bytes - 1] + b"\0"
 
 

@@ -95,7 +95,7 @@ def resize(data: jpeg.Encoded, resizing: Resizing) -> bytes:
     """Return a JPEG with at most `resizing.short_side` pixels on its short side.
 
     Raises:
-        ValueError: the bytes are not a complete JPEG, or the smaller image cannot be encoded.
+        ValueError: the bytes are not a valid JPEG, or the smaller image cannot be encoded.
     """
     width, height = jpeg.frame_size(data)
     short_side = min(width, height)

@@ -36,6 +36,7 @@ class ShardFiles(Protocol):
         Raises:
             OSError: the bytes cannot be read.
             ValueError: the bytes have changed.
+            EverstepError: the object store has damaged bytes or none, denies access, or does not respond.
         """
 
     def prefetch(self, images: Sequence[Slice]) -> None:

@@ -65,7 +65,7 @@ class ShardSource:
         self._files.prefetch([self._slice(sample) for sample in samples])
 
     def name(self, sample: int) -> str:
-        """Return the file and the number of an image in it."""
+        """Return the number of an image in its split, and its file."""
         return f"image {sample} in {self._folder / self._names[int(self._index[sample]['shard'])]}"
 
     def _slice(self, sample: int) -> Slice:

@@ -28,7 +28,8 @@ class Batch:
         epoch: epoch of the step, from 0.
         size: samples of the global batch.
         is_warm_up: whether the batch is computed before this worker joins the others, and then discarded.
-        loss: mean loss over the global batch after `step`; NaN if no loss was passed to `backward`.
+        loss: mean loss over the global batch once `step` has returned True; NaN before, and if no loss was passed to
+            `backward`.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Batch:
         The iteration ends early if the group is gone.
 
         Raises:
-            EverstepError: the method is called twice, or no gradient arrived from a micro-batch.
+            EverstepError: the method is called twice, or no gradient has arrived by the end of a micro-batch.
         """
         if self._computed or self._current:
             raise self._misuse("microbatches() was called twice")
@@ -101,7 +102,7 @@ class Batch:
 
         Raises:
             EverstepError: no samples are passed without a current micro-batch, or more than it has, or a mapping
-                whose tensors do not have the same first dimension.
+                without tensors or with tensors of different first dimensions.
         """
         current_count = None if self._current is None else len(self._current.ids)
         count = current_count if samples is None else _count(samples)
@@ -131,10 +132,11 @@ class Batch:
         (scaler.scale(share) if scaler else share).backward()  # type: ignore[no-untyped-call]
 
     def step(self) -> bool:
-        """Sum the gradients of all workers, and apply the step on all of them or on none.
+        """Sum the gradients of all workers, and complete the step on all of them or on none.
 
         Returns:
-            True if the step was applied. False after a warm-up, or if the group broke or the gradients did not fit;
+            True if the step is complete: applied, or skipped because its loss or gradients are not finite. False
+            after a warm-up, or if the group broke, memory ran out, or a gradient exceeded its fixed-point range;
             the next batch is then the same step.
 
         Raises:
@@ -172,7 +174,7 @@ class Batch:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
-        """Compute the same step again after a lost group or an out-of-memory error."""
+        """Suppress the error of a lost group or exhausted memory, so that the loop computes the same step again."""
         self._session.interruptible = False
         if isinstance(error, PeerLostError):
             self._is_over = True

@@ -1,7 +1,7 @@
 """The division of a worker's share of a step into micro-batches, and the bound on their size.
 
 The global batch is constant, so the share of a worker grows when nodes leave. Its memory does not:
-it computes the share in micro-batches of a bounded number of samples. The user gives the bound, or
+it computes the share in micro-batches of a bounded number of samples. The user may give a bound, and
 each out-of-memory error halves it. A bound found this way is saved for each device type in the
 run's folder, so that the next process on such a device starts with it.
 """

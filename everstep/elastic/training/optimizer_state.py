@@ -70,7 +70,7 @@ class OptimizerState:
 
     @property
     def is_initialized(self) -> bool:
-        """True if the optimizer contains its state, from a step or from the user; always if it has no tensors."""
+        """True if the optimizer contains its state, for instance after a step; always if it has no tensors."""
         return bool(self.optimizer.state) or not self._slots
 
     def tensors(self) -> Tensors:
@@ -96,6 +96,8 @@ class OptimizerState:
 
     def load(self, numbers: Any, tensors: Mapping[str, torch.Tensor]) -> None:  # noqa: ANN401 - JSON
         """Make the optimizer use the tensors that `tensors()` returned, with these numbers.
+
+        Numbers from before its first step clear its state instead.
 
         Args:
             numbers: result of `numbers()`; None in a checkpoint without numbers.

@@ -50,9 +50,10 @@ class RunOptions:
         max_steps: steps after which the run ends; 0 to end only after its epochs.
         mode: `live`, or `exact` for results that do not depend on the group's history.
         shard_size: samples that `exact` computes at a time; its results depend on it.
-        max_microbatch: maximum number of samples computed at a time; None for all, halved after out-of-memory errors.
+        max_microbatch: maximum number of samples computed at a time; None for all; halved after out-of-memory errors.
         max_grad_norm: norm to which gradients are clipped, above 0, or None.
-        nonfinite_loss: action after a non-finite loss or gradient: `stop` the run, or `skip` the update.
+        nonfinite_loss: action after a non-finite loss or gradient: `stop` the run, or `skip` the update. With `stop`,
+            `live` checks gradients only if there is a scaler, or no loss is passed to `backward`.
         compress: `bf16` sends gradients in half the bytes; for `live`.
         overlap: whether gradients are summed during the backward pass; `auto`: unless all workers are on the CPUs of
             one machine.
@@ -135,7 +136,7 @@ def options_from(arguments: Mapping[str, Any]) -> RunOptions:
     """Return the options from keyword arguments.
 
     Raises:
-        EverstepError: an option is unknown or missing, or a value is out of bounds.
+        EverstepError: an option is unknown or missing, a value is not valid, or two options contradict each other.
     """
     option_names = [field.name for field in fields(RunOptions)]
     for name in arguments:
@@ -161,7 +162,7 @@ class CompletedRun(Protocol):
         """Append a line to this worker's journal in the run's folder."""
 
     def sha256(self) -> str:
-        """Return the digest of parameters, statistics and the optimizer's tensors."""
+        """Return the SHA-256 digest of the model's parameters and buffers and the optimizer's tensors."""
 
 
 @dataclass(frozen=True)

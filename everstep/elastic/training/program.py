@@ -1,7 +1,7 @@
 """The version of a training program: workers of two versions would not take the same steps.
 
 The version is computed from the sources instead of being a number to increment by hand: two images
-that were built from the same sources may train together.
+that were built from the same sources, with the same torch, may train together.
 """
 
 import functools

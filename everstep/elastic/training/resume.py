@@ -33,7 +33,7 @@ def choose_checkpoint(
     accept_lost_step: int = 0,
     on_lost: Callable[[LostCheckpointError], None] = lambda _: None,
 ) -> StoredCheckpoint | None:
-    """Return the newest valid checkpoint that this run may continue from.
+    """Return the newest valid checkpoint that this run may continue from; None if it starts from the beginning.
 
     Args:
         store: store of the checkpoints.
@@ -46,7 +46,7 @@ def choose_checkpoint(
 
     Raises:
         EverstepError: the checkpoints belong to other settings or to data that are not accepted, or the
-            committed checkpoint is damaged or missing.
+            committed checkpoint is damaged or missing, and its loss is not accepted.
     """
 
     def restore(expected: Mapping[str, Any]) -> StoredCheckpoint | None:
@@ -83,7 +83,7 @@ def check_shapes(
     """Refuse a checkpoint whose tensors do not fit this model.
 
     Raises:
-        EverstepError: a shape differs, or only the checkpoint or only the model has a tensor.
+        EverstepError: a shape differs, or a tensor of the model is only in one of the two.
     """
     for name in dict.fromkeys([*state, *tensors]):
         if name in state and name in tensors:

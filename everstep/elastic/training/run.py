@@ -64,7 +64,7 @@ class Run:
         scaler: gradient scaler; the run unscales, steps and updates. A disabled scaler is ignored.
         states: other objects whose state belongs to the run, by name: averaged weights, metrics.
         fingerprint: settings that must be equal to continue from a checkpoint; None for the run's own.
-        identity: text that must be equal on all workers; None for a digest of the script.
+        identity: text that must be equal on all workers; None for the versions of script, library and torch.
         labels: fields for the first line of the journal, such as the model's name.
         hooks: callbacks for programs that write other files than checkpoints to the run's folder.
         group: group and time account of a process that is connected to its agent already.
@@ -72,7 +72,8 @@ class Run:
         **options: fields of `RunOptions`; global_batch and epochs are required.
 
     Raises:
-        EverstepError: an argument is not valid, with the reason.
+        EverstepError: an argument is not valid, a package for the storage is missing, or another launcher started
+            several workers.
     """
 
     def __init__(
@@ -254,7 +255,7 @@ class Run:
         self._session.worker.journal.note(kind, **fields)
 
     def sha256(self) -> str:
-        """Return the SHA-256 digest of the parameters, the buffers and the optimizer's state."""
+        """Return the SHA-256 digest of the model's parameters and buffers and the optimizer's tensors."""
         return self._session.state.sha256()
 
     # --- the loop ---
@@ -262,7 +263,8 @@ class Run:
     def __iter__(self) -> Iterator[Batch]:
         """Yield this worker's share of each step until the run is complete.
 
-        Under an agent, the first batch is a warm-up, whose result is discarded.
+        Under an agent, the first batch is a warm-up, whose result is discarded, unless `warm_up` is False or the model
+        is sharded.
         """
         if self._iterating:
             raise EverstepError("the run is iterated twice", "Iterate once: `for batch in run:`.")
@@ -402,7 +404,7 @@ def _setting(name: str) -> str:
 def _worker(
     group: tuple[Group, TimeAccount] | None, device: torch.device, folder: Path | None
 ) -> Worker:
-    """Return this process as a worker, connected to its agent."""
+    """Return this process as a worker, connected to its agent if it has one."""
     accounting = group[1] if group else TimeAccount()
     worker_group = group[0] if group else connect(device, accounting)
     path = folder / "journal" / f"{worker_name()}.jsonl" if folder else Path(os.devnull)

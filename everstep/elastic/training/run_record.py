@@ -46,7 +46,7 @@ def not_writable(folder: Path, error: OSError) -> EverstepError:
 
 
 def run_id(folder: Path) -> str:
-    """Return the identity of the run in this folder; empty if there is no record, or the record has no identity.
+    """Return the identity of the run in this folder; empty if there is no valid record, or it has no identity.
 
     A commit in etcd contains this identity: a run of the same name in another folder has another identity.
 

@@ -42,7 +42,8 @@ class RunStorage(Protocol):
             fingerprint: settings that must be equal to continue the run.
 
         Raises:
-            EverstepError: the folder or bucket cannot be written.
+            EverstepError: the folder cannot be written, or the bucket denies access.
+            BucketError: the bucket does not respond.
         """
 
     def run_id(self) -> str:
@@ -134,7 +135,8 @@ def storage_at(
     """Return the local folder of a run, None for a bucket, and its storage; both are None without a checkpoint.
 
     Raises:
-        EverstepError: the address is not valid, or a package is missing.
+        EverstepError: the address or the configuration of boto3 is not valid, or boto3 is not installed.
+        BucketError: the service that issues this pod's credentials does not respond.
     """
     if checkpoint is None:
         return None, None

@@ -67,8 +67,8 @@ def size_of(dataset: object, dataset_size: int | None) -> int:
         hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
     ):
         raise EverstepError(
-            f"dataset is a {type(dataset).__name__}, which has no length and no indices",
-            "Pass a map-style data set: a changing group cannot share an iterable data set.",
+            f"dataset is a {type(dataset).__name__}, which has no length or cannot be indexed",
+            "Pass a map-style data set: a changing group cannot share an iterable-style data set.",
         )
     size = dataset_size if dataset_size is not None else len(dataset)  # type: ignore[arg-type]
     if size < 1:

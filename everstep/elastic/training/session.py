@@ -265,7 +265,7 @@ class Session:
         return sums.loss if self._has_loss else math.nan
 
     def _skip_update(self, reason: SkipReason) -> None:
-        """Skip the update of a step: parameters, momentum, statistics and learning rate do not change."""
+        """Skip the update of a step: parameters, buffers, optimizer state and learning rate do not change."""
         self.state.skipped_steps += 1
         self.state.reducer.discard()
         if self.scaler and reason is SkipReason.OVERFLOW:
@@ -319,7 +319,7 @@ class Session:
     # --- checkpoints ---
 
     def save_if_due(self) -> None:
-        """Start a checkpoint on rank 0 if the last one is old enough."""
+        """Start a checkpoint if one is due and this worker writes them."""
         if self.attached and self.worker.saves and self.state.checkpoints.is_due(self.state.step):
             self._save()
 
@@ -367,7 +367,7 @@ class Session:
         No worker returns before that: a job is done when all of its workers are.
 
         Raises:
-            PeerLostError: another generation has taken over.
+            PeerLostError: a worker of the group is gone, or another generation has taken over.
             EverstepError: no worker can write the last checkpoint.
         """
         self.note_seconds()
@@ -496,9 +496,9 @@ class Session:
 
 
 def _seed_random_layers(seed: int, device: torch.device) -> None:
-    """Seed the generators of the CPU and of all accelerators.
+    """Seed the generators of the CPU and of the model's kind of device.
 
-    `torch.manual_seed` does the same, but also formats a stack trace for each absent kind of accelerator (0.1 ms).
+    `torch.manual_seed` seeds all kinds, but formats a stack trace for each absent kind of accelerator (0.1 ms).
     """
     if device.type not in {"cpu", "cuda"}:
         torch.manual_seed(seed)

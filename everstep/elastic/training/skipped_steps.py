@@ -73,6 +73,7 @@ def divergence_error(
         f"the gradients of step {step} are not finite, although its loss is {loss:g}"
         if math.isfinite(loss)
         else f"the loss of step {step} is {loss}"
+        + (", or one of its gradients is not finite or too large" if exact else "")
     )
     if skipped_steps > 1:
         cause += f", after {skipped_steps - 1} consecutive steps were skipped"

@@ -39,8 +39,9 @@ class Sums:
     """The sums of a step besides its gradients, over all workers.
 
     Attributes:
-        loss: mean loss over the global batch; NaN or infinite if it was not finite somewhere.
-        finite: whether the loss and, if the options check them, all summed gradients are finite.
+        loss: mean loss over the global batch; NaN or infinite if it was not finite somewhere. In `exact`, NaN if a
+            shard has a non-finite loss or an unusable gradient.
+        finite: whether the loss and, if they are checked, all summed gradients are finite.
         votes: number of workers that want to regroup after the step.
         leavers: number of workers whose nodes leave.
         hung: 1 if the worker that writes the checkpoints reports that its storage hangs.
@@ -128,7 +129,7 @@ class LiveSteps:
         return merge_spans([*own_share, *in_flight.owed_spans])
 
     def begin(self, microbatch: Microbatch) -> None:
-        """Start a micro-batch; the sums of its gradients start during the backward pass if it is the last."""
+        """Start a micro-batch; if it is the last, the sums of its gradients may start during the backward pass."""
         self._begin(last=microbatch.last)
 
     def _begin(self, *, last: bool) -> None:

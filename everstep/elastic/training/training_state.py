@@ -184,7 +184,10 @@ class RunState:
         return watch_reading(checkpoints.responded_at, checkpoints.timeout_seconds, on_hung)
 
     def restore(self, committed: StepProgress) -> int:
-        """Load the newest valid checkpoint, or stay at the initial state; return the completed steps."""
+        """Load the newest valid checkpoint, or stay at the initial state; return the completed steps.
+
+        Of a run that is complete already, only the metrics are loaded.
+        """
         self.in_flight = InFlight()
         if (result := self._hooks.open()) is not None:
             self.step, self.evaluated_epochs = self._totals
@@ -210,7 +213,7 @@ class RunState:
     # --- tensors and numbers ---
 
     def tensors(self) -> Tensors:
-        """Return parameters, statistics, the optimizer's tensors and, in `exact`, the ranges, by name."""
+        """Return the model's parameters and buffers, the optimizer's tensors and, in `exact`, the ranges, by name."""
         state = {
             f"{MODEL_PREFIX}{plain_name(name)}": own_part(tensor)
             for name, tensor in self.model.state_dict().items()
@@ -271,7 +274,7 @@ class RunState:
                 state.load_state_dict(decode(numbers[name], tensors))
 
     def _pack(self, text: bytes) -> torch.Tensor:
-        """Return a string as a tensor whose size is the same on all workers."""
+        """Return a text as a tensor whose size is the same on all workers."""
         if len(text) + 8 > self._text_bytes:
             raise EverstepError(
                 f"the numbers of the states grew to {len(text)} bytes, more than four times their size "
@@ -289,13 +292,13 @@ class RunState:
     def save(self) -> None:
         """Start a checkpoint of the current step."""
         tensors = self.tensors()
-        # Statistics change with the next forward pass, ranges with its sum, the other states by the program.
+        # Buffers change with the next forward pass, ranges with its sum, the other states by the program.
         unchanging_names = {f"{MODEL_PREFIX}{name}" for name in self._parameters}
         unchanging_names |= self.optimizer_state.tensors().keys()
         self.checkpoints.save(self.step, tensors, self._extra(tensors), unchanging_names)
 
     def sha256(self) -> str:
-        """Return the digest of parameters, statistics and the optimizer's tensors."""
+        """Return the SHA-256 digest of `tensors()`."""
         digest = hashlib.sha256()
         for name, tensor in sorted(self.tensors().items()):
             digest.update(name.encode())

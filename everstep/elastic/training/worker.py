@@ -59,7 +59,7 @@ class Worker:
         return self.device.type != "cpu" or self.assignment.local_peers < self.assignment.world_size
 
     def set_threads(self, *, exact: bool) -> None:
-        """Set the number of CPU threads: one for `exact`; otherwise an elastic worker's share of the machine's CPUs."""
+        """Set the threads of a model on the CPU: one for `exact`; otherwise an elastic worker's share of the CPUs."""
         if self.device.type != "cpu":
             return
         threads = len(os.sched_getaffinity(0)) // self.assignment.local_peers
@@ -109,7 +109,7 @@ def announce_errors(group: Group) -> Iterator[None]:
 
 
 def worker_name() -> str:
-    """Return the name of this journal's writer: the pod, and the local rank if it is not 0."""
+    """Return the name of this journal's writer: the pod, or host and node rank; and the local rank if it is not 0."""
     local_rank = get_node_local_rank(0)
     pod = (
         os.environ.get(POD_NAME_VARIABLE)

@@ -49,7 +49,7 @@ class MessageStream:
             self._connection.sendall(data)
 
     def receive(self) -> dict[str, Any] | None:
-        """Return the next message, or None if the other end is gone or sent no message."""
+        """Return the next message; None if the connection is closed or the line is not a JSON object."""
         try:
             line = self._reader.readline()
             message = json.loads(line) if line.endswith(b"\n") else None

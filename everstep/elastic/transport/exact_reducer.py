@@ -262,7 +262,7 @@ class ExactReducer:
 
     def _check_ranges(self, magnitudes: torch.Tensor) -> bool:
         """Record parameters whose gradient exceeds its range; return False if one exceeds the widest range."""
-        # The share of a range that one shard may fill: half of it, as a margin for rounding.
+        # The part of a range that one shard may fill: half of an equal share, as a margin for rounding.
         share = 0.5 / self._shards
         # A non-finite value fails the comparison, too.
         if not bool((magnitudes < 2.0**MAX_RANGE * share).all()):

@@ -64,7 +64,7 @@ class FixedPoint:
 
         Args:
             sums: int32, each of shape (n,) with a tensor's own n.
-            numbers: floating-point numbers with the shapes of the sums; they may be in their memory.
+            numbers: floating-point numbers with the shapes of the sums; they may share memory with the sums.
             units: powers of two.
 
         Returns:

@@ -23,7 +23,7 @@ _IPV6_ADDRESSES = Path("/proc/net/if_inet6")
 
 
 class PeerLostError(Exception):
-    """A collective failed: a worker of the group is gone."""
+    """The group is broken: a worker of it is gone, or the group was aborted."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class RankAssignment:
     Attributes:
         rank: rank in the group, from 0.
         world_size: number of workers in the group.
-        store: store of a few strings that this generation's workers share; None for a single worker.
+        store: store of a few strings that this generation's workers share; None for a process without an agent.
         local_peers: number of workers on this machine, including this one and workers in other containers.
         sum: function that sums a tensor over the group's workers, in place; raises PeerLostError if one is gone.
         begin_all_reduce: function that starts such a sum; the returned function waits for the end. None if not
@@ -86,7 +86,10 @@ def node_name() -> str:
 
 
 def choose_interface() -> None:
-    """Make gloo and NCCL use the interface with this pod's address; by default they resolve the host name."""
+    """Make gloo and NCCL use the interface with this pod's address.
+
+    By default, gloo resolves the host name, and NCCL chooses among all interfaces.
+    """
     address = os.environ.get(POD_IP_VARIABLE)
     if not address or "GLOO_SOCKET_IFNAME" in os.environ:
         return
@@ -110,7 +113,7 @@ def _interface_with(address: str) -> str | None:
 
 
 def _interface_with_ipv6(address: str) -> str | None:
-    """Return the interface with an IPv6 address, which the kernel lists in a file: ioctl knows IPv4 only."""
+    """Return the interface with an IPv6 address, which the kernel lists in a file: SIOCGIFADDR is for IPv4 only."""
     # OSError: a kernel without IPv6; ValueError: another text with a colon.
     with contextlib.suppress(OSError, ValueError):
         digits = ipaddress.IPv6Address(address).packed.hex()

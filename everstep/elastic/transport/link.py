@@ -211,8 +211,8 @@ class Link:
     def _batch(self) -> Iterator[None]:
         """Start all sends and receives inside as one batch.
 
-        NCCL uses the group's communicator for a batch, and a new one for each pair of ranks otherwise: a
-        joiner to 100 nodes would build 100. gloo needs neither.
+        NCCL would execute them one after the other on the group's communicator, and two ranks that both send first
+        could wait for each other. gloo needs no batch.
         """
         if self._device.type != "cuda":
             yield

@@ -1,9 +1,9 @@
 """Long waits in the collectives of a group, and the workers that they wait for.
 
 gloo and NCCL do not report whose data is missing, and a slow worker cannot report that it is slow. So a worker that
-waits for longer than a second records the number of the collective in the store of the group. After five seconds one
-of the waiting workers reads all records: a worker that does not wait in this collective is late. A shorter wait costs
-no request.
+waits for longer than a second records the number of the collective in the store of the group. After five seconds, or
+later if such waits are usual, one of the waiting workers reads all records: a worker that does not wait in this
+collective is late. A shorter wait costs no request.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ class Stall:
         seconds: time that it has waited.
         late_nodes: nodes of the workers that have not arrived, by rank; empty if all have.
         is_over: whether the wait has ended.
-        is_lost: whether it has ended because the group was aborted.
+        is_lost: whether it has ended because the group was aborted or the collective failed.
     """
 
     began_at: float
@@ -128,7 +128,8 @@ class StallObserver:
             report_seconds: time after which the wait is reported.
 
         Returns:
-            A function to call when the wait has ended, with True if the group was aborted.
+            A function to call when the wait has ended, with True if the group was aborted or the
+            collective failed.
         """
         wait = _Wait(time.time() - waited_seconds, time.monotonic() - waited_seconds)
         arguments = (collective, wait, report_seconds)
@@ -169,7 +170,7 @@ class _Wait:
         began: time of its beginning by the monotonic clock.
 
     Attributes:
-        is_lost: whether it has ended because the group was aborted.
+        is_lost: whether it has ended because the group was aborted or the collective failed.
     """
 
     def __init__(self, began_at: float, began: float) -> None:

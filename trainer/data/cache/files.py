@@ -48,7 +48,7 @@ class CachedFiles:
         """Return the bytes of an image.
 
         Raises:
-            EverstepError: the store does not have them, denies access, or does not respond.
+            EverstepError: the store has damaged bytes or none, denies access, or does not respond.
         """
         if (download := self._downloads.pop(image, None)) is not None:
             return download.result()
@@ -64,7 +64,7 @@ class CachedFiles:
                 self._downloads[image] = self._pool.submit(self._fetch, image)
 
     def _read_cached(self, image: Slice) -> Encoded | None:
-        """Return the bytes if the cache has them; remove a damaged shard, which the next start downloads again."""
+        """Return the bytes, or None if the cache does not have them; remove a damaged shard, to download it again."""
         try:
             return self._mapped_files.read(image)
         except FileNotFoundError:

@@ -46,7 +46,7 @@ class Needs:
 
 
 def main() -> None:
-    """Download shards until the cache is complete, then end this process."""
+    """Download all shards that fit, then end this process; after a failure, wait for the end of the worker."""
     for signal_number in (signal.SIGTERM, signal.SIGINT):  # the worker may still finish a step
         signal.signal(signal_number, signal.SIG_IGN)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")

@@ -173,7 +173,8 @@ def open_cache_folder(root: Path, objects: Objects) -> CacheFolder:
     """Return the folder of the data set that the store has now; fetch its manifest and indexes.
 
     Raises:
-        EverstepError: the store has no data set, or the folder cannot be written.
+        EverstepError: the store has no shards of this format, denies access or does not respond, an index is damaged,
+            or the folder cannot be written.
     """
     content = read_with_retries(lambda: objects.read(MANIFEST_FILE), objects.name)
     manifest = _parse_manifest(content, objects.name)
@@ -197,7 +198,7 @@ def _parse_manifest(content: bytes, name: str) -> Mapping[str, Any]:
     """Return a manifest of shards.
 
     Raises:
-        EverstepError: the content is not such a manifest.
+        EverstepError: the content is not such a manifest, or the shards have another format.
     """
     try:
         manifest = json.loads(content)
@@ -222,7 +223,7 @@ def _fetch_index(path: Path, sha256: str, objects: Objects) -> None:
     """Fetch an index unless the folder has it.
 
     Raises:
-        EverstepError: its checksum differs from the manifest's.
+        EverstepError: the store does not provide it, or its checksum differs from the manifest's.
     """
     with contextlib.suppress(OSError):
         if hashlib.sha256(path.read_bytes()).hexdigest() == sha256:

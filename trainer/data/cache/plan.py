@@ -68,7 +68,7 @@ class CachePlan:
 
 
 def sort_by_need(shards: Iterable[int]) -> list[int]:
-    """Return the shards of upcoming samples, sorted by their number of samples, then by when they are needed.
+    """Return the shards of upcoming samples, the most needed first, then in the order of their first need.
 
     Args:
         shards: number of the shard of each upcoming sample, in the order of the samples.
@@ -133,7 +133,7 @@ def _select_fitting(shards: Collection[int], sizes: Sequence[int], free_bytes: i
 
 
 def _choose_evictions(state: CacheState, occupied_bytes: int) -> tuple[str, ...]:
-    """Return as few other data sets as necessary for `occupied_bytes` bytes of this data set."""
+    """Return the other data sets to remove for `occupied_bytes` bytes of this one, the least recently used first."""
     if state.limit is None:
         return ()
     other_bytes = sum(other.bytes for other in state.other_data)

@@ -234,7 +234,7 @@ def test_a_state_is_copied_between_gpus_in_one_batch(
 
     names = [name for name, _ in nccl_calls]
     assert names == ["_group_start", "send", "send", "recv", "_group_end"], (
-        "NCCL builds a communicator for each pair of ranks outside a batch"
+        "NCCL would execute them one after the other outside a batch"
     )
     link.close()
 
