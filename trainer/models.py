@@ -55,7 +55,8 @@ def build(name: str, classes: int) -> nn.Module:
     arguments = {"zero_init_residual": True} if name.startswith("resnet") else {}
     model: nn.Module = constructor(weights=None, num_classes=classes, **arguments)
     for module in model.modules():
-        if type(module) is nn.Conv2d and module.groups == 1 and module.padding_mode == "zeros":
+        is_plain = type(module) is nn.Conv2d and module.groups == 1 and module.dilation == (1, 1)
+        if is_plain and module.padding_mode == "zeros":
             module.__class__ = CroppedKernelConv2d  # parameters, names and values do not change
     return model
 

@@ -98,6 +98,7 @@ class GradientReducer:
         self._increments = torch.zeros(len(self._counters), dtype=self._dtype, device=device)
         self._own_indices = set[int]()  # parameters with a gradient from this worker
         self._packed_indices = set[int]()  # parameters whose gradient is in the send buffer
+        self._has_gradients = False
         self._is_single, self._is_last = False, True
         self._begin: BeginAllReduce | None = None
         # Error of a peer that was lost during the backward pass, which is completed first.
@@ -150,8 +151,8 @@ class GradientReducer:
 
     @property
     def has_gradients(self) -> bool:
-        """True if a backward pass has reached a parameter in this step."""
-        return bool(self._own_indices)
+        """True if a backward pass has reached a parameter in the current or last micro-batch."""
+        return self._has_gradients
 
     @property
     def summed_bytes(self) -> int:
@@ -190,6 +191,7 @@ class GradientReducer:
         self._is_last = last
         self._missing_counts = [len(bucket) for bucket in self._buckets]
         self._packed_indices.clear()
+        self._has_gradients = False
         self._in_flight = self._in_microbatch = True
 
     def add_microbatch(self, weight: float) -> None:
@@ -291,6 +293,7 @@ class GradientReducer:
         gradient, parameter.grad = parameter.grad, None
         if not self._in_microbatch or gradient is None:
             return  # a backward pass outside a step
+        self._has_gradients = True
         gradient = dense_part(gradient)
         if index in self._own_indices:
             self._own_views[index].add_(gradient)
@@ -317,6 +320,7 @@ class GradientReducer:
             for index, parameter in enumerate(self._parameters)
             if parameter.grad is not None
         }
+        self._has_gradients = bool(gradients)
         first = gradients.keys() - self._own_indices
         copy_all([self._own_views[i] for i in first], [gradients[i] for i in first])
         later = gradients.keys() & self._own_indices  # with gradients of earlier micro-batches

@@ -369,6 +369,25 @@ def test_a_loop_with_a_mistake_ends_with_its_description(name: str, mode: str) -
     assert "batch.step() once" in exception.value.fix
 
 
+@pytest.mark.parametrize(
+    "mode", [{"mode": "live", "max_microbatch": 2}, {"mode": "exact", "shard_size": 2}]
+)
+def test_a_micro_batch_without_a_backward_pass_after_another_one_is_reported(
+    mode: dict[str, Any],
+) -> None:
+    """Its samples would count as trained."""
+    model = network()
+    run = start_run(model, torch.optim.SGD(model.parameters(), lr=0.1), **mode)
+    batch = next(iter(run))
+    microbatches = iter(batch.microbatches())
+    x, y = next(microbatches)
+    batch.backward(nn.functional.cross_entropy(model(x), y))
+    next(microbatches)
+
+    with pytest.raises(EverstepError, match="no gradient arrived"):
+        next(microbatches)
+
+
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "global_batch must be 1 or more, got 0": {"global_batch": 0},
     "epochs must be 1 or more": {"epochs": 0},
