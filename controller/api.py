@@ -160,7 +160,7 @@ def read_job(source: Mapping[str, Any], rejection: str | None = None) -> Elastic
 
 
 def read_spec(source: Mapping[str, Any], job_name: str) -> tuple[Spec | None, tuple[str, ...]]:
-    """Parse a spec; return it and no faults, or None and all faults."""
+    """Parse a spec; return it and no faults, or None and its faults."""
     worker = _mapping(_mapping(source.get("replicaSpecs")).get("Worker"))
     spending, faults_of_spending = read_spending(source.get("spending"))
     faults = [

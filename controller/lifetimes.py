@@ -16,7 +16,7 @@ from controller.timestamps import format_time, parse_time
 from everstep.capacity.lifetimes import LifetimeRecord, weighted_seconds
 
 COUNT_SECONDS = 600.0
-"""Time after which machine time is written without a loss; about this much of a deleted pod's time may not be counted."""
+"""Time after which machine time is written without a loss; about this much of a deleted pod's time may be missed."""
 
 DIGITS = 3  # decimals of stored machine-seconds and losses; the status is compared as JSON
 
