@@ -57,7 +57,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--kubeconfig",
-        help="kubeconfig of the cluster (default: the pod's service account, else $KUBECONFIG)",
+        help="kubeconfig of the cluster (default: the pod's service account, else $KUBECONFIG or ~/.kube/config)",
     )
     timeouts = Timeouts()
     for name, seconds, event in (
@@ -119,7 +119,7 @@ class Process:
         self.candidate = Candidate(lease_client, options.namespace, identity)
 
     def run(self) -> int:
-        """Run until SIGTERM and return 0; exit with 1 if the lease is lost, for a restart."""
+        """Run until SIGTERM or SIGINT and return 0; exit with 1 if the lease is lost, for a restart."""
         server = serve(self.metrics, self.options.metrics_port, self.operator.alive)
         log.info("metrics and health on port %d", server.server_port)
         for number in SIGNALS:

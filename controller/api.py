@@ -98,7 +98,7 @@ class ElasticJob:
 
     Attributes:
         spec: the object's spec, or the last valid spec if it is invalid; None if no spec was ever valid.
-        faults: faults of the object's current spec, each with its fix; empty for a valid spec.
+        faults: faults of the object's current spec and annotations; empty if both are valid.
         created: time at which the object was created; None if the object has none.
         scaling: source of the number of workers.
         placement: zones of the workers; None if they may be in any zone.
@@ -160,7 +160,7 @@ def read_job(source: Mapping[str, Any], rejection: str | None = None) -> Elastic
 
 
 def read_spec(source: Mapping[str, Any], job_name: str) -> tuple[Spec | None, tuple[str, ...]]:
-    """Parse a spec; return it and no faults, or None and all faults."""
+    """Parse a spec; return it and no faults, or None and its faults."""
     worker = _mapping(_mapping(source.get("replicaSpecs")).get("Worker"))
     spending, faults_of_spending = read_spending(source.get("spending"))
     faults = [

@@ -2,8 +2,8 @@
 
 Pure. The count considers a node's health, node selectors, excluded values of labels, taints, resource requests,
 and required anti-affinity between pods by hostname. It ignores other node affinity, volumes and pods of other
-namespaces, because the scheduler makes the decision about each pod (see `scaling`). The controller therefore needs
-no permissions beyond nodes and the pods of its namespace.
+namespaces, because the scheduler makes the decision about each pod (see `scaling`). It therefore needs
+no permissions except to read nodes and the pods of the job's namespace.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -52,7 +52,7 @@ class ApiError(Exception):
 def client_configuration(kubeconfig: str | None) -> client.Configuration:
     """Return the address and the credentials of the API server.
 
-    The source is the given kubeconfig, else the pod's service account, else $KUBECONFIG.
+    The source is the given kubeconfig, else the pod's service account, else $KUBECONFIG or ~/.kube/config.
 
     Requests have one attempt: urllib3 would make four, each with the whole timeout, and a failed pass is repeated
     anyway.
@@ -97,6 +97,7 @@ class KubernetesClient:
 
         Raises:
             ApiError: the response has an error status.
+            urllib3.exceptions.HTTPError: the API server cannot be reached or does not respond in time.
         """
         parameters = self.api.param_serialize(
             method=method,
@@ -146,8 +147,8 @@ class KubernetesClient:
         node_selector = pod["spec"].get("nodeSelector") or {}
         selector = {"labelSelector": _selector(node_selector)}
         unfinished = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
-        # Nodes are read first: a pod that is scheduled in between is counted, and the next pass finds the resources
-        # of a pod that ends in between.
+        # Nodes are read first: a pod that is scheduled in between is counted, and the next pass finds a node that
+        # joins in between.
         nodes = [read_node(item) for item in self._list("/api/v1/nodes", selector)]
         namespace_pods = self._list(f"/api/v1/namespaces/{job.namespace}/pods", unfinished)
         return count_schedulable(pod, nodes, namespace_pods)
@@ -241,7 +242,7 @@ class KubernetesClient:
                 "namespace": job.namespace, "uid": job.uid,
             },
             "reason": event.reason,
-            "message": event.message[:1024],  # the API server's limit
+            "message": event.message[:1024],  # limit of the `note` in events.k8s.io/v1
             "type": "Warning" if event.warning else "Normal",
             "source": {"component": self.identity},
             "reportingComponent": self.identity,

@@ -73,7 +73,7 @@ def _spending_events(old: SpendingState | None, new: SpendingState | None) -> li
 
 
 def _placement_events(old: PlacementState | None, new: PlacementState | None) -> list[Event]:
-    """Return the events of a changed zone or state, and of a move that ended."""
+    """Return the events of a changed zone or state, of a move that ended, and of workers that did not join in time."""
     if new is None or new == old:
         return []
     events = _unjoined_events(old, new)

@@ -4,10 +4,10 @@ A pod's history is deleted with it; these records remain, in the job's status. A
 before its failed pod is deleted, so that no failure is lost. It contains the pod's uid, so that no failure is
 counted twice, even if the controller stops in between.
 
-A *failure* is caused by the trainer: an exit code from 1 to 127, a crash, or a lack of memory. It
-counts against the back-off limit. A *disruption* is caused by the node: a signal, an eviction, a
-deletion, a lost node. It does not count, since on spot nodes it is unrelated to the training. A
-pod that is repeatedly disrupted right after its start is still replaced with exponential back-off.
+A *failure* is caused by the trainer: an exit code that is not in `SIGNAL_EXIT_CODES`, as after a crash, or a
+lack of memory. It counts against the back-off limit. A *disruption* is caused by the node: a signal, an
+eviction, a deletion, a lost node. It does not count, since on spot nodes it is unrelated to the training. A
+worker that is repeatedly signaled or evicted right after its start is still replaced with exponential back-off.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,11 +46,12 @@ class WorkerRecord:
 
     Attributes:
         pod: uid of the newest pod.
-        ended: True if the exit of that pod is counted in this record.
+        ended: True if the exit of that pod is counted in this record, or does not count because the controller
+            removed the pod.
         restarts: number of replacements, including the next one if it is due.
         failures: consecutive failures without a steady run in between.
-        quick_exits: consecutive exits of any kind without a steady run in between.
-        exit_code: exit code of the newest exit; None if there is none.
+        quick_exits: consecutive exits, except deletions and lost nodes, without a steady run in between.
+        exit_code: exit code of the newest exit; None if there is no exit or its code is unknown.
         cause: cause of the newest exit, an `ExitCause` or `removed`; empty if there is none.
         not_before: earliest time for a new pod.
         succeeded: True if the worker finished the training.
@@ -123,7 +124,7 @@ def update_records(
         records: records in the status, by index.
         pods: the job's pods, at most one for each index.
         lost_uids: uids of pods on lost nodes.
-        now: the current time, from which the back-off of a failure counts.
+        now: the current time, from which a back-off counts.
 
     Returns:
         The updated records, and the exits that are new in them.

@@ -34,7 +34,7 @@ def has_joined(text: str, pod: Pod) -> bool:
 class JoinReader:
     """Reader that finds the workers of all jobs that have joined their group.
 
-    A worker that has joined is scraped again only by a restarted controller.
+    During a move, a worker that has joined is scraped again only if its container or the controller restarts.
 
     Attributes:
         scrape: function that returns the metrics at the address of a pod.
@@ -64,7 +64,7 @@ class JoinReader:
         return frozenset(pod_uid for pod_uid, _ in known_processes)
 
     def forget(self, uid: str) -> None:
-        """Forget a job whose move has ended."""
+        """Forget a job that does not move or is deleted."""
         self._joined_processes.pop(uid, None)
 
     def _has_joined(self, pod: Pod) -> bool:

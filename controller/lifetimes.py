@@ -16,7 +16,7 @@ from controller.timestamps import format_time, parse_time
 from everstep.capacity.lifetimes import LifetimeRecord, weighted_seconds
 
 COUNT_SECONDS = 600.0
-"""Time after which machine time is written without a loss; up to about this much of a deleted pod is not counted."""
+"""Time after which machine time is written without a loss; about this much of a deleted pod's time may be missed."""
 
 DIGITS = 3  # decimals of stored machine-seconds and losses; the status is compared as JSON
 
@@ -113,7 +113,7 @@ def count(observed: ObservedMachines, previous: LifetimeState | None) -> Lifetim
 def to_store(
     observed: ObservedMachines, previous: LifetimeState | None, counted: LifetimeState
 ) -> LifetimeState | None:
-    """Return the state for the status: the counted one if it is due, else the previous one.
+    """Return the state for the status: the counted one if it is due or has a new loss, else the previous one.
 
     A status that changed in every pass would cause the next pass.
     """

@@ -35,7 +35,7 @@ class Pod:
             exited with 0, and not because of a deletion or disruption; `Failed` is every other end.
         exit_code: exit code of the training container; None if it is unknown.
         disrupted: True if the node caused the end.
-        waiting_reason: reason why it is not running yet; empty if Kubernetes gives no reason.
+        waiting_reason: reason why it is not running; empty if there is none, or only that it is being created.
         crash_looping: True if the kubelet restarts it repeatedly.
         bounds: value of its bounds annotation, `min:max`; empty without the annotation.
         zone: zone in which it was created; empty if it may run in any zone.

@@ -334,7 +334,7 @@ def observe(
 
 
 def _stored_placement(job: ElasticJob) -> PlacementState | None:
-    """Return the stored placement of a job that still has zones, or has a faulty annotation."""
+    """Return the stored placement of a job that still has zones, or has faults, perhaps in the annotation."""
     return job.status.placement if job.placement or job.faults else None
 
 

@@ -1,7 +1,8 @@
 """The event loop around `reconcile`: kopf watches objects, a queue orders jobs, and threads run the passes.
 
 Only kopf's event handlers are used: its other handlers would write annotations and finalizers into
-the user's objects. Every event about a job, one of its pods or a node queues the job for a pass.
+the user's objects. Every event about a job or one of its pods queues the job for a pass; a changed
+node queues every job.
 """
 
 import asyncio
@@ -219,7 +220,7 @@ class Operator:
 def _settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False  # the reconciler records events itself
-    # Scanning would need permission to watch resource definitions and namespaces.
+    # Scanning would need permission to watch CustomResourceDefinitions and namespaces.
     settings.scanning.disabled = True
     settings.process.ultimate_exiting_timeout = 10
     settings.watching.server_timeout = 300

@@ -6,7 +6,7 @@ Pure. The policy decides on numbers of machines, which this module counts from t
 A move never leaves the job without a group. Workers of the new zone start while the old zone's workers train.
 Once they have joined the group, the old workers are deleted together: they leave after the same step, and the
 new workers have the state. If the old zone is empty, the new workers resume from the checkpoint. A move is abandoned if
-its workers do not start; the group then returns to the old zone if more of its workers train there.
+more workers train in the old zone than in the new one after `move_seconds`; the group then returns to the old zone.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -365,7 +365,7 @@ def _leaving_pods(observed: ObservedPlacement, state: PlacementState) -> Iterato
 
 
 def _has_taken_over(observed: ObservedPlacement, state: PlacementState, move: GroupMove) -> bool:
-    """Return True if the group can train without the workers of the zone that it leaves."""
+    """Return True if the group can train without the workers of the zone that it leaves, or must not wait longer."""
     settings = observed.settings
     limit = observed.time_after(move.began, settings.move_seconds + settings.join_seconds)
     if limit <= observed.now:

@@ -28,7 +28,7 @@ class PlacementSettings:
         retry_seconds: time after which a zone that offered too few machines is tried again.
         move_interval_seconds: minimum time between two moves.
         join_seconds: maximum time for which the old zone's workers wait for a running worker of the new zone to join.
-        move_seconds: time after which a move ends although not all its workers run.
+        move_seconds: time after which a move is abandoned, or continues although not all its workers run.
         usd_per_hour: price of one spot machine in each zone; a zone is absent if its price is unknown.
         max_usd_per_hour: price above which a zone is not entered; a zone is absent without a ceiling.
     """

@@ -22,7 +22,7 @@ class GroupMove:
         destination: zone of the group after the move.
         target: machines that the new zone offered.
         reason: reason for the move.
-        abandoned: True if the group returned because its workers did not run in the new zone.
+        abandoned: True if the group returned because too few workers ran in the new zone.
         unjoined: workers of the new zone that had not joined when the workers of the old zone had to leave.
         ended: time at which no worker was left in the zone that the group leaves; None before.
     """
@@ -94,7 +94,7 @@ class PlacementState:
     Attributes:
         zone: zone of the group; new workers are created there.
         state: state of the policy.
-        since: time of the last change of the zone or the state.
+        since: time of the last change of the state.
         reason: reason for the state, and a possible fix.
         short_since: time since which the zone has had too few machines; None while it has enough.
         moves: the newest moves, in order.

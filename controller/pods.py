@@ -33,7 +33,7 @@ POD_RESTART_POLICY = {
 
 
 def selector(job_name: str) -> dict[str, str]:
-    """Return the labels of all pods and Services of a job."""
+    """Return the labels of all worker pods and Services of a job."""
     return {
         GROUP_NAME_LABEL: ELASTICJOB_GROUP,
         JOB_NAME_LABEL: job_name,

@@ -69,7 +69,7 @@ class ProgressReader:
         return read
 
     def forget(self, uid: str) -> None:
-        """Forget a job that has ended."""
+        """Forget a deleted job."""
         self._reads.pop(uid, None)
 
     def _share_of(self, address: str) -> float | None:

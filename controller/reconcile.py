@@ -1,4 +1,4 @@
-"""One reconcile pass over one job: observe, plan, write the status, act, record events.
+"""One reconcile pass over one job: observe, plan, write the status, record events, act.
 
 The status is written first, because it records which exits have been counted. If a failed pod were
 deleted first, a crash in between would lose the failure. A status without the actions does no
@@ -65,7 +65,8 @@ class Reconciler:
 
         Raises:
             RetryError: the job changed during the pass, or the API server refused an action.
-            ApiError: reading the objects or writing the status failed.
+            ApiError: the API server refused to return the objects or to write the status.
+            urllib3.exceptions.HTTPError: the API server cannot be reached or does not respond in time.
         """
         namespace, name = key
         source = self.client.job(namespace, name)

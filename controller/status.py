@@ -43,7 +43,7 @@ class Condition:
 
     @classmethod
     def from_json(cls, source: Mapping[str, Any]) -> "Condition":
-        """Parse a condition's JSON; a missing time becomes 1970."""
+        """Parse a condition's JSON; a missing transition time becomes 1970, a missing update time equals it."""
         epoch = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
         transition = parse_time(source.get("lastTransitionTime")) or epoch
         return cls(

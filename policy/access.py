@@ -47,7 +47,7 @@ def _check_access_entries(resource: Resource) -> Iterator[str]:
 
 def _check_local_accounts(resource: Resource) -> Iterator[str]:
     if not resource.properties.get("disableLocalAccounts"):
-        yield "has local accounts, whose certificate does not expire: set disableLocalAccounts"
+        yield "has local accounts, whose certificates bypass Entra ID: set disableLocalAccounts"
 
 
 def _check_shared_keys(resource: Resource) -> Iterator[str]:

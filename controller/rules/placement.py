@@ -13,7 +13,7 @@ from everstep.capacity.placement import PlacementPhase
 def with_placement(state: ObservedState, plan: Plan) -> Plan:
     """Return a plan with the condition of the job's zone and with its placeholders.
 
-    A job that has finished, is suspended by its owner or no longer has zones requests nothing.
+    A job that has finished, is suspended by its owner or its budget, or no longer has zones requests nothing.
     """
     desired = state.placement.placeholders if state.placement else {}
     if has_finished(plan.status):
