@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from cloudtwin.providers import aws, azure
+from cloudtwin.providers.azure.identity import ASSIGNMENT
 from cloudtwin.providers.evaluation import UnknownTracker, violations
 from cloudtwin.providers.inventory import Inventory
 from cloudtwin.providers.model import (
@@ -78,7 +79,7 @@ def test_both_identities_of_a_cluster_are_principals_of_assignments(principal: s
     outputs = {"identity": {"principalId": "control"}, "identityProfile": profile}
     cluster = replace(azure_cases.cluster(), outputs=outputs)
     inputs = {**azure_cases.GRANT_INPUTS, "principalId": principal}
-    request = request_for("azure-native", azure_cases.ASSIGNMENT, inputs, Inventory((cluster,)))
+    request = request_for("azure-native", ASSIGNMENT, inputs, Inventory((cluster,)))
 
     precondition = preconditions(CLOUDS["azure-native"][0])["principal of an assignment"]
 
