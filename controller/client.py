@@ -187,7 +187,8 @@ class KubernetesClient:
         """Write a job's status.
 
         Raises:
-            ApiError: the job was changed (409) or deleted (404) since it was read, or the write failed.
+            ApiError: the job was changed (409) or deleted (404) since it was read, or the write was refused.
+            urllib3.exceptions.HTTPError: the API server cannot be reached or does not respond in time.
         """
         metadata = source["metadata"]
         path = f"{JOBS_PATH}/namespaces/{metadata['namespace']}/{ELASTICJOB_PLURAL}/{metadata['name']}/status"

@@ -53,6 +53,7 @@ class Candidate:
 
         Raises:
             ApiError: the API server refused a request for another reason than a conflict.
+            urllib3.exceptions.HTTPError: the API server cannot be reached or does not respond in time.
         """
         started_at = self.clock()
         is_leader = self._acquire_or_renew()
