@@ -1,5 +1,7 @@
 """The Kubernetes events that a change of a job's status causes."""
 
+from datetime import datetime
+
 from controller.actions import Event
 from controller.observed_state import ObservedState
 from controller.placement_state import PlacementState
@@ -33,7 +35,7 @@ def condition_events(state: ObservedState, status: Status) -> tuple[Event, ...]:
         events.append(Event(reason=INVALID_SPEC, message=faults, warning=True))
     events += _scaling_events(old.scaling, status.scaling)
     events += _placement_events(old.placement, status.placement)
-    events += _spending_events(old.spending, status.spending)
+    events += _spending_events(old.spending, status.spending, status.training_ended)
     for condition in status.conditions:
         if condition.type not in list(ConditionType):  # of another program, or a newer controller
             continue
@@ -57,8 +59,10 @@ def _scaling_events(old: ScalingState | None, new: ScalingState | None) -> list[
     return [Event(reason="Scaled", message=message)]
 
 
-def _spending_events(old: SpendingState | None, new: SpendingState | None) -> list[Event]:
-    """Return the events of a changed number of on-demand workers and of a deadline that has passed."""
+def _spending_events(
+    old: SpendingState | None, new: SpendingState | None, training_ended: datetime | None
+) -> list[Event]:
+    """Return the events of a changed number of on-demand workers and of a deadline that the training has missed."""
     if new is None or new == old:
         return []
     events, before = [], old.on_demand if old else 0
@@ -66,8 +70,11 @@ def _spending_events(old: SpendingState | None, new: SpendingState | None) -> li
         reason = "OnDemandBought" if new.on_demand > before else "OnDemandReleased"
         text = f"{count(new.on_demand, 'on-demand worker')} instead of {before}: {new.reason}"
         events.append(Event(reason=reason, message=text))
-    if old and new.deadline and old.counted_at < new.deadline <= new.counted_at:
-        text = f"the deadline of {format_time(new.deadline)} has passed, and the training is not complete"
+    deadline = new.deadline if old and training_ended is None else None
+    if old and deadline and old.counted_at < deadline <= new.counted_at:
+        text = (
+            f"the deadline of {format_time(deadline)} has passed, and the training is not complete"
+        )
         events.append(Event(reason="DeadlineMissed", message=text, warning=True))
     return events
 
