@@ -2,7 +2,7 @@
 
 Vale itself reads comments and docstrings of Python, but neither messages nor identifiers. This script writes
 one text file per source file, so that a finding's line number is the source's. There are two exceptions: implicitly
-concatenated strings are all on the line of the first, and text after an escaped newline is below its literal.
+concatenated strings are all on the line of the first, and text after a newline escape sequence is below its literal.
 
     python .vale/extract.py OUTPUT FILE [FILE ...]
 """

@@ -119,7 +119,7 @@ def follow(history: CapacityHistory, job: JobModel = ENDLESS) -> Outcome:
 
 
 def following_rows(histories: Sequence[CapacityHistory], job: JobModel = ENDLESS) -> Iterator[Row]:
-    """Yield the machine-hours that trained, against the best zone and against single zones."""
+    """Yield the machine-hours of training compared with the best zone and with single zones, and the moves."""
     outcomes = [
         follow(item, job) for item in track(histories, "following capacity", len(histories))
     ]

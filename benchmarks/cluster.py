@@ -88,7 +88,7 @@ def cpu_seconds(twin: Twin) -> dict[str, float]:
 
 
 def memory(twin: Twin) -> dict[str, object]:
-    """Return the resident memory of the twin's processes in megabytes; shared pages count once."""
+    """Return the proportional set size (PSS) of the twin's processes in megabytes, in all and by program."""
     resident: dict[str, float] = {}
     for pid, name in programs(twin).items():
         resident[name] = resident.get(name, 0.0) + pss_kibibytes(pid) * 1024 / 1e6

@@ -146,7 +146,7 @@ def wait_until_filled(cache: data.Cache) -> None:
 
 
 def read(train: Dataset, batches: list[np.ndarray], count: int) -> None:
-    """Read `count` batches, and prefetch the next batch before each."""
+    """Read `count` batches; before each, prefetch it and the next batch."""
     for number in range(count):
         upcoming = [data.BatchRequest(ids=ids, seed=SEED) for ids in batches[number : number + 2]]
         train.prefetch(upcoming)
@@ -177,7 +177,7 @@ def summary(rounds: list[dict[str, Result]]) -> dict[str, dict[str, float]]:
 
 
 def median(values: list[float]) -> float:
-    """Return the median with three digits."""
+    """Return the median with three decimal places."""
     return round(statistics.median(values), 3)
 
 

@@ -9,8 +9,8 @@ Events take turns until each has completed its rounds; the victim rotates over a
     freeze   SIGSTOP to all processes of a node
     drain    SIGTERM to the node's agent, as a kubelet does
 
-After each event the node returns, and its return is measured as `join`. `next_step` is the time from the event to the
-end of the survivors' first step without the victim, including that step itself. `extra` is the gap between two
+After each event the node returns, and its return is measured as `join`. `next_step` is the time from the event, or
+from the return, to the end of the new group's first step, including that step itself. `extra` is the gap between two
 consecutive steps minus the duration of the second step.
 """
 

@@ -7,8 +7,8 @@ to a real etcd of one server, with separate connections for each member of the r
 
     idle     each member renews its lease as `OwnKey` does, watches the keys that a member of a large run watches, and
              reads them again as `RunKeys` does
-    regroup  a member's lease is revoked; a coordinator writes the instruction to stop; all others write their keys; the
-             coordinator has observed all keys and writes the next generation; every member has received it
+    regroup  a member's lease is revoked; a coordinator writes the instruction to stop; the other members write their
+             keys; the coordinator has observed all keys and writes the next generation; every member has received it
 
 The members only count and compare keys, so a regroup takes the time of etcd and the connections. The
 decisions of real agents take longer: `benchmarks.scale` has the CPU time of one agent and of a coordinator.
@@ -50,7 +50,7 @@ LENGTH_PATTERN = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 
 
 class Client:
-    """A connection to etcd's gateway, as `etcd_client` uses it."""
+    """A connection to etcd's gRPC gateway (JSON over HTTP), as `etcd_client` uses it."""
 
     def __init__(self, endpoint: str) -> None:
         self._host, _, self._port = endpoint.rpartition(":")

@@ -197,7 +197,10 @@ def main() -> None:
         "--members", type=int, default=1000, help="members of the group (%(default)s)"
     )
     parser.add_argument(
-        "--watched", type=int, default=8, help="members with real decisions (%(default)s)"
+        "--watched",
+        type=int,
+        default=8,
+        help="members with real decisions, in addition to rank 0 (%(default)s)",
     )
     parser.add_argument(
         "--puts-per-second",

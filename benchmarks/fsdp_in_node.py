@@ -1,4 +1,4 @@
-"""FSDP2 over the processes of a node and Everstep's sum across nodes, compared with an unsharded model in one process.
+"""FSDP2 over the processes of a node and an all-reduce across nodes, compared with an unsharded model in one process.
 
     python -m benchmarks.fsdp_in_node
 
@@ -140,7 +140,7 @@ def work(port: int, node: int, rank: int) -> None:
 
 
 def main() -> int:
-    """Run all processes; return 1 if a shard differs from the unsharded model."""
+    """Run all processes; return 1 if one fails, for example because its shard differs from the unsharded model."""
     store = TCPStore(
         "127.0.0.1", 0, is_master=True, wait_for_workers=False, use_libuv=False, timeout=TIMEOUT
     )

@@ -169,7 +169,7 @@ ASSUMPTIONS = (
     "time in which the market has no machine is not part of the elapsed time",
     "costs of changes as measured with 3 workers on CPUs, the highest measured for `live`",
     "larger groups and the start-up of a GPU may cost more",
-    "work grows with the number of machines; checkpoints are stored outside the spot machines",
+    "a group's speed is proportional to its number of machines; checkpoints are stored outside the spot machines",
 )
 
 

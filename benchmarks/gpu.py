@@ -113,7 +113,7 @@ def main() -> None:
 
 
 def gpu_name(device: torch.device) -> str:
-    """Return the name of the GPU and the version of torch."""
+    """Return the name of the GPU, or CPU without one, and the version of torch."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     return f"{name}, torch {torch.__version__}"
 

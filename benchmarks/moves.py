@@ -104,7 +104,7 @@ class Result:
     Attributes:
         verify_output: last lines of `trainer.verify`.
         exactly_once: whether it found each sample exactly once.
-        moves: moves of the report, with the machines that trained in the old zone at the decision.
+        moves: moves of the report, with the number of machines that trained in the old zone at the decision.
         compared: duration and goodput.
         simulated_moves: moves of the simulator.
         start_seconds: median time from a decision to move until a worker of the new zone trains.
@@ -137,7 +137,7 @@ def predict(
     """Return the simulator's outcome for a group that starts with the history, in real seconds.
 
     Args:
-        history: the history; its last tick lasts until the job is complete.
+        history: the history; its last tick is repeated until the history is twice as long.
         speed: seconds of the history in one real second.
         work: machine-seconds of training.
         step_seconds: duration of a step of the complete group.
@@ -267,7 +267,7 @@ def joins(run: RunRecord, machines: dict[str, ReportedMachine]) -> list[float]:
 
 
 def training_at(run: RunRecord, time: float) -> int:
-    """Return the size of the group that trained at a time; 0 if the next step belongs to another group."""
+    """Return the size of the group that trained at a time; 0 unless it took the steps before and after."""
     before, after = run.step_before(time), run.step_after(time)
     if before is None or after is None or before.generation != after.generation:
         return 0

@@ -222,7 +222,7 @@ def summarize(
     count: int,
     options: argparse.Namespace,
 ) -> dict[str, Any]:
-    """Return images per second, and ratios to `ddp` and `plain`: medians and quartiles."""
+    """Return images per second, and ratios to `ddp`, `ddp_shards` and `plain`: medians and quartiles."""
     images = options.steps * options.global_batch
     variants = {}
     for name, durations in seconds.items():
@@ -337,7 +337,7 @@ def work(
     if task.rank == 0:
         sender.send(seconds)
         sender.close()
-    os._exit(0)  # without a shutdown of the agents, which would report a loss
+    os._exit(0)  # skips exit handlers, such as the wait for checkpoints in progress
 
 
 def init_default_group(task: WorkerTask) -> None:

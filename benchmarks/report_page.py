@@ -109,7 +109,7 @@ def build(folder: Path, page: Path) -> dict[str, float]:
 
 
 def load(page: Path) -> dict[str, float]:
-    """Load the page in the browser; return the seconds until each milestone, the median of `LOADS`."""
+    """Load the page in the browser; return the medians of the seconds until each milestone and of the CPU time."""
     from tests.chromium import browser
 
     timings: dict[str, list[float]] = {}

@@ -42,7 +42,7 @@ class NodeGeneration:
 
 
 class SimulatedNode:
-    """An agent whose workers do nothing."""
+    """An agent with simulated workers."""
 
     def __init__(
         self, name: str, endpoint: str, run: str, limits: GroupLimits, lease_seconds: int

@@ -6,7 +6,8 @@
     python3 -m benchmarks.schedules --real 20              # real agents, workers and etcd on loopback
     python3 -m benchmarks.schedules --simulated 200 --real 20 --events 10 --json
 
-A schedule has at least --events events: crashes, freezes, drains and returns. A real schedule ends with SIGTERM to
+A simulated or real schedule has at least --events events: crashes, freezes, drains and returns. A schedule of
+partial faults or suspicions has a fixed number of moves. A real schedule ends with SIGTERM to
 all nodes, so that the last node saves its state; a separate process then verifies the ledger. Exits with 1
 if a sample was missing or trained twice, or if an invariant of recovery does not hold.
 """
@@ -47,7 +48,7 @@ class ScheduleOutcome:
     events: int
     commits: int
     steps: int
-    verdict: str  # output of `trainer.verify`, or the violated invariant
+    verdict: str  # output of `trainer.verify`, or the result of the invariants
     right: bool  # whether the samples and all invariants are correct
 
 
@@ -168,7 +169,7 @@ def run_real(folder: Path, etcd: str, data: Path, seed: int, events: int) -> Sch
 
 
 def lose_and_regain(nodes: Nodes, rng: random.Random) -> int:
-    """Lose one or two nodes at the same time and restart them; return the number of events."""
+    """Inject one or two losses shortly after each other, then undo them; return the number of events."""
     losses = [(rng.choice(KINDS), name) for name in rng.sample(NAMES, rng.choice([1, 1, 1, 2]))]
     time.sleep(rng.uniform(0, 1.5))
     generation = nodes.journal("step")[-1]["generation"]

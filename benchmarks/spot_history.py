@@ -205,7 +205,7 @@ def parse() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--events", type=int, default=34, help="number of events")
+    parser.add_argument("--events", type=int, default=34, help="maximum number of events")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--mode", default="live", choices=["live", "exact"])
     parser.add_argument("--model", default="resnet18")

@@ -74,7 +74,7 @@ class Figures:
     Attributes:
         minutes: duration of the observation without faults.
         loads: 1-minute load averages, at its beginning and after each minute.
-        steps: total number of steps of all workers.
+        steps: number of recorded steps of the group, including repeated steps.
         false_suspicions: fences without a fault.
         changes: changes of the group without a fault, by a fence or a lapsed lease.
         provoked: provoked false suspicions.
@@ -124,7 +124,7 @@ def main() -> None:
 
 
 def combine(runs: Sequence[Figures]) -> Figures:
-    """Return the first run's figures with the steps and the provoked suspicions of all runs."""
+    """Return the first run's figures with the steps, provoked suspicions and verifications of all runs."""
     return replace(
         runs[0],
         steps=sum(run.steps for run in runs),

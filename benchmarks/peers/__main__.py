@@ -42,10 +42,10 @@ START_SECONDS, EVENT_SECONDS, QUIET_SECONDS = 180.0, 120.0, 5.0
 
 @dataclass(frozen=True)
 class Disruption:
-    """Times and lost steps of one event.
+    """Times and lost steps of one event; all are infinite if the survivors' step or the node's return timed out.
 
     Attributes:
-        next_step: seconds to the end of the survivors' next step; infinite if none came in time.
+        next_step: seconds to the end of the survivors' next step.
         lost: number of steps that were computed again or dropped by the survivors.
         join: seconds between the last step before the node's return and the first step with it.
     """

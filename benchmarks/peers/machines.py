@@ -41,7 +41,7 @@ class Machine:
         self._launcher: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the launcher; an earlier launcher must have been killed."""
+        """Start the launcher, after the end of an earlier launcher, which must have received SIGTERM."""
         if self._launcher:
             self._launcher.wait(30)
         with (self._folder / f"{self.name}.log").open("ab") as log:
@@ -70,7 +70,7 @@ class Machine:
             signal_all(partial(processes_of, self._launcher.pid), number)
 
     def close(self) -> None:
-        """Kill all processes and wait for their end."""
+        """Kill all processes and wait for the launcher's end."""
         if self._launcher:
             self.signal_all(signal.SIGSTOP)  # a stopped process cannot start another
             self.signal_all(signal.SIGKILL)

@@ -75,7 +75,7 @@ def torchft(folder: Path) -> Iterator[Sequence[Machine]]:
 
 @contextlib.contextmanager
 def torchrun(folder: Path) -> Iterator[Sequence[Machine]]:
-    """Yield machines of one elastic torchrun; its rendezvous store runs on another machine."""
+    """Yield machines of one elastic torchrun; its rendezvous store runs outside them, in this process."""
     store = TCPStore("127.0.0.1", free_port(), is_master=True, wait_for_workers=False)
     launch = [
         *("--nnodes=1:3", "--rdzv_backend=c10d", "--rdzv_id=peers"),

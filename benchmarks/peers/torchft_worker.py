@@ -2,7 +2,7 @@
 
 That example wraps the model in torchft's DistributedDataParallel. In torchft 0.2.0, `_comm_hook` of its ddp.py
 fails with an AssertionError when an all-reduce over Gloo breaks, so each loss ends the survivors' processes too.
-Here the gradients are summed by `Manager.allreduce`, which reports a broken sum to the manager, as torchft intends.
+Here `Manager.allreduce` averages the gradients and reports a failed all-reduce to the manager, as torchft intends.
 """
 
 import os
