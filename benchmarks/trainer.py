@@ -79,7 +79,7 @@ def throughput(folder: Path, etcd: str, options: argparse.Namespace) -> None:
 
 
 def recovery(folder: Path, etcd: str, options: argparse.Namespace) -> None:
-    """Measure the seconds from each event to the survivors' next step, and the repeated steps."""
+    """Measure the time from each event to the survivors' next step, the repeated steps and the pause at a return."""
     nodes = begin(folder, etcd, options, NAMES, "--epochs", "50")
     events: dict[str, Callable[[str], None]] = {
         "drain": lambda name: nodes.signal_agent(name, signal.SIGTERM),

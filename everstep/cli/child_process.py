@@ -15,7 +15,7 @@ GRACE_SECONDS = 35.0
 def run_in_session(
     command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """Start a program in its own session; at the end of the block, end all processes of the session.
+    """Start a program in its own session; at the end of the block, end all processes of its process group.
 
     Args:
         command: program and arguments.

@@ -95,7 +95,7 @@ def _next_disruption(run: RunRecord, losses: list[MachineEvent]) -> DrillDecisio
     group = run.members(newest_step.generation)
     other_nodes = sorted(node for rank, node in group.items() if rank and node != group.get(0))
     if not other_nodes:
-        return DrillDecision("a drill needs at least two workers", finished=True)
+        return DrillDecision("a drill needs workers on at least two nodes", finished=True)
     if losses:
         return DrillDecision("the node of rank 0 vanishes without notice", "vanish", group[0])
     return DrillDecision("drain a node, as for maintenance", "drain", other_nodes[0])

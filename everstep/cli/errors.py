@@ -92,7 +92,7 @@ def show_bug(error: Exception) -> None:
 
 
 def write_crash_log(error: Exception) -> Path:
-    """Write the traceback to a file; of the arguments, the file contains only the name of the command."""
+    """Write the traceback to a file; of the arguments, the file contains only the first one, such as `up`."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     descriptor, name = tempfile.mkstemp(prefix=f"everstep-crash-{stamp}-", suffix=".log")
     with os.fdopen(descriptor, "w") as log:

@@ -67,7 +67,7 @@ class ImageBuilder:
         """Push an image to the registry in its name.
 
         Raises:
-            EverstepError: the registry refuses; the error has the end of the output.
+            EverstepError: the push fails; the error has the end of the output.
         """
         from cloudtwin.facade import is_this_machine
 
@@ -113,7 +113,8 @@ def find_builder(name: str = "") -> ImageBuilder:
     """Return the builder with this name, or the first builder that works here.
 
     Raises:
-        EverstepError: there is no such builder; the error lists programs to install.
+        EverstepError: there is no builder with this name, or no builder works here; the error has the valid names or
+            the programs to install.
     """
     candidates = [builder for builder in BUILDERS if not name or builder.program == name]
     if not candidates:

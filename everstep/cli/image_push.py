@@ -125,7 +125,8 @@ def build(recipe: "Recipe", tag: str, builder: ImageBuilder, base: str, progress
         progress: receiver of the steps.
 
     Raises:
-        EverstepError, TwinError: its packages cannot be fetched, or the build fails.
+        EverstepError: the build fails.
+        TwinError: a source of the image does not exist, or its packages cannot be fetched.
     """
     with _context(recipe, progress) as folder:
         arguments = {"BASE_IMAGE": base} if base else {}
@@ -150,7 +151,8 @@ def push(
         progress: receiver of the steps.
 
     Raises:
-        EverstepError: the registry cannot be reached or refuses, or a build fails.
+        EverstepError: there is no such image, the registry cannot be reached or refuses, or a build fails.
+        TwinError: a source of an image does not exist, or its packages cannot be fetched.
     """
     host, _, path = registry.partition("/")
     client = registry_at(host)
@@ -191,7 +193,7 @@ def push_to_twin(
         progress: receiver of the steps.
 
     Raises:
-        EverstepError: the registry refuses.
+        EverstepError: there is no such image, or the registry refuses.
         TwinError: the twin is not running, or a build fails.
     """
     from cloudtwin.facade import publish_image
@@ -213,10 +215,10 @@ def push_to_twin(
 
 @contextmanager
 def converted_errors(host: str) -> Iterator[None]:
-    """Convert the refusal of a registry into an error with a fix.
+    """Convert a registry's error into an error with a fix.
 
     Raises:
-        EverstepError: the registry refused.
+        EverstepError: the registry cannot be reached or refuses.
     """
     from cloudtwin.facade import RegistryError
 
@@ -227,7 +229,7 @@ def converted_errors(host: str) -> Iterator[None]:
 
 
 def fix_of(error: "RegistryError", host: str) -> str:
-    """Return the fix for the refusal of a registry."""
+    """Return the fix for a registry's error."""
     if error.code == "TAG_INVALID":
         return "Its tags are immutable, and another image has this tag: push under another name."
     if error.code == "NAME_UNKNOWN":
@@ -266,7 +268,7 @@ def login_command(host: str, program: str = "") -> str:
 
 
 def digest_of(client: "Registry", repository: str, tag: str) -> str | None:
-    """Return the digest of a tag; None also for a repository that the first push creates."""
+    """Return the digest of a tag; None if there is no such tag or if the first push creates the repository."""
     from cloudtwin.facade import RegistryError
 
     try:

@@ -64,7 +64,7 @@ class PodView:
         node: name of its node; empty before it is scheduled.
         phase: its phase; `Terminating` once it is being deleted.
         ready: True if its condition Ready is true and it is not being deleted.
-        waiting: reason why no node can run it; empty if it has a node.
+        waiting: reason why the scheduler has found no node for it; empty if there is none.
     """
 
     name: str
@@ -159,7 +159,7 @@ class KubernetesClient:
         """Return nodes, pods and the job's conditions.
 
         Raises:
-            EverstepError: the cluster does not respond.
+            EverstepError: a request failed, as in `get`.
         """
         pods = self.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
         nodes = self.get("/api/v1/nodes")["items"]
@@ -183,7 +183,7 @@ class KubernetesClient:
         """Return the version of Kubernetes, with the cheapest request.
 
         Raises:
-            EverstepError: the cluster does not respond.
+            EverstepError: the request failed, as in `get`.
         """
         return str(self.get("/version")["gitVersion"])
 
@@ -206,8 +206,8 @@ class KubernetesClient:
         """Run a shell script in a pod and return its standard output.
 
         Raises:
-            ClusterUnreachableError: the cluster does not respond.
-            PodCommandError: the command could not run, for example because the pod has ended.
+            ClusterUnreachableError: the cluster does not respond, or the command prints nothing for READ_SECONDS.
+            PodCommandError: the command could not run or was cut off, for example because the pod has ended.
             EverstepError: the kubeconfig's user may not run commands in pods.
         """
         from kubernetes.client import ApiException
@@ -266,7 +266,7 @@ class KubernetesClient:
         """Create an object in a collection.
 
         Raises:
-            EverstepError: the API server refuses the request.
+            EverstepError: the API server refuses the request or does not respond.
         """
         status, reason, data = self._send("POST", path, body)
         if status not in (HTTPStatus.OK, HTTPStatus.CREATED):
@@ -278,7 +278,7 @@ class KubernetesClient:
         """Delete an object and its dependents, if it exists.
 
         Raises:
-            EverstepError: the API server refuses the request.
+            EverstepError: the API server refuses the request or does not respond.
         """
         status, reason, data = self._send("DELETE", path, {"propagationPolicy": "Background"})
         if status not in (HTTPStatus.OK, HTTPStatus.ACCEPTED, HTTPStatus.NOT_FOUND):
@@ -286,7 +286,7 @@ class KubernetesClient:
             raise EverstepError(f"the API server refused to delete {path}: {message}")
 
     def get(self, path: str, missing: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the JSON object at a path; `missing`, if given, when there is none.
+        """Return the JSON object at a path, empty for another JSON value; `missing`, if given, when there is none.
 
         Raises:
             ClusterUnreachableError: the cluster does not respond.

@@ -28,7 +28,7 @@ ANY_ZONE = ""
 
 @dataclass(frozen=True)
 class LivePrice:
-    """USD per hour of one machine type; None where the cloud publishes no price."""
+    """USD per hour of one machine type; None for a price that was not read from the cloud."""
 
     spot: float | None = None
     on_demand: float | None = None
@@ -74,7 +74,7 @@ class LivePrices:
         return config.model_copy(update={"cost": cost})
 
     def _price(self, machine: str, zone: str) -> LivePrice:
-        """Return the price of a machine type in a zone, else its highest price."""
+        """Return the price of a machine type in a zone or in the whole region, else its highest price."""
         for key in ((machine, zone), (machine, ANY_ZONE)):
             if key in self.prices:
                 return self.prices[key]

@@ -83,7 +83,7 @@ def zones(config: "StackConfig", machine_type: str = "") -> tuple[PlannedZone, .
 
 
 def _pools(config: "StackConfig", machine_type: str = "") -> "list[GpuPoolPrice]":
-    """Return the pools without fallbacks, or each of them with one of its machine types."""
+    """Return the non-empty pools without fallbacks; with a machine type, the pools that have it, at its price."""
     from components import cost
 
     pools = cost.machine_prices(config) if machine_type else cost.pool_prices(config)
@@ -205,7 +205,7 @@ def work_of(
 
     Raises:
         EverstepError: the arguments are mutually exclusive, the number of samples or epochs is not known, or the rate
-            gives work that is out of range.
+            is not positive or gives work that is out of range.
     """
     if work_hours is not None and images_per_second is not None:
         raise EverstepError(

@@ -38,7 +38,7 @@ def _deadline_seconds(text: str) -> float | None:
     """Return a deadline such as 24h in seconds; None if there is none.
 
     Raises:
-        EverstepError: the text is not a positive number with a unit.
+        EverstepError: the text is not a positive number with a unit, or the duration is too long.
     """
     if not text:
         return None

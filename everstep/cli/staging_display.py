@@ -136,7 +136,7 @@ def display() -> Display:
 
 
 def read_totals(plan: StagingPlan) -> Totals:
-    """Return the files that a run reads."""
+    """Return the number and the size of the files that a run reads."""
     return Totals(
         plan.to_copy.files + plan.to_check.files, plan.to_copy.bytes + plan.to_check.bytes
     )
