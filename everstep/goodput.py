@@ -6,7 +6,7 @@ restarting design on a run's own history; `benchmarks/goodput.py` replays months
 several designs. `everstep.capacity` uses its costs of the `live` mode. This module imports no other module of Everstep.
 
 The model includes pauses, repeated work, starting machines and checkpoint stalls. It assumes that a
-group's speed grows with its machines and that failures are independent.
+group's speed is proportional to its number of machines.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
