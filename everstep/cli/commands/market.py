@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Simulate a spot market in the twin's cloud.")
 MAX_CHANGES = 5  # number of changes shown for each pool
-MAX_PRICES = 2  # number of coming prices in the table
+MAX_PRICES = 2  # number of upcoming prices in the table
 
 
 @app.command("open")
