@@ -26,7 +26,9 @@ MAX_PRICES = 2  # number of upcoming prices in the table
 def open_(
     *,
     stack: Stack,
-    seed: Annotated[str, typer.Option(help="Any text; the same text gives the same market.")],
+    seed: Annotated[
+        str, typer.Option(help="Any non-empty text; the same text gives the same market.")
+    ],
     speed: Annotated[
         float, typer.Option(min=0.001, help="Simulated seconds per real second.")
     ] = 60.0,
