@@ -8,8 +8,8 @@ A refused request costs nothing.
 Of several zones whose offers justify a move, the zone with the most productive machines is chosen, then the cheapest.
 A lower price is never the reason for a move.
 
-The rules are tried in order and the first that matches decides. docs/capacity.md draws them as a state machine.
-A reason contains no time, because a controller writes it to the job's status whenever it changes.
+The rules are tried in order and the first that matches decides. docs/capacity.md has the states and their transitions.
+A reason contains no elapsed time, because a controller writes it to the job's status whenever it changes.
 
 The controller imports this module. Its image has only a part of Everstep, so this module imports only `lifetimes`.
 """
@@ -30,7 +30,7 @@ class PlacementPhase(StrEnum):
     """Phase of the group's placement in a zone."""
 
     SETTLED = "settled"  # nothing to gain from another zone
-    SHORT = "short"  # fewer machines than desired, but not for long
+    SHORT = "short"  # fewer machines than desired, but other zones are not tried
     SEARCHING = "searching"  # machines are requested in other zones
     MOVING = "moving"  # the group moves to another zone
 

@@ -53,7 +53,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Spread:
-    """A distribution over histories: its 10th, 50th and 90th percentile; infinite if a job did not complete."""
+    """A distribution over histories: its 10th, 50th and 90th percentile."""
 
     p10: float
     median: float
@@ -66,7 +66,7 @@ class PlanRow:
 
     Attributes:
         choice: the choice.
-        seconds: duration.
+        seconds: duration; infinite for a history in which the job was not completed.
         usd: cost.
         goodput: share of the billed machine time spent on training that counted.
         moves: moves between zones.
@@ -187,8 +187,8 @@ def histories_of(
 ) -> Iterator[CapacityHistory]:
     """Yield a trace from different start ticks, repeated until it lasts long enough.
 
-    The trace is sampled at the interval of the published traces, because the simulator counts the start of a machine in
-    whole ticks.
+    The trace is sampled at the interval of the published traces, because a tick of the simulator has to last about as
+    long as the start of a machine.
     """
     limited = trace.sampled(GAP_SECONDS).limited(machines)
     ticks = len(limited.machines)

@@ -18,7 +18,7 @@ def split_address(address: str) -> tuple[str, int]:
     """Return host and port of `HOST:PORT`, without the brackets around an IPv6 address.
 
     Raises:
-        ValueError: there is no port.
+        ValueError: the port is missing or not a number.
     """
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)

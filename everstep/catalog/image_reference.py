@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 DEFAULT_DOMAIN = "docker.io"
 DEFAULT_DOMAIN_LOGIN = (
-    "https://index.docker.io/v1/"  # its key in login files of Docker and the kubelet
+    "https://index.docker.io/v1/"  # its key in credential files of Docker and the kubelet
 )
 OFFICIAL_PREFIX = "library/"
 DEFAULT_TAG = "latest"

@@ -122,7 +122,7 @@ CHECKPOINT_BYTES = Metric(
 CHECKPOINT_FAILURES = Metric(
     "everstep_checkpoint_failures_total",
     Kind.COUNTER,
-    "Checkpoints that failed or took longer than a minute.",
+    "Checkpoints that failed, and reports of an unfinished checkpoint after 1, 2, 4, ... minutes.",
 )
 
 # --- Data preparation
@@ -323,7 +323,7 @@ EXPORTERS = (
         (GPU_UTILIZATION, GPU_MEMORY, GPU_TEMPERATURE, GPU_POWER, GPU_ERRORS),
     ),
     Exporter(
-        "Kubelet: on each node; every installation of the Prometheus operator scrapes it",
+        "Kubelet: on each node; kube-prometheus-stack scrapes it by default",
         (),
         (KUBELET_CLIENT_CERTIFICATE, KUBELET_SERVER_CERTIFICATE),
     ),

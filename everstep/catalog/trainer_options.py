@@ -181,7 +181,7 @@ _OPTIONS = (
         type=float,
         default=5.0,
         exclusive_minimum=0,
-        help="Maximum seconds between checkpoints, which bounds the work lost with a node.",
+        help="Maximum seconds between checkpoints, which bounds the work lost with all workers.",
     ),
     TrainerOption(
         name="keep_checkpoints",

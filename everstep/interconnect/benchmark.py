@@ -1,8 +1,8 @@
 """Benchmark of collectives over the processes of a group: `python3 -m everstep.interconnect.benchmark` for each rank.
 
 Any launcher that sets RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and LOCAL_RANK can start it; `launch` does. Rank
-0 prints one JSON object per line: the setup, a line for each measurement, and the end. NCCL's own log lines, on the
-same stream, show which network carries the data; `transport` reads them.
+0 prints one JSON object per line: the setup, the measurements, the unsupported collectives, and the end. NCCL's own
+log lines, on the same stream, show which network carries the data; `transport` reads them.
 """
 
 import argparse
@@ -30,7 +30,8 @@ from everstep.interconnect.collectives import (
 
 WARM_UP_OPERATIONS = 2  # operations of each size before the timed ones
 MIN_OPERATIONS = 4
-"""Minimum number of timed operations of each size: the first ones benefit from empty socket buffers."""
+"""Minimum number of timed operations of each size, unless --iterations is less: the first ones benefit from empty
+socket buffers."""
 
 TIMEOUT = timedelta(seconds=300)
 """Timeout of one operation, after which a peer that vanished without notice is reported."""
@@ -150,7 +151,7 @@ def describe(backend: str, device: torch.device) -> "dict[str, object]":
 
 
 def agree_on_size(max_bytes: int, device: torch.device) -> int:
-    """Return the largest array that fits into the memory of all ranks, a power of two from `MIN_BYTES`."""
+    """Return the maximum size of an array: `max_bytes`, or a power of two that fits into the memory of all ranks."""
     fitting_bytes = int(
         available_bytes(device) * SHARE_OF_MEMORY / ARRAY_MEMORY_FACTORS[device.type]
     )

@@ -207,7 +207,7 @@ def measurements(lines: Iterable[Mapping[str, Any]]) -> Iterator[Measurement]:
 
 
 def entries(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects among the lines; all other lines come from NCCL."""
+    """Yield the benchmark's JSON objects among the lines; the other lines are logs and errors."""
     for line in lines:
         if not line.startswith("{"):
             continue
@@ -221,5 +221,5 @@ def entries(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 def _verdict(setup: Mapping[str, Any], lines: Sequence[str]) -> TransportVerdict:
     if setup["backend"] == "gloo":
-        return TransportVerdict(Transport.SOCKETS, None, "gloo has no other transport")
+        return TransportVerdict(Transport.SOCKETS, None, "PyTorch's gloo backend uses TCP")
     return judge(lines, int(setup["ranks"]))

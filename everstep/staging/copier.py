@@ -24,7 +24,7 @@ WINDOW = 4
 """Files handed to each worker ahead of time."""
 
 MAX_FAILURES = 100
-"""Number of files that cannot be copied after which no further file is copied."""
+"""Number of files that cannot be copied after which no further file is handed to a worker."""
 
 
 class StoppedError(Exception):
@@ -64,7 +64,8 @@ class Copier:
         """Execute tasks; yield the progress from time to time.
 
         Raises:
-            OSError: the destination cannot be written; the files completed before are recorded.
+            OSError: the source cannot be read or the destination cannot be written; the files completed before are
+                recorded.
         """
         completed: list[Record] = []
         with ThreadPoolExecutor(workers, "staging") as pool:

@@ -81,7 +81,7 @@ def copy(
 
     Raises:
         FileError: the file changed, is missing, forbidden or damaged.
-        OSError: the destination cannot be written.
+        OSError: the source cannot be read or the destination cannot be written.
     """
     partial = partial_of(entry, partials)
     for attempt in range(1, attempts + 1):

@@ -79,7 +79,8 @@ def state_folder(destination: Path) -> Path:
     """Return the folder of the state: a sibling of the destination, otherwise a subfolder.
 
     It is a sibling because some programs read each subfolder of a data set as a class. It is a subfolder if the
-    destination is the top of a mounted volume, because files cannot be renamed from one mount to another.
+    destination is the top of a mounted volume, because files cannot be renamed from one mount to another, or if its
+    parent folder is not writable.
     """
     nested = destination / STATE_FOLDER
     sibling = destination.parent / f".{destination.name}{STATE_FOLDER}"

@@ -80,7 +80,7 @@ def decide(
     Args:
         entry: the file at the source.
         record: the record of its last complete copy; None if there is none.
-        present_bytes: size of the file at the destination; None if it is missing.
+        present_bytes: size of the file at the destination; None if it is missing or not a regular file.
         verify: whether the content of complete files is read again.
     """
     if present_bytes is None:

@@ -81,7 +81,8 @@ def plan(source: Source, destination: Path, options: Options, observer: Observer
     """Return the plan of a run.
 
     Raises:
-        EverstepError: the source cannot be listed, or the volume is too small.
+        EverstepError: the source cannot be listed, the volume is too small, or another process stages data to the
+            destination.
     """
     with locked_state(destination) as state:
         return _plan(source, destination, state, options, observer)
@@ -91,7 +92,8 @@ def stage(source: Source, destination: Path, options: Options, observer: Observe
     """Copy a source to a destination; continue where an earlier run ended.
 
     Raises:
-        EverstepError: the source or one of its files cannot be copied, or the volume is too small.
+        EverstepError: the source or one of its files cannot be copied, the volume is too small, or another process
+            stages data to the destination.
     """
     with locked_state(destination) as state:
         run_plan = _plan(source, destination, state, options, observer)

@@ -110,7 +110,7 @@ def check_account(account: AwsAccount, cluster: "EksConfig") -> Iterator[Account
 
 
 def check_administrators(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
-    """Check that the caller will have access to the cluster that it creates."""
+    """Check that the caller will have access to the cluster, and that all administrators are of the account."""
     check, caller = "administrators", account.caller
     if not cluster.administrators:
         yield AccountCheck(

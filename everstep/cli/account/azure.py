@@ -38,7 +38,7 @@ MAX_LISTED_ACTIONS = 6
 
 
 def checks(config: "StackConfig", stack: str, secrets_provider: str = "") -> Iterator[AccountCheck]:
-    """Yield the results of all checks; only the first if there is no token or no subscription.
+    """Yield the results of all checks; a failed login, or a subscription that cannot be read, is the last result.
 
     Args:
         config: the configuration of the stack; its cluster is of kind aks.
@@ -103,7 +103,7 @@ def check_subscription(account: AzureAccount, cluster: "AksConfig") -> Iterator[
     """Check that the subscription is usable and that the stack names it."""
     check, key, current = "subscription", "cluster.subscription", account.subscription
     if current.state not in {"Enabled", "Active"}:
-        fix = "Ask its owner to enable it: a subscription that is not Enabled is read-only."
+        fix = "Ask its owner to enable it: a disabled subscription is read-only."
         yield fault(check, f"{current.id} is {current.state}", key, fix)
         return
     if cluster.subscription is None:

@@ -80,8 +80,8 @@ class UsageQuota:
 
     Attributes:
         label: name for the user.
-        limit: vCPUs.
-        used: vCPUs in use.
+        limit: allowed amount, such as vCPUs.
+        used: amount in use.
     """
 
     label: str
@@ -194,7 +194,7 @@ class AzureAccount:
 
     @cached_property
     def login(self) -> Login:
-        """The identity of the credentials, from the token that Resource Manager gets."""
+        """The identity of the credentials, from its access token for Resource Manager."""
         token = self._call(
             LOGIN_ACTION, lambda: self._credential.get_token(f"{ARM}/.default").token
         )
@@ -308,7 +308,7 @@ class AzureAccount:
         }
 
     def quotas(self) -> dict[str, UsageQuota]:
-        """Return the vCPU quotas of the location, by lower-case name."""
+        """Return the compute quotas of the location, by lower-case name."""
         from azure.mgmt.compute import ComputeManagementClient
 
         client = self._client(ComputeManagementClient, self.subscription_id)

@@ -58,7 +58,10 @@ def _pipeline_token() -> str:
         return Path(path).read_text().strip()
     url, token = os.environ.get(REQUEST_URL), os.environ.get(REQUEST_TOKEN)
     if not url or not token:
-        raise ValueError(f"neither ARM_OIDC_TOKEN nor {REQUEST_URL} is set")
+        raise ValueError(
+            "neither ARM_OIDC_TOKEN nor ARM_OIDC_TOKEN_FILE_PATH is set, "
+            f"nor both {REQUEST_URL} and {REQUEST_TOKEN}"
+        )
     import requests
 
     response = requests.get(

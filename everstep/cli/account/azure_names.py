@@ -23,7 +23,9 @@ def check_names(
         *_source_faults(account, config, cluster, stack),
         *_registry_faults(account, config, cluster, stack),
     ]
-    yield from faults or [success("names", f"{cluster.name} is free", "cluster.name")]
+    yield from faults or [
+        success("names", f"{cluster.name} is free or this stack's", "cluster.name")
+    ]
 
 
 def group_of(cluster: "AksConfig", stack: str) -> str:

@@ -23,14 +23,15 @@ if TYPE_CHECKING:
 
 
 def run(stack: str, *, as_json: bool) -> None:
-    """Check the account of a stack and print the results.
+    """Check the account, the cluster and the limits of a stack, and print the results.
 
     Args:
         stack: name of the stack.
         as_json: whether to print JSON.
 
     Raises:
-        EverstepError: the stack has no cloud account, or the SDK of its cloud is not installed.
+        EverstepError: the stack has no account and no requirement for its cluster to check, or the SDK of its cloud is
+            not installed.
         Exit: with 1 if a check would stop `pulumi up`.
     """
     from everstep.cli.engine.context import open_stack
@@ -76,7 +77,7 @@ def account_checks(
         secrets_provider: URL of the stack's secrets provider; empty if it has none.
 
     Raises:
-        EverstepError: the stack has no cloud account that can be checked.
+        EverstepError: the stack has no cloud account that can be checked, or the SDK of its cloud is not installed.
     """
     if config.cluster.kind == "eks":
         from everstep.cli.account import aws

@@ -92,6 +92,7 @@ def _is_present(reference: ImageReference) -> bool:
     """Return True if its registry has an image.
 
     Raises:
+        EverstepError: a file of logins cannot be read.
         RegistryError: the registry does not respond, or requires a login that this machine lacks.
     """
     registry = registry_at(reference.domain)
@@ -101,7 +102,8 @@ def _is_present(reference: ImageReference) -> bool:
 def _missing(config: "StackConfig", key: str, image: str) -> AccountCheck:
     """Return the result for an image that its registry does not have.
 
-    The result is not fatal if the stack has its own registry: then `everstep images push` replaces the image.
+    The result is not fatal for one of Everstep's images if the stack has its own registry: then `everstep images push`
+    replaces the image.
     """
     is_own = key in KEYS.values()
     fix = PUSH if is_own else "Correct the reference, or name a registry that has it."

@@ -115,7 +115,7 @@ def _check_options(context: StackContext, options: Mapping[str, object]) -> None
 
 
 def _exclusive_use(context: StackContext) -> AbstractContextManager[None]:
-    """Return the lock of the twin's folder, which `up` starts and `down` removes; none for a registry elsewhere."""
+    """Return the lock of the twin's folder, which `up` creates and `down` removes; none for a registry elsewhere."""
     if context.target is not Target.TWIN_CLOUD:
         return nullcontext()
     return exclusive_lock(context.workspace.lock, "`everstep images push`", "Wait for it.")

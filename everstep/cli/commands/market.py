@@ -19,14 +19,16 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Simulate a spot market in the twin's cloud.")
 MAX_CHANGES = 5  # number of changes shown for each pool
-MAX_PRICES = 2  # number of coming prices in the table
+MAX_PRICES = 2  # number of upcoming prices in the table
 
 
 @app.command("open")
 def open_(
     *,
     stack: Stack,
-    seed: Annotated[str, typer.Option(help="Any text; the same text gives the same market.")],
+    seed: Annotated[
+        str, typer.Option(help="Any non-empty text; the same text gives the same market.")
+    ],
     speed: Annotated[
         float, typer.Option(min=0.001, help="Simulated seconds per real second.")
     ] = 60.0,

@@ -132,7 +132,8 @@ def _arguments(
     """Return the checked arguments of the benchmark.
 
     Raises:
-        EverstepError: a collective, a size or the backend is unknown.
+        EverstepError: a collective or the backend is unknown, a size is not valid, or the smallest size exceeds the
+            largest.
     """
     _check_choice("--backend", backend, ("auto", "nccl", "gloo"))
     for name in collectives:

@@ -62,7 +62,7 @@ def check_plot(path: Path | None) -> None:
     """Check the file of a `--plot`, before the work whose result it shows.
 
     Raises:
-        EverstepError: its name does not end with .svg.
+        EverstepError: its name does not end with .svg, or it cannot be written.
     """
     if path and path.suffix.lower() != ".svg":
         raise EverstepError(

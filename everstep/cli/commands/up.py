@@ -17,7 +17,7 @@ from everstep.errors import EverstepError
 
 Drill = Annotated[
     bool,
-    typer.Option("--drill/--no-drill", help="Drain one node and remove another without notice."),
+    typer.Option("--drill/--no-drill", help="Drain one node and kill another without notice."),
 ]
 
 
@@ -96,7 +96,7 @@ def _check_drill(context: StackContext, *, drill: bool) -> None:
     if not drill or context.target is Target.TWIN:
         return
     raise EverstepError(
-        f"--drill drains and vanishes the twin's own machines; this stack runs on {context.target}",
+        f"--drill drains one of the twin's own machines and kills another; this stack runs on {context.target}",
         "There, `everstep node reclaim NODE` reclaims a machine as a spot market does."
         if context.on_twin
         else "Omit it.",

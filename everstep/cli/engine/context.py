@@ -236,7 +236,7 @@ def open_stack(stack: str, *, twin: bool = False) -> StackContext:
 
 
 def _not_a_platform(stack: str, named_stack: str, platform: str) -> EverstepError:
-    """Return the error for a job stack whose `platformStack` is another job stack, on this platform, or itself."""
+    """Return the error for a job stack whose `platformStack` names itself or another job stack, on `platform`."""
     is_cyclic = platform in (stack, named_stack)
     return EverstepError(
         f"stack {stack}: platformStack.name is {named_stack}, which declares only a job",
@@ -302,10 +302,11 @@ def open_running_stack(stack: str, *, twin: bool = False) -> StackContext:
 
 
 def open_stack_to_destroy(stack: str, *, twin: bool = False) -> StackContext:
-    """Return the context of a stack to destroy: it needs state, but no valid stack file.
+    """Return the context of a stack to destroy; if it has state, its stack file may be invalid.
 
     Raises:
-        EverstepError: its stack file cannot be used and it has no state.
+        EverstepError: its stack file cannot be used and it has no state; with `twin`, no state on the twin.
+        TwinError: the archives of the twin's images cannot be read and it has no such state.
     """
     try:
         return open_stack(stack, twin=twin)

@@ -106,7 +106,7 @@ class Engine:
         return values if isinstance(values, dict) else {}
 
     def deployment(self, stack: str = "") -> Deployment | None:
-        """Return the state of a stack, of this one by default; None if the backend does not have it.
+        """Return the state of this stack, or of another one in the user's backend; None if the backend has none.
 
         Raises:
             EverstepError: the user is not logged in, or the backend cannot be read.
@@ -355,7 +355,7 @@ def state_file(workspace: Workspace) -> Path:
 
 
 def read_deployment(workspace: Workspace) -> Deployment | None:
-    """Return the state of a stack in Everstep's own folder; None if there is none."""
+    """Return the state of a stack in Everstep's own folder; None if there is none or it cannot be read."""
     try:
         state = json.loads(state_file(workspace).read_text())
     except (OSError, ValueError):

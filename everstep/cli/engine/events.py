@@ -73,7 +73,7 @@ class EngineResource:
 
     @property
     def is_group(self) -> bool:
-        """True for a component or the stack, which only group resources."""
+        """True for a component, or a resource of Pulumi's own, such as the stack or a provider."""
         kind = self.urn.split("::")[-2].split("$")[-1] if "::" in self.urn else ""
         return kind.startswith(("everstep:", "pulumi:"))
 

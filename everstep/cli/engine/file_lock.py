@@ -28,8 +28,8 @@ def exclusive_lock(path: Path, command: str, fix: str) -> Iterator[None]:
         fix: advice for the user while another process holds the lock.
 
     Raises:
-        EverstepError: another process holds the lock; the error has its command, its process ID
-            and the time at which it began.
+        EverstepError: another process holds the lock, or other commands keep removing its folder. In the first case,
+            the error has the command, the process ID and the time at which it began.
     """
     with _locked_file(path, fix) as file:
         file.truncate(0)

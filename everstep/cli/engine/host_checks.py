@@ -135,5 +135,5 @@ def require_fit(checks: Iterable[HostCheck]) -> list[HostCheck]:
     if fatal:
         failures = "; ".join(f"{check.name} ({check.observed})" for check in fatal)
         fixes = dict.fromkeys(line for check in fatal for line in check.fix.splitlines())
-        raise EverstepError(f"the local stack needs {failures}", "\n".join(fixes))
+        raise EverstepError(f"the twin cannot run here: {failures}", "\n".join(fixes))
     return failed

@@ -67,7 +67,7 @@ def wait_for_images(
 
 
 def images_not_pulled(pods: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Return the images that a node tried to pull without success, and the pods that wait for them."""
+    """Return the images that nodes cannot pull, and the pods that wait for them."""
     pods_by_image: dict[str, list[str]] = {}
     for pod, image, reason in _waiting_containers(pods):
         if reason in NOT_PULLED:

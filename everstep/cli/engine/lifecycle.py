@@ -156,7 +156,8 @@ def _take_down_in_cloud(context: StackContext, progress: Progress) -> None:
 
     Raises:
         EverstepError: the backend has no resources of the stack, which may be up from another backend; or a resource is
-            protected, or jobs of other stacks use the platform. Nothing was changed then.
+            protected, or jobs of other stacks use the platform; nothing was changed then. Or a resource could not be
+            destroyed.
     """
     engine = context.engine(progress)
     deployment = engine.require_stack()
@@ -216,7 +217,7 @@ def _destroy(context: StackContext, progress: Progress) -> bool:
 
 
 def _refuse_protected(engine: Engine) -> None:
-    """Raise an error for a protected stack; Pulumi would first destroy all other resources."""
+    """Raise an error for a protected stack; Pulumi would first destroy other resources."""
     if not (names := engine.protected_resources()):
         return
     stack = engine.workspace.stack

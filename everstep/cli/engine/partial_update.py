@@ -52,7 +52,7 @@ def bring_up_part(engine: Engine, part: str, progress: Progress) -> ResourceCoun
     """Bring up a part of a stack and nothing else; existing resources stay.
 
     Raises:
-        EverstepError: the stack declares no such part, or the update fails.
+        EverstepError: the stack declares no such part, or its preview or the update fails.
     """
     environment = {**engine.environment, VARIABLE: part + TARGETED_SUFFIX}
     part_engine = replace(engine, environment=environment)

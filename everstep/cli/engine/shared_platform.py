@@ -1,7 +1,7 @@
 """Checks between a stack with a platform and the stacks whose jobs run on it.
 
-On the twin all of them have their state in one folder. In a cloud they are in the user's backend, where Pulumi itself
-reports a stack that does not exist.
+Outside real clouds all of them have their state in one folder; in a real cloud it is in the user's backend. A platform
+that was not brought up is reported here only on the twin; elsewhere Pulumi itself reports it.
 """
 
 from collections.abc import Mapping

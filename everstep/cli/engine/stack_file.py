@@ -53,7 +53,8 @@ def read_stack_file(path: Path) -> Mapping[str, Any]:
     """Return the content of a stack file.
 
     Raises:
-        EverstepError: the file is not readable, not YAML (with line and column) or not a mapping.
+        EverstepError: the file is not readable, not YAML (with line and column) or not a mapping, or it has a value
+            that YAML cannot convert.
     """
     try:
         content = yaml.load(path.read_text(), Loader=_UniqueKeyLoader)  # noqa: S506  a SafeLoader
@@ -92,7 +93,7 @@ def read_config(workspace: Workspace) -> "StackConfig":
     """Return the stack's typed configuration, checked by the rules of the program.
 
     Raises:
-        EverstepError: the stack does not exist (with similar names), its file is not YAML, or it
+        EverstepError: the stack does not exist (with similar names), its file cannot be read or is not YAML, or it
             breaks rules; all faults are reported together.
     """
     if not workspace.stack_file.is_file():

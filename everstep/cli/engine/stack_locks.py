@@ -59,14 +59,14 @@ def release_dead_locks(engine: Engine) -> list[StackLock]:
     """Run `pulumi cancel` if the process that held the lock has ended; return the released locks.
 
     Raises:
-        EverstepError: a process that still runs holds the lock.
+        EverstepError: a process that may still run holds the lock.
     """
     locks = stack_locks(engine.workspace)
     for lock in locks:
         if lock.holder_is_alive:
             raise EverstepError(
-                f"process {lock.pid} is changing the stack {engine.workspace.stack}",
-                f"Wait until it is done, or stop it: `kill -INT {lock.pid}`; then run this again.",
+                f"process {lock.pid} on {lock.host or 'this machine'} holds the lock of stack {engine.workspace.stack}",
+                f"Wait until it is done, or stop it there: `kill -INT {lock.pid}`; then run this again.",
             )
     if locks:
         engine.run_on_state("cancel", "--yes", engine.workspace.stack)

@@ -39,7 +39,7 @@ class ImageUse:
 
     @property
     def is_local(self) -> bool:
-        """True for an image that only the twin builds."""
+        """True for an image that is built on this machine and that no registry has."""
         return self.reference.startswith((f"{names.LOCAL_IMAGES}/", f"{TWIN_PREFIX}/"))
 
     @property

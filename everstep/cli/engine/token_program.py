@@ -29,7 +29,7 @@ REQUIRED = {
 
 
 def fault(program: str, arguments: Sequence[str]) -> str | None:
-    """Return the real program's error for these arguments; None if they are valid."""
+    """Return the error for arguments that the real program refuses or this replacement lacks; None if valid."""
     words, options = REQUIRED[program]
     positional = [word for word in arguments if not word.startswith("-")]
     if not set(words) <= set(positional):
@@ -74,7 +74,7 @@ def _text(data: str) -> str:
 
 
 def main(program: str, path: Path, arguments: Sequence[str]) -> int:
-    """Print the response or the error of the real program; return its exit code."""
+    """Print the credential or an error, and return an exit code, as the real program does."""
     if problem := fault(program, arguments):
         print(f"{program}: {problem}", file=sys.stderr)
         return 255 if program == "aws" else 1

@@ -47,7 +47,7 @@ class Workspace:
 
     @property
     def lock(self) -> Path:
-        """File that `up` and `down` lock while they work."""
+        """File that `up`, `down` and `images push` to the twin lock while they work."""
         return self.home / "up.lock"
 
     @property
@@ -92,7 +92,7 @@ def state_outside_twins(workspace: Workspace) -> Path:
 
 
 def find_project(start: Path) -> Path:
-    """Return the folder of the nearest Pulumi.yaml named everstep: in `start`, above it, or in this clone.
+    """Return the folder of the nearest Pulumi.yaml of a project named everstep: `start`, one above it, or this clone.
 
     Raises:
         EverstepError: there is no project.

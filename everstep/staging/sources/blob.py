@@ -89,8 +89,8 @@ class BlobSource:
         """Open a blob at an offset, in the version that was listed.
 
         Raises:
-            FileError: the blob changed, is missing, forbidden or archived.
-            BrokenContentError: the connection broke.
+            FileError: the blob changed, is missing or forbidden.
+            BrokenContentError: the connection broke, or Blob Storage returned another error.
         """
         from azure.core import MatchConditions
         from azure.core.exceptions import AzureError, HttpResponseError

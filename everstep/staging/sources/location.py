@@ -18,10 +18,11 @@ def open_source(location: str, endpoint: str = "", connections: int = 16) -> Sou
     Args:
         location: one of FORMS.
         endpoint: address of an S3-compatible server or of Blob Storage; empty for the cloud's.
-        connections: maximum number of connections.
+        connections: maximum number of connections to S3.
 
     Raises:
-        EverstepError: the location is not valid, or nothing exists there.
+        EverstepError: the location is not valid, a local one does not exist, a package is not installed, or a
+            connection string is for another account.
     """
     scheme, separator, remainder = location.partition("://")
     if separator:

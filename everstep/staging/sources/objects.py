@@ -34,8 +34,8 @@ class Objects(Protocol):
         """Return `size` bytes of an object from `first` on; the whole object without `size`.
 
         Raises:
-            EverstepError: the object is missing, forbidden, archived or too short.
-            BrokenContentError: the connection broke, or the store is overloaded.
+            EverstepError: the object is missing, forbidden, too short, or archived in S3.
+            BrokenContentError: the connection broke, or the store returned another error.
         """
 
 
@@ -43,7 +43,8 @@ def open_objects(location: str) -> Objects:
     """Return the objects at a location, one of FORMS; this sends no request.
 
     Raises:
-        EverstepError: the location is not valid, or a package is not installed.
+        EverstepError: the location is not valid, a package is not installed, or a connection string is for another
+            account.
     """
     scheme, _, path = location.partition("://")
     parts = path.rstrip("/").split("/")

@@ -116,7 +116,7 @@ class S3Source:
 
         Raises:
             FileError: the object changed, is missing, forbidden or archived.
-            BrokenContentError: the connection broke.
+            BrokenContentError: the connection broke, or S3 returned another error.
         """
         from botocore.exceptions import BotoCoreError, ClientError
 
@@ -135,7 +135,8 @@ class S3Source:
     def _checksum(self, entry: Entry, response: dict[str, Any]) -> Checksum | None:
         """Return the checksum in the ETag, if the ETag is a checksum.
 
-        For an object uploaded in parts, the size of the first part is requested: all parts but the last have it.
+        For an object uploaded in parts, the size of the first part is requested: clients usually give all parts but the
+        last the same size.
         """
         encrypted = response.get("ServerSideEncryption", "AES256") != "AES256"
         if encrypted or "SSECustomerAlgorithm" in response:
