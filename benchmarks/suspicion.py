@@ -154,7 +154,10 @@ def observe_in(
             for name in NAMES:
                 nodes.start(name)
             nodes.next_step(0, 3, START_SECONDS)
-            provoked = tuple(provoke_all(nodes, folder, provoked_count))
+            provoked = tuple(
+                provoke(nodes, folder, name)
+                for name in settled_nodes(nodes, provoked_count, "false suspicions")
+            )
             started_at, earlier_fences = time.time(), len(fences(folder))
             silence_all(nodes, silent_count)
             loads = wait_under_load(minutes, load)
@@ -218,20 +221,17 @@ def lines_between(log: Path, begin: float, end: float) -> Iterator[tuple[float, 
                 yield at, log.stem, match[2]
 
 
-def provoke_all(nodes: Nodes, folder: Path, count: int) -> Iterator[Change]:
-    """Provoke false suspicions, on each node in turn; yield the change that each caused."""
-    for number in track(range(count), "false suspicions", count) if count else ():
+def settled_nodes(nodes: Nodes, count: int, label: str) -> Iterator[str]:
+    """Yield each node in turn, as soon as all three train and their heartbeats are steady."""
+    for number in track(range(count), label, count) if count else ():
         nodes.next_step(time.time(), 3, START_SECONDS)
         time.sleep(SETTLE_SECONDS)
-        yield provoke(nodes, folder, NAMES[number % len(NAMES)])
+        yield NAMES[number % len(NAMES)]
 
 
 def silence_all(nodes: Nodes, count: int) -> None:
     """Stop the agent of each node in turn for a second, without its workers."""
-    for number in track(range(count), "silent agents", count) if count else ():
-        nodes.next_step(time.time(), 3, START_SECONDS)
-        time.sleep(SETTLE_SECONDS)
-        name = NAMES[number % len(NAMES)]
+    for name in settled_nodes(nodes, count, "silent agents"):
         nodes.signal_agent(name, signal.SIGSTOP)
         time.sleep(SILENCE_SECONDS)
         nodes.signal_agent(name, signal.SIGCONT)

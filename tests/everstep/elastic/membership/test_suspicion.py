@@ -180,11 +180,16 @@ def test_where_heartbeats_never_pass_only_leases_decide() -> None:
     assert not members.fence_times
 
 
-@pytest.mark.parametrize("size", [2, 3, 10])
-def test_a_silent_agent_next_to_workers_that_train_is_not_fenced(size: int) -> None:
+def training_fleet_with_a_silent_agent(size: int) -> Fleet:
     members = fleet(size)
     members.trains = True
     members.silent_names.add("m1")
+    return members
+
+
+@pytest.mark.parametrize("size", [2, 3, 10])
+def test_a_silent_agent_next_to_workers_that_train_is_not_fenced(size: int) -> None:
+    members = training_fleet_with_a_silent_agent(size)
 
     members.run(60.0)
 
@@ -193,9 +198,7 @@ def test_a_silent_agent_next_to_workers_that_train_is_not_fenced(size: int) -> N
 
 @pytest.mark.parametrize("size", [2, 3, 10])
 def test_a_member_is_fenced_once_neither_its_heartbeats_nor_steps_arrive(size: int) -> None:
-    members = fleet(size)
-    members.trains = True
-    members.silent_names.add("m1")
+    members = training_fleet_with_a_silent_agent(size)
     members.run(10.0)
     members.trains, stopped_at = False, members.now
 
