@@ -72,7 +72,7 @@ def client_configuration(kubeconfig: str | None) -> client.Configuration:
 
 @dataclass(frozen=True)
 class KubernetesClient:
-    """The API server, as the controller uses it.
+    """Client of the API server, with the calls that the controller makes.
 
     Attributes:
         api: connections and credentials.
@@ -278,7 +278,7 @@ def _selector(labels: Mapping[str, str]) -> str:
     return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
-def _text(response: Json) -> str:  # the client has no types here
+def _text(response: Any) -> str:  # the client has no types here
     body: bytes = response.read()
     return body.decode()
 

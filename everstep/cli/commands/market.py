@@ -39,7 +39,8 @@ def open_(
 ) -> None:
     """Let a market decide how many spot machines each pool may have.
 
-    Its changes follow the published statistics of spot traces. Notices and idle times run at the same speed.
+    Its changes follow the published statistics of spot traces. Interruption notices and the autoscaler's scale-down
+    delay are shortened by the same factor.
     """
     from cloudtwin.facade import open_market
 
@@ -62,10 +63,11 @@ def replay(
         float, typer.Option(min=0.001, help="Simulated seconds per real second.")
     ] = 60.0,
 ) -> None:
-    """Let recorded capacity decide how many spot machines each zone has, from now on.
+    """Let recorded capacity decide how many spot machines each pool may have, from now on.
 
-    Each file is named after its zone, or has the lists of several zones; docs/capacity.md has the format. After its
-    end the last values hold. Notices and idle times run at the same speed.
+    Each file is named after its zone, or has the lists of several zones; docs/capacity.md has the format. Each pool may
+    have at most the machines of its zone. After the end of a file its last values hold. Interruption notices and the
+    autoscaler's scale-down delay are shortened by the same factor.
     """
     from cloudtwin.facade import replay_market
 
@@ -97,7 +99,7 @@ def close(*, stack: Stack) -> None:
     context = open_running_stack(stack)
     _spot_pools(context)
     close_market(context.workspace.state)
-    say("The market is closed: pools are not limited.")
+    say("The market is closed: it no longer limits the pools.")
 
 
 @app.command()
@@ -138,7 +140,7 @@ def _table(pools: "list[SpotPool]") -> Table:
     for pool in pools:
         changes = ", ".join(f"{machines} in {clock(seconds)}" for seconds, machines in pool.changes)
         limit = "unlimited" if pool.available is None else f"{pool.available} of {pool.max_size}"
-        placeholder = "no market is open" if pool.available is None else "no more changes"
+        placeholder = "no market for this pool" if pool.available is None else "no more changes"
         table.add_row(
             pool.name,
             str(pool.desired_size),

@@ -5,11 +5,11 @@ batch is split into shards of a fixed size, regardless of the number of workers;
 rounded to integer multiples of a unit, and integers are summed, whose sum does not depend on the
 order. The same holds for batch statistics: each shard is normalized by its own statistics, and the
 running statistics become the average over shards. Only the arithmetic of one shard must be equal everywhere: the same
-kernels on the same CPU model, with the same number of threads.
+kernels on the same GPU model, or on the same CPU model with the same number of threads.
 
 Gradients are summed as 32-bit integers, which are no larger than floats. Each parameter has its own
-unit, a power of two that follows its gradients: sums of the next step may be 64 times the largest
-sum of the last step, and the unit is about 2^-25 of that sum. If a shard does not fit, all workers are
+unit, a power of two that follows its gradients: the range of the next step is at least 64 times the largest
+sum of the last step, shards may fill half of it, and the unit is between 2^-25 and 2^-24 of that sum. If a shard does not fit, all workers are
 informed before gradients are sent, choose a coarser unit, and compute the step again. Units depend on sums
 only, so they are the same for any number of workers; they are part of the state that joiners receive
 and checkpoints contain.
@@ -29,7 +29,7 @@ from everstep.elastic.transport.tensor_lists import copy_all
 
 BITS = 31  # magnitude bits of a sum
 HEADROOM = 6
-"""Bits by which sums may exceed the sums of the last step before a step is computed again."""
+"""Bits between the largest sum of the last step and the range; shards may fill half of the range."""
 MIN_RANGE = -2  # finer units than 2^-33 gain nothing; a gradient that was 0 needs a range, too
 FIRST_RANGE = 6
 MAX_RANGE = 20  # exponent limit of a gradient: beyond a million, training has diverged
@@ -45,7 +45,7 @@ def split_into_shards(ids: Ids, shard_size: int) -> list[Ids]:
 class ExactReducer:
     """Sums of a step over all shards of all workers, in integers.
 
-    A step: `clear`, then `add_shard` after the backward pass of each shard, then `sum`. After
+    A step: `clear`, then for each shard `begin_shard`, the backward pass and `add_shard`, then `sum`. After
     `roll_back`, continue with further shards, or clear.
 
     Args:
@@ -83,10 +83,10 @@ class ExactReducer:
         self._own_scalars_flat = torch.zeros(
             sum(self._flat_sizes), dtype=torch.float64, device=device
         )
-        self._averages, self._counts, self._misfits, self._scalars = torch.split(
+        self._averages, self._counts, self._overflows, self._scalars = torch.split(
             self._own_scalars_flat, self._flat_sizes
         )
-        self._allocate_send_buffers()
+        self._allocate_reduce_buffers()
         self._fixed_point = FixedPoint(device)
         self._bounds = torch.zeros(len(self._parameters), 2, dtype=torch.int32, device=device)
         self._shards = shards
@@ -95,8 +95,8 @@ class ExactReducer:
         self.ranges = torch.empty(len(self._parameters), dtype=torch.int32, device=device)
         self.reset_ranges()
 
-    def _allocate_send_buffers(self) -> None:
-        """Allocate the send buffers; this worker's own sums are unchanged until all have arrived."""
+    def _allocate_reduce_buffers(self) -> None:
+        """Allocate the buffers that are reduced in place; this worker's own sums are unchanged until all have arrived."""
         self._received_sums = torch.empty_like(self._own_sums)
         self._summed_flat = torch.empty_like(self._own_scalars_flat)
 
@@ -142,7 +142,7 @@ class ExactReducer:
             copy_all(self._buffers, self._saved_buffers)
         if self._sending:
             # An operation of the old group may still write to the old buffers.
-            self._allocate_send_buffers()
+            self._allocate_reduce_buffers()
         self._in_flight = self._sending = False
         return was_in_flight
 
@@ -221,9 +221,9 @@ class ExactReducer:
             self._own_sums.zero_()
         self._sending = True
         all_reduce(self._summed_flat.copy_(self._own_scalars_flat))
-        averages, counts, misfits, numbers = torch.split(self._summed_flat, self._flat_sizes)
-        if (misfits > 0).any():
-            self.ranges.add_(HEADROOM * (misfits > 0)).clamp_(max=MAX_RANGE)
+        averages, counts, overflows, numbers = torch.split(self._summed_flat, self._flat_sizes)
+        if (overflows > 0).any():
+            self.ranges.add_(HEADROOM * (overflows > 0)).clamp_(max=MAX_RANGE)
             self._sending = False
             return None
         all_reduce(self._received_sums.copy_(self._own_sums))
@@ -267,7 +267,9 @@ class ExactReducer:
         # A non-finite value fails the comparison, too.
         if not bool((magnitudes < 2.0**MAX_RANGE * share).all()):
             return False
-        self._misfits += (magnitudes >= torch.exp2(self.ranges.double()) * share).to(self._misfits)
+        self._overflows += (magnitudes >= torch.exp2(self.ranges.double()) * share).to(
+            self._overflows
+        )
         return True
 
 

@@ -21,6 +21,7 @@ from trainer.settings import RESULT_FILE
 pytestmark = pytest.mark.twin
 
 OPTIONS = ["--model", "resnet18", "--dataset", "imagefolder", "--image-size=16"]
+# --shard-size is the number of samples in a shard of mode `exact`, not in a shard of the data.
 OPTIONS += ["--global-batch=8", "--mode=exact", "--shard-size=4", "--epochs=5"]
 
 

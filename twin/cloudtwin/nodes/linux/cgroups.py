@@ -85,9 +85,10 @@ class CgroupHierarchies:
         """Return every process in a cgroup or below it."""
         pids: set[int] = set()
         for folder in self.folders(path):
-            for listing in folder.rglob("cgroup.procs"):
+            for cgroup in _deepest_first(folder):
                 with contextlib.suppress(OSError):
-                    pids.update(int(line) for line in listing.read_text().split())
+                    listing = (cgroup / "cgroup.procs").read_text()
+                    pids.update(int(line) for line in listing.split())
         return pids - {0}  # 0 stands for a process that is not visible in this PID namespace
 
     def freeze(self, path: str, *, frozen: bool) -> bool:
@@ -135,8 +136,7 @@ class CgroupHierarchies:
             OSError: a cgroup is not empty.
         """
         for folder in self.folders(path):
-            deepest_first = sorted(_folders(folder), key=lambda f: len(f.parts), reverse=True)
-            for cgroup in deepest_first:
+            for cgroup in _deepest_first(folder):
                 with contextlib.suppress(FileNotFoundError):
                     _remove_folder(cgroup)
 
@@ -152,9 +152,9 @@ class CgroupHierarchies:
     def _thaw_all(self, path: str) -> None:
         """Thaw frozen processes at any depth: in version 1, a frozen process dies only after it is thawed."""
         if self.version == 1:
-            for state in (self.root / "freezer" / path).rglob("freezer.state"):
-                with contextlib.suppress(OSError):  # gone meanwhile
-                    state.write_text("THAWED")
+            for cgroup in _deepest_first(self.root / "freezer" / path):
+                with contextlib.suppress(OSError):  # removed meanwhile
+                    (cgroup / "freezer.state").write_text("THAWED")
 
     def _kill_once(self, path: str) -> set[int]:
         pids = self.processes(path)
@@ -188,13 +188,13 @@ def _delegate(parent: Path) -> None:
             (parent / "cgroup.subtree_control").write_text(f"+{controller}")
 
 
-def _folders(top: Path) -> Iterator[Path]:
-    if top.is_dir():
-        yield top
-        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-            for child in top.iterdir():
-                if child.is_dir():
-                    yield from _folders(child)
+def _deepest_first(top: Path) -> Iterator[Path]:
+    """Yield a cgroup's folder after those below it, as they are removed.
+
+    The kubelet and runc may remove folders at the same time: `os.walk` skips these, `Path.rglob` raises an error.
+    """
+    for folder, _, _ in os.walk(top, topdown=False):
+        yield Path(folder)
 
 
 def _remove_folder(folder: Path) -> None:

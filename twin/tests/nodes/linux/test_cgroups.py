@@ -1,6 +1,8 @@
 """Cgroup hierarchies, versions 1 and 2, in temporary folders."""
 
 import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,31 @@ def test_every_process_below_a_cgroup_is_found_once(version_1: Path) -> None:
 
     assert cgroups.processes("e") == {7, 8, 9}
     assert cgroups.processes("unknown") == set()
+
+
+def test_cgroups_that_others_remove_meanwhile_are_skipped(version_1: Path) -> None:
+    """The kubelet and runc remove the cgroups of pods while a twin is taken down."""
+    cgroups = CgroupHierarchies.detect(version_1)
+    pods = version_1 / "memory" / "e" / "pods"
+    pods.mkdir(parents=True)
+    (pods.parent / "cgroup.procs").write_text("7\n")
+    end = threading.Event()
+
+    def create_and_remove() -> None:
+        while not end.is_set():
+            (pods / "pod" / "container").mkdir(parents=True)
+            (pods / "pod" / "container").rmdir()
+            (pods / "pod").rmdir()
+
+    with ThreadPoolExecutor() as executor:
+        churn = executor.submit(create_and_remove)
+        try:
+            found = [cgroups.processes("e") for _ in range(1000)]
+        finally:
+            end.set()
+        churn.result()
+
+    assert found == [{7}] * 1000
 
 
 def test_removing_a_cgroup_removes_its_children_and_no_sibling(version_1: Path) -> None:
