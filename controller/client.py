@@ -278,7 +278,7 @@ def _selector(labels: Mapping[str, str]) -> str:
     return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
-def _text(response: Any) -> str:  # the client has no types here
+def _text(response: Any) -> str:  # noqa: ANN401  the package has no types here
     body: bytes = response.read()
     return body.decode()
 

@@ -9,9 +9,9 @@ kernels on the same GPU model, or on the same CPU model with the same number of 
 
 Gradients are summed as 32-bit integers, which are no larger than floats. Each parameter has its own
 unit, a power of two that follows its gradients: the range of the next step is at least 64 times the largest
-sum of the last step, shards may fill half of it, and the unit is between 2^-25 and 2^-24 of that sum. If a shard does not fit, all workers are
-informed before gradients are sent, choose a coarser unit, and compute the step again. Units depend on sums
-only, so they are the same for any number of workers; they are part of the state that joiners receive
+sum of the last step, shards may fill half of it, and the unit is between 2^-25 and 2^-24 of that sum. If a
+shard does not fit, all workers are informed before gradients are sent, choose a coarser unit, and compute the
+step again. Units depend on sums only, so they are the same for any number of workers; they are part of the state that joiners receive
 and checkpoints contain.
 
 Why not round the sum of a worker's shards once: its shards depend on the number of workers.
@@ -96,7 +96,7 @@ class ExactReducer:
         self.reset_ranges()
 
     def _allocate_reduce_buffers(self) -> None:
-        """Allocate the buffers that are reduced in place; this worker's own sums are unchanged until all have arrived."""
+        """Allocate the buffers that are reduced in place, so that this worker's own sums remain."""
         self._received_sums = torch.empty_like(self._own_sums)
         self._summed_flat = torch.empty_like(self._own_scalars_flat)
 
