@@ -11,8 +11,8 @@ Gradients are summed as 32-bit integers, which are no larger than floats. Each p
 unit, a power of two that follows its gradients: the range of the next step is at least 64 times the largest
 sum of the last step, shards may fill half of it, and the unit is between 2^-25 and 2^-24 of that sum. If a
 shard does not fit, all workers are informed before gradients are sent, choose a coarser unit, and compute the
-step again. Units depend on sums only, so they are the same for any number of workers; they are part of the state that joiners receive
-and checkpoints contain.
+step again. Units depend on sums only, so they are the same for any number of workers; they are part of the
+state that joiners receive and checkpoints contain.
 
 Why not round the sum of a worker's shards once: its shards depend on the number of workers.
 """
