@@ -99,7 +99,8 @@ class PlacementConfig:
         machines: desired number of machines.
         short_seconds: time with too few machines after which other zones are tried.
         min_gain: machines that another zone must offer beyond those that run here.
-        min_gain_ratio: minimum ratio of the machines that another zone offers to those that run here.
+        min_gain_ratio: minimum ratio of the machines that another zone offers to those that run here; the product is
+            rounded to whole machines.
         move_interval_seconds: minimum time between two moves.
         start_seconds: time from the request of a machine until it trains.
     """

@@ -67,7 +67,7 @@ def _unreturned_loss(events: tuple[MachineEvent, ...]) -> MachineEvent | None:
     """Return the last loss of a node that has not returned; None if all have returned."""
     latest_by_node = {event.node: event for event in events}
     losses = [event for event in latest_by_node.values() if event.kind in ("drain", "vanish")]
-    return losses[-1] if losses else None
+    return max(losses, key=lambda event: event.at, default=None)
 
 
 def _return_node(run: RunRecord, loss: MachineEvent) -> DrillDecision:

@@ -64,12 +64,12 @@ class Volume(NamedTuple):
     Attributes:
         free_bytes: bytes that a process without privileges may write, and bytes that incomplete files occupy.
         block_bytes: size of an allocation block, in bytes.
-        free_files: number of files that may be created; 0 if the file system has no limit.
+        free_files: number of files that may be created; None if the file system has no limit.
     """
 
     free_bytes: int
     block_bytes: int
-    free_files: int
+    free_files: int | None
 
 
 def decide(
@@ -203,7 +203,7 @@ def check_volume(required: Totals, volume: Volume, destination: str) -> None:
             f"{destination} has {volume.free_bytes:,} bytes free; {required.bytes:,} are needed",
             f"Enlarge the volume or free {missing:,} bytes. Nothing was copied.",
         )
-    if volume.free_files and required.files > volume.free_files:
+    if volume.free_files is not None and required.files > volume.free_files:
         raise EverstepError(
             f"{destination} can hold {volume.free_files:,} more files; {required.files:,} are needed",
             "Use a file system with more inodes, or stage shards instead. Nothing was copied.",

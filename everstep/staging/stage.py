@@ -197,7 +197,7 @@ def size_of(path: str | Path) -> int | None:
 def volume_of(destination: Path, state: StagingState) -> Volume:
     """Return the space for the copy: free space, and the space that incomplete files occupy."""
     status = os.statvfs(destination)
-    free_files = status.f_favail if status.f_files else 0
+    free_files = status.f_favail if status.f_files else None
     incomplete = sum(size_of(path) or 0 for path in state.partial.iterdir())
     free_bytes = status.f_bavail * status.f_frsize + incomplete
     return Volume(free_bytes, status.f_frsize, free_files)

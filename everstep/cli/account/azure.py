@@ -20,8 +20,17 @@ from everstep.cli.account.images import check_published, images_of
 if TYPE_CHECKING:
     from components.config import AksConfig, StackConfig
 
-WITHOUT_SPOT = re.compile(r"^(FreeTrial|AzureForStudents|AzurePass|Sponsored|BenefitsTrial)")
-"""Offers without spot machines. Source: "Use Azure Spot Virtual Machines", Limitations, 2026-11-23."""
+WITHOUT_SPOT = re.compile(r"^(FreeTrial|AzureForStudents|AzurePass|BenefitsTrial)")
+"""Offers without spot machines: the page lists the offers that have them, such as pay-as-you-go and Sponsored.
+
+Source: "Use Azure Spot Virtual Machines", Limitations, 2026-11-28.
+"""
+ENABLED = ("Enabled", "Active")
+PAST_DUE = "PastDue"
+"""State of a subscription with an open payment, in which all operations are allowed.
+
+Source: "Azure subscription states", 2026-11-28.
+"""
 
 ALWAYS_USED = (
     "Authorization",
@@ -102,8 +111,11 @@ def _failed_login(error: RequestError) -> AccountCheck:
 def check_subscription(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCheck]:
     """Check that the subscription is usable and that the stack names it."""
     check, key, current = "subscription", "cluster.subscription", account.subscription
-    if current.state not in {"Enabled", "Active"}:
-        fix = "Ask its owner to enable it: a disabled subscription is read-only."
+    if current.state == PAST_DUE:
+        fix = "Pay the open invoice: Azure disables the subscription otherwise, which stops all machines."
+        yield fault(check, f"{current.id} is {current.state}", key, fix, fatal=False)
+    elif current.state not in ENABLED:
+        fix = "Ask its owner to enable it: in this state, resources can be read and deleted only."
         yield fault(check, f"{current.id} is {current.state}", key, fix)
         return
     if cluster.subscription is None:

@@ -25,6 +25,10 @@ FORBIDDEN = (401, 403)
 NO_ROLE = "AuthorizationPermissionMismatch"
 """Error code for an identity without a role, or whose role Azure has not applied yet."""
 
+ARCHIVED = "BlobArchived"
+"""Error code for reading a blob in the archive tier, from "Blob Storage error codes", 2026-11-28."""
+
+REHYDRATE = "Set its tier to Hot or Cool first: az storage blob set-tier."
 ROLE = "Assign this identity the role Storage Blob Data Reader on the account or container"
 KEYS = "or set AZURE_STORAGE_SAS_TOKEN, AZURE_STORAGE_KEY or AZURE_STORAGE_CONNECTION_STRING."
 
@@ -77,10 +81,7 @@ class BlobSource:
             if not name or is_own_file(name) or is_folder or is_marker:
                 continue
             if blob.blob_tier == "Archive":
-                raise EverstepError(
-                    f"the blob {blob.name!r} of {self.name} is archived",
-                    "Set its tier to Hot or Cool first: az storage blob set-tier.",
-                )
+                raise EverstepError(f"the blob {blob.name!r} of {self.name} is archived", REHYDRATE)
             md5 = bytes(blob.content_settings.content_md5 or b"").hex()
             yield Entry(check_name(name, self.name), blob.size, blob.etag, blob.name, md5)
 
@@ -89,7 +90,7 @@ class BlobSource:
         """Open a blob at an offset, in the version that was listed.
 
         Raises:
-            FileError: the blob changed, is missing or forbidden.
+            FileError: the blob changed, is missing, forbidden or archived.
             BrokenContentError: the connection broke, or Blob Storage returned another error.
         """
         from azure.core import MatchConditions
@@ -120,6 +121,8 @@ class BlobSource:
             return ChangedError(entry.name, "changed or was removed after it was listed")
         if error.status_code == 404:
             return ChangedError(entry.name, "was removed after it was listed")
+        if code == ARCHIVED:
+            return FileError(f"the blob {entry.locator!r} of {self.name} is archived", REHYDRATE)
         if error.status_code in FORBIDDEN:
             return FileError(
                 f"{entry.name} of {self.name} cannot be accessed: {code}", f"{ROLE}, {KEYS}"

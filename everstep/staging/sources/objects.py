@@ -34,7 +34,7 @@ class Objects(Protocol):
         """Return `size` bytes of an object from `first` on; the whole object without `size`.
 
         Raises:
-            EverstepError: the object is missing, forbidden, too short, or archived in S3.
+            EverstepError: the object is missing, forbidden, too short, or archived.
             BrokenContentError: the connection broke, or the store returned another error.
         """
 
@@ -162,6 +162,8 @@ class BlobObjects:
             return blob.listing_error(self.name, "ContainerNotFound", 404)
         if status == 404:
             return _missing_object(address)
+        if code == blob.ARCHIVED:
+            return EverstepError(f"{address} is archived", blob.REHYDRATE)
         if code == blob.NO_ROLE:
             return BrokenContentError(f"{address} cannot be accessed: {code}. {blob.ROLE}")
         if status in blob.FORBIDDEN:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import ceil
 from typing import Any
 
 from everstep.errors import EverstepError
@@ -133,10 +134,10 @@ class S3Source:
             raise BrokenContentError(f"could not be read: {error}") from None
 
     def _checksum(self, entry: Entry, response: dict[str, Any]) -> Checksum | None:
-        """Return the checksum in the ETag, if the ETag is a checksum.
+        """Return the checksum in the ETag, if the ETag is a checksum that can be compared.
 
         For an object uploaded in parts, the size of the first part is requested: clients usually give all parts but the
-        last the same size.
+        last the same size. If the number of parts shows that a client did not, there is no checksum.
         """
         encrypted = response.get("ServerSideEncryption", "AES256") != "AES256"
         if encrypted or "SSECustomerAlgorithm" in response:
@@ -147,7 +148,10 @@ class S3Source:
         if not PARTS.fullmatch(etag):
             return None
         first = self._client.head_object(Bucket=self._bucket, Key=entry.locator, PartNumber=1)
-        return Checksum(etag, first["ContentLength"]) if first.get("PartsCount") else None
+        part_bytes, parts = first["ContentLength"], first.get("PartsCount")
+        if not parts or not part_bytes or ceil(entry.size / part_bytes) != parts:
+            return None
+        return Checksum(etag, part_bytes)
 
     def _file_error(self, entry: Entry, error: Any) -> Exception:  # noqa: ANN401  of boto3
         code = error.response.get("Error", {}).get("Code", "")

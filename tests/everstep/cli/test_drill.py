@@ -44,6 +44,14 @@ def test_the_second_loss_waits_for_the_first_node_to_train_again(recorded_run: R
     )
 
 
+def test_the_machine_that_was_lost_last_is_returned_first(recorded_run: RecordedRun) -> None:
+    recorded_run.form(*ALL_NODES).train(60).event("drain", "gpu-1").wait(4)
+    recorded_run.event("return", "gpu-1").wait(4).event("vanish", "gpu-2").wait(4)
+    recorded_run.event("drain", "gpu-1").wait(4).form("gpu-0").train(SURVIVOR_STEPS)
+
+    assert decide(recorded_run.run()).node == "gpu-1"
+
+
 def test_no_machine_is_removed_without_time_for_its_return(recorded_run: RecordedRun) -> None:
     decision = decide(recorded_run.form(*ALL_NODES).train(290).run())
 

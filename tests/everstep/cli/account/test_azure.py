@@ -197,7 +197,13 @@ CASES: dict[str, Case] = {
         (AZURE_SUBSCRIPTION, "no other subscription"), False,
     ),
     "a disabled subscription": (
-        {}, {"state": "Disabled"}, "cluster.subscription", ("is Disabled", "read-only"), True,
+        {}, {"state": "Disabled"}, "cluster.subscription", ("is Disabled", "deleted only"), True,
+    ),
+    "a subscription that will be disabled": (
+        {}, {"state": "Warned"}, "cluster.subscription", ("is Warned", "deleted only"), True,
+    ),
+    "a subscription with an open payment": (
+        {}, {"state": "PastDue"}, "cluster.subscription", ("is PastDue", "Pay the open"), False,
     ),
     "an offer without spot machines": (
         {}, {"offer": "FreeTrial_2014-09-01"}, "cluster.gpuPool.capacity",

@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ def test_the_holder_of_a_lock_is_alive_while_its_process_runs(
     program.symlink_to("/bin/sleep")
     process = subprocess.Popen([program, "60"])
     try:
+        _await_command_line(process.pid)
         write_lock(workspace, process.pid)
 
         (lock,) = stack_locks(workspace)
@@ -46,6 +48,14 @@ def test_the_holder_of_a_lock_is_alive_while_its_process_runs(
     finally:
         process.kill()
         process.wait()
+
+
+def _await_command_line(pid: int) -> None:
+    """Wait until the kernel shows the command line of a new process: it is empty for a moment after execve."""
+    deadline = time.monotonic() + 10
+    while not Path(f"/proc/{pid}/cmdline").read_bytes():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 def test_another_program_that_got_the_process_id_of_a_killed_holder_is_not_the_holder(

@@ -9,7 +9,7 @@ import pytest
 
 from everstep.errors import EverstepError
 from everstep.staging import copying
-from everstep.staging.content import ChangedError
+from everstep.staging.content import ChangedError, FileError
 from everstep.staging.sources import blob
 from everstep.staging.sources.blob import BlobSource
 from everstep.staging.sources.location import open_source
@@ -147,6 +147,22 @@ def test_an_archived_blob_is_refused_before_anything_is_copied(
 
     with pytest.raises(EverstepError, match=r"the blob 'old' of az://.* is archived"):
         stage(store.source(), tmp_path / "out", Options(), Observer())
+
+
+def test_a_blob_that_was_archived_after_it_was_listed_is_named(store: Store) -> None:
+    from azure.storage.blob import StandardBlobTier
+
+    store.put("old", b"x")
+    (entry,) = store.source().entries()
+    store.container.get_blob_client("old").set_standard_blob_tier(StandardBlobTier.ARCHIVE)
+
+    with (
+        pytest.raises(FileError, match=r"the blob 'old' of az://.* is archived") as error,
+        store.source().open(entry, 0),
+    ):
+        pytest.fail("opened")
+
+    assert "set-tier" in error.value.fix
 
 
 def test_another_blob_that_begins_with_the_name_is_not_checked(

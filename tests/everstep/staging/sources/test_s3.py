@@ -65,6 +65,22 @@ class Store:
         settings = TransferConfig(multipart_threshold=1, multipart_chunksize=PART_BYTES)
         self.client.upload_fileobj(io.BytesIO(content), self.bucket, key, Config=settings)
 
+    def put_parts(self, key: str, parts: list[bytes]) -> None:
+        target = {"Bucket": self.bucket, "Key": key}
+        upload = self.client.create_multipart_upload(**target)["UploadId"]
+        sent_parts = [
+            {
+                "PartNumber": number,
+                "ETag": self.client.upload_part(
+                    **target, UploadId=upload, PartNumber=number, Body=part
+                )["ETag"],
+            }
+            for number, part in enumerate(parts, 1)
+        ]
+        self.client.complete_multipart_upload(
+            **target, UploadId=upload, MultipartUpload={"Parts": sent_parts}
+        )
+
 
 @pytest.fixture(scope="module", params=["moto", "minio"])
 def address(
@@ -156,6 +172,15 @@ def test_the_checksum_of_a_multipart_object_is_its_etag_with_the_part_size(
     with store.source().open(entry, 0) as content:
         assert content.checksum == (entry.version.strip('"'), PART_BYTES)
         assert entry.version.endswith('-3"')
+
+
+def test_an_object_with_parts_of_other_sizes_has_no_checksum(store: Store) -> None:
+    store.put_parts("parts", [bytes(PART_BYTES), bytes(2 * PART_BYTES), b"x"])
+    (entry,) = store.source().entries()
+
+    with store.source().open(entry, 0) as content:
+        assert content.checksum is None
+        assert b"".join(content.chunks) == bytes(3 * PART_BYTES) + b"x"
 
 
 def test_the_copy_of_an_object_continues_at_an_offset(store: Store, tmp_path: Path) -> None:
