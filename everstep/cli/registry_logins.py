@@ -45,7 +45,13 @@ def find_login(host: str, environment: Mapping[str, str] = os.environ) -> "Login
     """
     for path in login_files(environment):
         content = _read(path)
-        login = _from_helper(content, host, environment) or _from_file(content, host)
+        try:
+            login = _from_helper(content, host, environment) or _from_file(content, host)
+        except (AttributeError, TypeError):
+            raise EverstepError(
+                f"the login file {path} has no logins in the format of docker",
+                "Correct or remove it, then log in again: podman login REGISTRY",
+            ) from None
         if login is not None:
             return login
     return None
@@ -117,6 +123,8 @@ def _from_helper(
             )
             login = json.loads(result.stdout) if result.returncode == 0 else {}
         except (OSError, ValueError, subprocess.TimeoutExpired):
+            continue
+        if not isinstance(login, dict):
             continue
         if login.get("Username") and login.get("Secret"):
             user = ACR_USER if login["Username"] == IDENTITY_USER else login["Username"]

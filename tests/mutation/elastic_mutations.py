@@ -26,6 +26,7 @@ _KEY_TESTS = ("tests/everstep/elastic/membership/test_run_keys.py",)
 _AGENT_TESTS = ("tests/everstep/elastic/membership/test_agent.py",)
 _ETCD_TESTS = ("tests/everstep/elastic/membership/test_etcd_client.py",)
 _STATE_MACHINE_TESTS = ("tests/everstep/elastic/membership/test_state_machine.py",)
+_CLIPPING_TESTS = ("tests/everstep/elastic/training/test_clipping.py",)
 
 ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
@@ -514,5 +515,19 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         "        if self._complete_since is None or names != self._waiting_identities:\n",
         "        if self._complete_since is None:\n",
         _STATE_MACHINE_TESTS,
+    ),
+    Mutation(
+        "norm of gradients that depends on the order of summation",
+        "everstep/elastic/training/clipping.py",
+        "    return math.ldexp(round(math.ldexp(mantissa, BITS)), exponent - BITS)\n",
+        "    return norm\n",
+        _CLIPPING_TESTS,
+    ),
+    Mutation(
+        "gradients that are not clipped",
+        _SESSION,
+        "            clip(parameters, self.options.max_grad_norm)\n",
+        "            del parameters\n",
+        _CLIPPING_TESTS,
     ),
 )

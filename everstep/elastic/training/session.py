@@ -19,6 +19,7 @@ from everstep.elastic.accounting import journal
 from everstep.elastic.accounting.metrics import Reading
 from everstep.elastic.accounting.time_account import Activity
 from everstep.elastic.data_order.sampler import Ids, SampleOrder
+from everstep.elastic.training.clipping import clip
 from everstep.elastic.training.microbatches import Microbatch, MicrobatchLimit
 from everstep.elastic.training.options import RunHooks, RunOptions
 from everstep.elastic.training.skipped_steps import (
@@ -289,7 +290,7 @@ class Session:
             scaler.unscale_(optimizer)
         if self.options.max_grad_norm is not None:
             parameters = [p for group in optimizer.param_groups for p in group["params"]]
-            torch.nn.utils.clip_grad_norm_(parameters, self.options.max_grad_norm)
+            clip(parameters, self.options.max_grad_norm)
         if scaler:
             scaler.step(optimizer)
             scaler.update()

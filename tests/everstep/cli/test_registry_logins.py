@@ -59,6 +59,20 @@ def test_a_credential_helper_is_called_with_its_registry(
     assert find_login("ghcr.io", environment) is None
 
 
+def test_the_output_of_a_helper_that_is_not_a_login_is_ignored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helper = tmp_path / "docker-credential-store"
+    helper.write_text("#!/bin/sh\necho '[1]'\n")
+    helper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    write_json(tmp_path / ".docker" / "config.json", {"credsStore": "store"})
+
+    login = find_login(HOST, {"HOME": str(tmp_path), "PATH": f"{tmp_path}:/usr/bin:/bin"})
+
+    assert login is None
+
+
 @pytest.mark.parametrize("with_helper", [False, True], ids=["file", "helper"])
 def test_a_login_of_docker_to_acr_has_its_token_as_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_helper: bool
@@ -90,10 +104,14 @@ def test_docker_hub_has_its_own_key(tmp_path: Path) -> None:
     assert login.user == "me"
 
 
-def test_a_damaged_login_file_is_reported_with_its_path(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "content",
+    ["{", '{"auths": ["x"]}', '{"auths": {"HOST": 1}}', '{"auths": {"HOST": {"auth": 1}}}'],
+)
+def test_a_damaged_login_file_is_reported_with_its_path(tmp_path: Path, content: str) -> None:
     file = tmp_path / ".docker" / "config.json"
     file.parent.mkdir()
-    file.write_text("{")
+    file.write_text(content.replace("HOST", HOST))
 
     with pytest.raises(EverstepError, match=str(file)):
         find_login(HOST, {"HOME": str(tmp_path)})

@@ -1,0 +1,42 @@
+"""Clipping of the summed gradients by their norm, equally on workers with different types of device.
+
+The order in which a device adds numbers depends on its type, and in float32 it changes the last bits of a norm. The
+workers would then scale equal gradients by different factors, and the models would differ. So squares are summed in
+float64, where the order changes bits far below those that `BITS` keeps.
+"""
+
+import math
+from collections.abc import Iterable
+
+import torch
+
+BITS = 16
+"""Significant bits of a norm: its relative error of at most 2^-16 is below the error of a float32 sum over 25 million
+numbers, 2e-5.
+
+Two orders of summation, whose results differ by 1e-13 at most, then round differently in about one of 10^8 steps.
+"""
+
+
+def clip(parameters: Iterable[torch.Tensor], max_norm: float) -> None:
+    """Scale the gradients, in place, so that their norm does not exceed a maximum.
+
+    Args:
+        parameters: parameters, on any devices; some may have no gradient.
+        max_norm: maximum of the Euclidean norm of all gradients together.
+    """
+    clipped = [parameter for parameter in parameters if parameter.grad is not None]
+    if not clipped:
+        return
+    norm = gradient_norm([parameter.grad for parameter in clipped if parameter.grad is not None])
+    torch.nn.utils.clip_grads_with_norm_(clipped, max_norm, torch.tensor(norm))
+
+
+def gradient_norm(gradients: list[torch.Tensor]) -> float:
+    """Return the Euclidean norm of all gradients together, rounded to `BITS` bits."""
+    norms = torch._foreach_norm(gradients, 2, dtype=torch.float64)
+    norm = math.hypot(*(float(norm) for norm in norms))
+    if not math.isfinite(norm):
+        return norm
+    mantissa, exponent = math.frexp(norm)
+    return math.ldexp(round(math.ldexp(mantissa, BITS)), exponent - BITS)
