@@ -26,7 +26,9 @@ def test_a_command_line_loads_only_its_command(arguments: tuple[str, ...]) -> No
 @pytest.mark.parametrize(
     "arguments", [(), ("--help",), ("-h", "env"), ("--version",), ("unknown",)]
 )
-def test_a_command_line_without_a_command_loads_all(arguments: tuple[str, ...]) -> None:
+def test_a_command_line_that_does_not_begin_with_a_command_loads_all(
+    arguments: tuple[str, ...],
+) -> None:
     assert names(*arguments) == ALL_NAMES
 
 

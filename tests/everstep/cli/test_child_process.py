@@ -38,7 +38,7 @@ def test_ctrl_c_ends_the_program_and_its_children(tmp_path: Path) -> None:
     wait_until(lambda: not processes_in_session(sessions[0]), "its child has ended", 60)
 
 
-def test_ctrl_c_during_the_grace_time_ends_a_program_that_ignores_sigterm(
+def test_ctrl_c_during_the_grace_period_ends_a_program_that_ignores_sigterm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wait = subprocess.Popen.wait

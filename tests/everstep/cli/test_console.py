@@ -1,4 +1,4 @@
-"""The progress display."""
+"""The consoles, and the progress on one of them."""
 
 import io
 from contextlib import AbstractContextManager, nullcontext

@@ -54,7 +54,7 @@ def test_imports_of_the_repository_are_found_in_a_module() -> None:
     names = set(imports(Path("everstep/cli/images.py")))
 
     assert {"everstep.catalog.names", "everstep.cli.twin_settings"} <= names
-    assert not any(name.startswith("cloudtwin") for name in names), "images have no twin"
+    assert not any(name.startswith("cloudtwin") for name in names), "images do not contain the twin"
 
 
 @by_name

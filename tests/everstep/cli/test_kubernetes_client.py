@@ -143,7 +143,7 @@ def test_a_command_on_a_server_that_does_not_respond_ends(
 
 
 def frame(opcode: int, content: bytes = b"") -> bytes:
-    """Return a frame of a web socket."""
+    """Return a WebSocket frame."""
     return bytes([0x80 | opcode, len(content)]) + content
 
 

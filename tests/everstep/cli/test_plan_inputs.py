@@ -1,4 +1,4 @@
-"""Inputs of a plan, read from the stacks of the repository: machines, zones, prices."""
+"""Inputs of a plan from the configuration of a stack: machines, zones, prices, work."""
 
 from pathlib import Path
 from typing import Any
@@ -251,7 +251,7 @@ def test_a_single_on_demand_pool_is_planned_only_in_its_own_zone() -> None:
 
 
 def aks_with_ceilings(first: float, second: float) -> StackConfig:
-    """Return a stack with two pools of one size, which costs 0.2 USD an hour on spot, and their `maxPrice`."""
+    """Return a stack with two pools of one VM size, at 0.2 USD an hour on spot, with these values of `maxPrice`."""
     pools = [
         {"name": "one", "zone": "1", "vmSize": T4, "maxNodes": 3, "maxPrice": first},
         {"name": "two", "zone": "2", "vmSize": T4, "maxNodes": 2, "maxPrice": second},

@@ -37,7 +37,7 @@ def test_caches_and_states_stay_in_folders_named_everstep() -> None:
     assert environment["CLOUDTWIN_STATE"] == "/s/everstep"
 
 
-def test_machines_have_the_labels_and_taints_that_the_program_selects() -> None:
+def test_machines_have_the_label_of_their_pool_and_gpu_machines_the_spot_taint() -> None:
     system, gpu = system_machine("system-0"), gpu_machine("gpu-0", 2)
 
     assert system.labels == {"everstep.dev/pool": "system"}

@@ -23,7 +23,7 @@ def only_failed_check(checks: Sequence[AccountCheck]) -> AccountCheck:
 
 
 def check_named(checks: Sequence[AccountCheck], name: str) -> AccountCheck:
-    """Return the only check with a name."""
+    """Return the only check with this name."""
     (check,) = [check for check in checks if check.name == name]
     return check
 

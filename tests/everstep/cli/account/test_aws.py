@@ -149,7 +149,9 @@ def test_a_denied_and_an_undecided_action_are_two_results(doctor: Doctor) -> Non
     assert not undecided.fatal
 
 
-def test_a_push_of_a_stack_without_a_registry_is_not_checked(doctor: Doctor) -> None:
+def test_permissions_to_push_and_to_encrypt_secrets_are_not_checked_if_a_stack_needs_neither(
+    doctor: Doctor,
+) -> None:
     assert failed_checks(doctor(denied=frozenset({"ecr:PutImage", "kms:Encrypt"}))) == []
 
 

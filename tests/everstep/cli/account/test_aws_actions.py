@@ -17,11 +17,10 @@ SERVICES = {
     "aps": "amp", "autoscaling": "autoscaling", "ec2": "ec2", "ecr": "ecr", "eks": "eks", "fsx": "fsx",
     "iam": "iam", "kms": "kms", "logs": "logs", "servicequotas": "service-quotas", "sts": "sts",
 }  # fmt: skip
-# Actions that authorize an operation of another name, or no operation.
-ACTIONS_WITHOUT_OPERATION = {"iam:PassRole", "ec2:DescribeAddressesAttribute"}
+ACTIONS_WITHOUT_OPERATION = {"iam:PassRole"}
 REQUEST = re.compile(r'_(?:call|call_if_exists|pages)\(\s*"([a-z0-9-]+)",\s*"([A-Za-z]+)"')
 SERVICES_WITH_OTHER_NAMES = {"s3", "budgets"}
-"""Services whose actions and operations have different names."""
+"""Services some of whose actions and operations have different names."""
 
 
 @cache
@@ -57,7 +56,7 @@ def test_an_action_is_an_operation_of_its_service(action: str) -> None:
     assert name in operations(SERVICES[service])
 
 
-def test_a_tag_can_be_removed_from_each_type_that_gets_tags() -> None:
+def test_each_type_with_a_tag_action_has_the_untag_action() -> None:
     for token, actions in ACTIONS.items():
         for action in actions:
             service, _, name = action.partition(":")

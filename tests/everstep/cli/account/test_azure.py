@@ -235,7 +235,7 @@ CASES: dict[str, Case] = {
         ("Microsoft.Monitor is NotRegistered", "az provider register --namespace Microsoft.Monitor"),
         True,
     ),
-    "no role assignments": (
+    "role assignments are not allowed": (
         {}, {"permissions": [CONTRIBUTOR]}, "",
         ("Microsoft.Authorization/roleAssignments/write", "Role Based Access Control Administrator"),
         True,
@@ -252,7 +252,7 @@ CASES: dict[str, Case] = {
         {}, {"taken": frozenset({STORAGE_NAME})}, "cluster.name",
         (f"the storage account {STORAGE_NAME} belongs to another owner",), True,
     ),
-    "an existing storage account that does not exist": (
+    "a storage account of the user that does not exist": (
         {"sections": {"storage": {"kind": "blob", "account": "visiondata"}}}, {}, "storage.account",
         (f"{GROUP_NAME} has no storage account visiondata",), True,
     ),
@@ -265,7 +265,7 @@ CASES: dict[str, Case] = {
             "source": "az://visiondata/shards", "sourceResourceGroup": "data"}}}}, {},
         "data.cache.source", ("visiondata with a container shards", "az storage account list"), True,
     ),
-    "a third-party registry": (
+    "a registry of another owner": (
         {"sections": {"registry": ACR}}, {"taken": frozenset({"visionimages"})}, "registry.name",
         ("the registry visionimages belongs to another owner", "unique in all of Azure"), True,
     ),
@@ -379,7 +379,9 @@ def test_an_unregistered_provider_does_not_hide_the_other_results(doctor: Doctor
         assert check_named(checks, name).passed
 
 
-def test_a_node_group_that_a_deleted_cluster_left_is_named(doctor: Doctor, tmp_path: Path) -> None:
+def test_a_node_resource_group_that_a_deleted_cluster_left_is_named(
+    doctor: Doctor, tmp_path: Path
+) -> None:
     add_resource(tmp_path, GROUP, f"{ROOT}/{NODE_GROUP}")
     check = only_failed_check(doctor())
 

@@ -1,4 +1,4 @@
-"""Results of checks whose requests fail."""
+"""The error of a failed request, and the result of its check."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -72,14 +72,18 @@ def test_an_unpublished_image_is_named(registries: PublicRegistries) -> None:
     assert "everstep images push" in check.fix
 
 
-def test_an_image_that_the_next_push_replaces_is_a_warning(registries: PublicRegistries) -> None:
+def test_a_missing_image_that_the_next_push_replaces_is_a_warning(
+    registries: PublicRegistries,
+) -> None:
     registries.missing.add("ghcr.io/example/trainer:1.0")
     config = stack(job={"image": "ghcr.io/example/trainer:1.0"}, registry=ECR)
 
     assert not only_failed_check(checks(config)).fatal, "the guide checks before it pushes"
 
 
-def test_a_third_party_image_is_fatal_with_a_registry_too(registries: PublicRegistries) -> None:
+def test_a_missing_third_party_image_is_fatal_even_with_a_registry(
+    registries: PublicRegistries,
+) -> None:
     registries.missing.add("quay.io/coreos/etcd:v0.0.1")
     config = stack(etcd={"image": "quay.io/coreos/etcd:v0.0.1"}, registry=ECR)
 

@@ -14,7 +14,7 @@ from tests.everstep.cli.projects import enter_project, shipped_stack
 
 
 def stack_with(**job: Any) -> StackConfig:
-    """Return the configuration of eks-prod with these job keys set."""
+    """Return the configuration of eks-prod with these job keys and the on-demand fallback set."""
     config = shipped_stack("eks-prod")["config"]
     keys = {key.removeprefix("everstep:"): value for key, value in config.items()}
     keys["job"] |= {"onDemand": "fallback", **job}

@@ -61,7 +61,7 @@ def test_an_operator_passes(project: Path, capsys: pytest.CaptureFixture[str]) -
     assert check(capsys)["passed"] is True
 
 
-def test_a_cluster_without_access_is_a_warning(
+def test_a_cluster_that_denies_access_is_a_warning(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with api_server(403) as (kubeconfig, _):

@@ -101,7 +101,7 @@ def test_validation_images_are_arranged_by_a_table_of_annotations(tmp_path: Path
     assert (tmp_path / "out/n01440764" / f"{image}.JPEG").read_text() == "image"
 
 
-def test_a_bucket_on_another_s3_server_is_staged(
+def test_a_bucket_on_another_s3_server_is_staged_and_a_missing_bucket_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", servers.KEY_ID)

@@ -105,11 +105,11 @@ def test_a_login_is_for_the_program_that_is_installed(
         (503, "", "again later"),
     ],
 )
-def test_every_refusal_of_a_registry_has_a_fix(status: int, code: str, fix: str) -> None:
+def test_every_error_of_a_registry_has_a_fix(status: int, code: str, fix: str) -> None:
     assert fix in fix_of(RegistryError("refused", status, code), "x.azurecr.io")
 
 
-def test_a_tag_depends_only_on_the_sources_and_the_base(tmp_path: Path) -> None:
+def test_a_tag_has_the_version_and_a_key_of_only_the_sources_and_the_base(tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").touch()
     source = tmp_path / "program.py"
     source.write_text("1")
@@ -138,7 +138,7 @@ def job_on_a_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StackC
     return open_stack("second")
 
 
-def test_a_job_on_another_platform_pushes_only_its_own_image(
+def test_a_job_on_a_shared_platform_pushes_only_its_own_image(
     job_on_a_platform: StackContext,
 ) -> None:
     file = job_on_a_platform.workspace.stack_file
@@ -150,7 +150,7 @@ def test_a_job_on_another_platform_pushes_only_its_own_image(
     assert file.read_text() == text, "its stack file must not set the sections of the platform"
 
 
-def test_a_job_on_another_platform_uses_the_registry_of_that_platform(
+def test_a_job_on_a_shared_platform_uses_the_registry_of_that_platform(
     job_on_a_platform: StackContext,
 ) -> None:
     with pytest.raises(EverstepError, match="stack eks-dev has no registry") as error:

@@ -48,7 +48,7 @@ def test_an_open_market_shows_current_and_future_capacity_of_spot_pools(
 
     report = show_market(capsys)
     assert report["seed"] == "example"
-    assert list(report["pools"]) == ["spot"], "the market offers no on-demand pools"
+    assert list(report["pools"]) == ["spot"], "the market does not limit on-demand pools"
     assert report["pools"]["spot"]["available"] == 8
     change_times = [change["in_seconds"] for change in report["pools"]["spot"]["next"]]
     assert change_times == sorted(change_times)

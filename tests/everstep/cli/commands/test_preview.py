@@ -1,4 +1,4 @@
-"""`everstep preview --policy-pack`, as .github/workflows/pull-request.yaml calls it."""
+"""`everstep preview`: its policy packs, as in .github/workflows/pull-request.yaml, and its interruption."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`everstep pulumi` on a terminal."""
+"""`everstep pulumi` and Ctrl-C."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""`everstep scale`: options that are refused."""
+"""`everstep scale`: options that are refused, and the files of its chart."""
 
 from pathlib import Path
 from typing import Any

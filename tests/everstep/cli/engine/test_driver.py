@@ -35,7 +35,7 @@ def test_the_state_is_plain_json_whatever_the_user_sets_for_another_backend(
 ) -> None:
     monkeypatch.setenv("PULUMI_DIY_BACKEND_GZIP", "true")
 
-    # With state.json.gz, `down` would find no state and leave every object of a user's cluster.
+    # With local.json.gz, `down` would find no state and leave every object of a user's cluster.
     assert engine_environment(workspace, None)["PULUMI_DIY_BACKEND_GZIP"] == "false"
 
 
@@ -94,7 +94,7 @@ def test_a_passphrase_of_the_user_takes_precedence(
     assert "PULUMI_CONFIG_PASSPHRASE_FILE" not in engine_environment(workspace, None)
 
 
-def test_an_unreadable_state_of_another_stack_is_reported_with_its_name(
+def test_an_unreadable_state_is_reported_with_the_name_of_its_stack(
     workspace: Workspace, tmp_path: Path
 ) -> None:
     program = tmp_path / "pulumi"

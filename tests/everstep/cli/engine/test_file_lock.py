@@ -26,7 +26,7 @@ def test_a_held_lock_is_refused_with_the_command_that_holds_it(tmp_path: Path) -
         pass  # a released lock can be acquired again
 
 
-def test_a_lock_that_down_removes_before_it_is_acquired_is_made_again(
+def test_a_lock_file_that_down_removes_before_it_is_locked_is_created_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, flock, removals = tmp_path / "twin" / "up.lock", fcntl.flock, [True]

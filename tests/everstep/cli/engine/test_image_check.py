@@ -13,7 +13,7 @@ SPOT = "ghcr.io/everstep/spot:0.1.0"
 
 
 def pod(name: str, reason: str = "", *, is_init: bool = False) -> dict[str, Any]:
-    """Return a pod whose container waits for a reason, or runs."""
+    """Return a pod whose container is waiting with this reason, or running if there is none."""
     state = {"waiting": {"reason": reason}} if reason else {"running": {}}
     status = {"name": "watcher", "image": "", "state": state}
     kind = "initContainer" if is_init else "container"

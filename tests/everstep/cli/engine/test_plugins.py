@@ -1,4 +1,4 @@
-"""Prerequisites of a cloud on this host, and the twin's replacements for its credential programs."""
+"""Prerequisites of a cloud on this host, and the twin's replacements for its token programs."""
 
 import base64
 import json
@@ -66,7 +66,7 @@ def test_commands_of_the_clouds_kubeconfigs_are_accepted(
         ("kubelogin", ["convert-kubeconfig"], "get-token"),
     ],
 )
-def test_commands_that_the_real_programs_refuse_are_refused(
+def test_commands_that_the_real_programs_refuse_or_the_replacement_lacks_are_refused(
     program: str, arguments: list[str], expected: str
 ) -> None:
     assert expected in (fault(program, arguments) or "")

@@ -61,7 +61,7 @@ def test_a_job_has_its_state_in_the_backend_of_the_platform(twin: bool) -> None:
     assert job.workspace.stack_file.name == "Pulumi.second.yaml"
 
 
-def test_commands_on_the_job_know_the_platform_and_the_job() -> None:
+def test_a_job_stack_has_its_own_job_and_the_configuration_of_the_platform() -> None:
     context = open_stack("second")
 
     assert (context.job, context.config.cluster.kind, context.config.etcd.members) == (

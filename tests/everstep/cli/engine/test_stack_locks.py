@@ -1,4 +1,4 @@
-"""Locks of the engine's state, and whether their holders are alive."""
+"""Pulumi's locks on a stack, and whether the processes that hold them are alive."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Images of a stack: local ones that replace published ones, and errors for missing ones."""
+"""Images of a stack: local ones that replace third-party ones, and errors for missing ones."""
 
 import pytest
 from cloudtwin.images.recipes import all_recipes
@@ -26,7 +26,7 @@ def eks() -> StackConfig:
     )
 
 
-def test_published_images_of_a_cloud_stack_are_replaced_by_images_of_the_twin(
+def test_third_party_images_of_a_cloud_stack_are_replaced_by_images_of_the_twin(
     eks: StackConfig,
 ) -> None:
     aliases = stand_ins.image_aliases(stand_ins.images_used(eks), PRESENT_IMAGES)
@@ -74,7 +74,7 @@ def test_every_stand_in_is_an_image_that_the_twin_builds(eks: StackConfig) -> No
     assert {image.stand_in for image in stand_ins.images_used(eks)} <= references
 
 
-def test_without_an_archive_the_published_controller_is_replaced_by_the_maintained_one(
+def test_without_an_archive_the_upstream_controller_is_replaced_by_the_maintained_one(
     eks: StackConfig,
 ) -> None:
     assert stand_ins.config_overrides(eks, []) == {"controller": {"kind": "maintained"}}

@@ -95,7 +95,7 @@ def test_inspection_commands_find_a_stack_on_the_twin() -> None:
     assert open_stack("eks-dev").target is Target.CLOUD, "commands that change a stack need --twin"
 
 
-def test_the_twin_uses_the_maintained_controller_and_a_real_cloud_the_published_one() -> None:
+def test_the_twin_uses_the_maintained_controller_and_a_real_cloud_the_upstream_one() -> None:
     twin, cloud = open_stack("eks-dev", twin=True), open_stack("eks-dev")
 
     assert twin.config.controller.kind == "maintained"
@@ -179,7 +179,7 @@ def test_a_preview_of_a_new_stack_leaves_nothing_in_the_folder_of_twins(tmp_path
 
     assert workspace.engine.is_relative_to(tmp_path / "cache")
     assert workspace == targets.preview_workspace(workspace_on(Target.TWIN_CLOUD, "eks-dev")), (
-        "the next preview must not leave anything either"
+        "the next preview uses the same state"
     )
     assert (
         workspace.engine

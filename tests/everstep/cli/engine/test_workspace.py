@@ -1,4 +1,4 @@
-"""Stack files, mistyped names, and the engine's copy of the configuration."""
+"""Stack files, mistyped names, the engine's copy of a stack file, and its passphrase."""
 
 import stat
 from pathlib import Path

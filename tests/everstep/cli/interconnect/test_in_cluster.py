@@ -54,7 +54,7 @@ class FakeCluster:
             return {"items": [self._pod(index) for index in range(3)] if self.objects else []}
         if path.startswith(f"{CORE}/events?"):
             return {"items": [{"message": "exceeded quota: everstep"}]}
-        assert path == JOB_PATH, f"unexpected request of {path}"
+        assert path == JOB_PATH, f"unexpected request for {path}"
         return self.objects.get(path) or missing or {}
 
     def _pod(self, index: int) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def test_a_pod_that_is_lost_during_the_test_ends_it_with_its_log() -> None:
     ("conditions", "reason"),
     [([UNSCHEDULABLE], "0/3 nodes are available"), ([], "exceeded quota: everstep")],
 )
-def test_pods_without_machines_are_reported_with_the_reason(
+def test_pods_that_do_not_start_are_reported_with_the_reason(
     conditions: list[dict[str, str]], reason: str
 ) -> None:
     cluster = FakeCluster(phase="Pending", end_condition="")

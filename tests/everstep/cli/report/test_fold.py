@@ -15,7 +15,7 @@ NODES = ("gpu-0", "gpu-1", "gpu-2")
 
 
 def long_run() -> RecordedRun:
-    """Return a run with losses, a repeated step, a join and long undisturbed stretches."""
+    """Return a run with losses, repeated steps, a join and long undisturbed stretches."""
     run = RecordedRun(nodes=NODES, total_steps=5000).form(*NODES).train(700)
     run.event("vanish", "gpu-1").wait(2.0).form("gpu-0", "gpu-2", resume_from=697).train(900)
     run.event("return", "gpu-1").wait(30).form(*NODES).train(800)
@@ -108,5 +108,5 @@ def test_the_size_of_a_record_does_not_depend_on_the_number_of_steps(
 
     assert sum(step.count for step in record.steps) == 6000
     assert len(record.blocks) <= 20, "a month of training must fit into memory"
-    # Steps are folded when there are more than 200; a part of the journal has 150.
+    # Steps are folded when there are more than 200; a part of the journals has about 150.
     assert len(record.steps) - len(record.blocks) <= 200 + 150

@@ -84,7 +84,9 @@ def cluster() -> Iterator[FakeCluster]:
     thread.join()
 
 
-def test_the_progress_of_the_staging_is_the_newest_line_of_its_log(cluster: FakeCluster) -> None:
+def test_the_progress_of_the_preparation_is_the_newest_line_of_its_log(
+    cluster: FakeCluster,
+) -> None:
     cluster.set_pods(pod("prepare-imagefolder-x", "prepare", "Running"))
     cluster.responses[f"{PODS}/prepare-imagefolder-x/log?tailLines=1"] = f"{LINE}\n"
 

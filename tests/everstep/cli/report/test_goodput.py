@@ -76,7 +76,7 @@ def test_pauses_and_repeated_steps_are_not_goodput() -> None:
     assert result.redone_seconds == pytest.approx(2 * STEP_SECONDS)
 
 
-def test_a_step_that_a_new_rank_0_records_again_is_not_a_repeated_step() -> None:
+def test_a_step_that_another_worker_records_again_is_not_a_repeated_step() -> None:
     recorded_run = LiveRun().begin(*ALL_NODES).train(5)
     recorded_run.write(
         "gpu-1",

@@ -54,10 +54,10 @@ def expected_metric_points(run: RunRecord) -> list[tuple[str, int, int, float]]:
 def test_a_run_has_every_scalar_and_a_second_export_adds_none(
     store: str, drill_run: RecordedRun
 ) -> None:
-    address = export(store, drill_run.run())
+    run_id = export(store, drill_run.run())
     assert metric_points(store) == expected_metric_points(drill_run.run())
 
-    assert export(store, drill_run.run()) == address, "the run is found again"
+    assert export(store, drill_run.run()) == run_id, "the run is found again"
 
     assert metric_points(store) == expected_metric_points(drill_run.run())
 

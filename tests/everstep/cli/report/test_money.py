@@ -159,7 +159,7 @@ def test_data_between_zones_is_priced_by_the_gigabyte() -> None:
     costs_without_price = cost_of_run(
         recorded_run.run(), recorded_run.now, replace(billing, rates=BY_POOL)
     )
-    assert costs_without_price.spent_usd == costs.spent_usd, "the hourly price excludes traffic"
+    assert costs_without_price.spent_usd == costs.spent_usd, "`spent_usd` excludes traffic"
 
 
 def test_a_run_in_one_zone_has_no_traffic_to_mention(drill_run: RecordedRun) -> None:

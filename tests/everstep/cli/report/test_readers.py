@@ -81,7 +81,7 @@ def test_a_torn_line_in_the_middle_of_a_journal_costs_only_that_line(tmp_path: P
     assert torn_line + "\n" in journal_file.read_text(), "the torn line is still there"
 
 
-def test_a_run_that_was_moved_away_is_read_from_the_beginning(tmp_path: Path) -> None:
+def test_a_run_that_replaced_another_is_read_from_the_beginning(tmp_path: Path) -> None:
     (tmp_path / "journal").mkdir()
     journal = tmp_path / "journal" / "w0.jsonl"
     journal.write_text(step_line(1, 1.0) + step_line(2, 2.0))
@@ -236,13 +236,13 @@ def test_a_run_is_copied_although_a_worker_removes_a_checkpoint_meanwhile(
     (checkpoint / "state").touch()
     (run / "result.json").touch()
 
-    def remove_then_copy(source: Path, destination: Path, *options: Any) -> None:
+    def copy_then_remove_checkpoint(source: Path, destination: Path, *options: Any) -> None:
         copytree(source, destination, *options)
         if source == run and checkpoint.exists():
             shutil.rmtree(checkpoint)
             raise shutil.Error([(str(checkpoint / "state"), "", "No such file or directory")])
 
-    monkeypatch.setattr(shutil, "copytree", remove_then_copy)
+    monkeypatch.setattr(shutil, "copytree", copy_then_remove_checkpoint)
 
     copy_result(run, tmp_path / "kept")
 

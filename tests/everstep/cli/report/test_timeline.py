@@ -58,7 +58,7 @@ def test_a_thawed_node_that_kept_its_worker_continues_training(recorded_run: Rec
     assert states(recorded_run, "gpu-1")[-2:] == [NodeState.GONE, NodeState.TRAINING]
 
 
-def test_a_machine_shows_as_training_until_its_notice_after_its_worker_has_moved(
+def test_a_machine_shows_as_training_until_its_notice_even_after_its_worker_has_moved(
     recorded_run: RecordedRun,
 ) -> None:
     recorded_run.form(*ALL_NODES).train(10).event("notice", "gpu-1").wait(1.0).form(

@@ -63,7 +63,7 @@ def test_traffic_is_proportional_to_the_size_of_the_model(
     assert larger_traffic == pytest.approx(factor * ring_bytes(zones, summed_bytes))
 
 
-def test_a_move_costs_the_steps_of_the_group_in_both_zones_and_the_states_of_the_joiners() -> None:
+def test_a_move_costs_the_steps_of_the_group_in_both_zones_and_the_states_of_new_workers() -> None:
     traffic = zone_traffic(two_zones().run(), ZONES)
 
     # 120 steps of four ranks, two in each zone: two links of the ring cross, each with 2 x 3/4 of the gradients.
@@ -77,7 +77,9 @@ def test_a_state_from_a_worker_of_the_same_zone_does_not_cross_zones(
 ) -> None:
     recorded_run.form("gpu-0").train(2).regroup("gpu-0", "gpu-1", "gpu-2").train(1)
 
-    assert zone_traffic(recorded_run.run(), ZONES).state_bytes == STATE_BYTES, "the state of gpu-2"
+    assert zone_traffic(recorded_run.run(), ZONES).state_bytes == STATE_BYTES, (
+        "the state that gpu-2 received"
+    )
 
 
 def test_steps_on_a_machine_in_an_unknown_zone_are_counted_separately() -> None:
@@ -96,14 +98,14 @@ def test_a_folded_record_has_the_same_traffic(example: RecordedRun) -> None:
     assert zone_traffic(record, ZONES) == zone_traffic(example.run(), ZONES)
 
 
-def test_a_repeated_step_is_sent_again(recorded_run: RecordedRun) -> None:
+def test_the_gradients_of_a_repeated_step_are_sent_again(recorded_run: RecordedRun) -> None:
     recorded_run.form("gpu-0", "gpu-2").train(10)
     recorded_run.form("gpu-0", "gpu-2", resume_from=7).train(1)
 
     assert zone_traffic(recorded_run.run(), ZONES).gradient_bytes == 11 * 2 * SUMMED_BYTES
 
 
-def test_a_journal_of_an_older_program_has_no_traffic(recorded_run: RecordedRun) -> None:
+def test_a_journal_of_an_older_version_has_no_traffic(recorded_run: RecordedRun) -> None:
     recorded_run.form("gpu-0", "gpu-2").train(3)
     for line in recorded_run.journals["fashion-worker-0"]:
         line.pop("summed_bytes", None)

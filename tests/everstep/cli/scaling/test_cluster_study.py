@@ -1,4 +1,4 @@
-"""Scaling studies in a cluster, whose jobs are always removed. The cluster is a strict fake."""
+"""Scaling studies in a cluster, whose jobs are removed even after errors. The cluster is a strict fake."""
 
 import itertools
 from collections.abc import Callable, Mapping
@@ -52,7 +52,7 @@ class FakeCluster:
             return {"items": [{}] * self.leftover_pods}
         if path == f"{JOBS}/{NAME}":
             return self._job_of_size(path) or missing or {}
-        assert path == f"{JOBS}/fashion", f"unexpected request of {path}"
+        assert path == f"{JOBS}/fashion", f"unexpected request for {path}"
         return elastic_job(ARGUMENTS + OPTIONS)
 
     def _job_of_size(self, path: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A study on this machine: what the processes of each size have in common."""
+"""A study on this machine: the CPUs of its processes, and the programs that it needs."""
 
 import subprocess
 import sys

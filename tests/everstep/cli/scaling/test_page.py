@@ -92,6 +92,6 @@ def test_a_command_of_the_page_passes_all_checks_before_the_first_training(
         assert derived_job(job, replicas, study.settings, "word")["spec"]["minReplicas"] == replicas
 
 
-def test_the_page_has_studies_of_a_stack_with_users_of_etcd_and_of_this_machine() -> None:
+def test_the_page_has_studies_of_a_stack_with_etcd_users_and_of_this_machine() -> None:
     assert any("--stack eks-prod" in line for line in COMMANDS)
     assert any("--local" in line for line in COMMANDS)

@@ -50,7 +50,7 @@ def test_the_chart_has_the_ideal_line_below_the_measured_one() -> None:
     x, y = (float(word) for word in ideal_line.attrib["d"].split("L")[-1].split())
     assert len(points) == len(SIZES)
     assert x == points[-1][0], "the line ends at the largest size"
-    assert y > points[-1][1], "24 processes took longer than a third of 8"
+    assert y > points[-1][1], "24 processes took longer than a third of the time of 8"
     texts = [element.text for element in drawing.iter(f"{SVG}text")]
     assert {"measured", "ideal", "processes", "seconds"} <= set(texts)
 

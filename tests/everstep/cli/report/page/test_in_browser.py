@@ -1,7 +1,7 @@
 """The page in Debian's Chromium: `make test-browser`.
 
-The structure of the page is tested without a browser in test_render.py; here the behavior of a browser is tested: its
-layout, its keyboard, its policy, and the tree that it gives to screen readers.
+The structure of the page is tested without a browser in test_render.py. Here its behavior in a browser is tested:
+layout, keyboard navigation, the Content Security Policy, and the accessibility tree.
 """
 
 from collections.abc import Iterator
@@ -64,7 +64,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_policy_lets_style_and_script_work_and_nothing_is_requested(
+def test_the_content_security_policy_allows_style_and_script_and_nothing_is_requested(
     tab: Tab, page: Path
 ) -> None:
     tab.open(page)

@@ -1,4 +1,4 @@
-"""The page's HTML: self-contained, escaped, structured, and with a text for everything that is drawn."""
+"""The page's HTML: self-contained, escaped, structured, and with text alternatives for its graphics."""
 
 import base64
 import hashlib
@@ -31,7 +31,9 @@ def page(drill_run: RecordedRun) -> Node:
     return parse(page_of(drill_run))
 
 
-def test_the_policy_allows_only_the_style_and_script_of_the_page(page: Node) -> None:
+def test_the_content_security_policy_allows_only_the_style_and_script_of_the_page(
+    page: Node,
+) -> None:
     (policy,) = (
         node.attributes["content"] or ""
         for node in page.all("meta")
@@ -46,7 +48,9 @@ def test_the_policy_allows_only_the_style_and_script_of_the_page(page: Node) -> 
         digest = base64.b64encode(hashlib.sha256(node.text.encode()).digest()).decode()
         assert f"'sha256-{digest}'" in policy
     assert len(scripts) == 1
-    assert not any("style" in node.attributes for node in page.all("*")), "the policy ignores them"
+    assert not any("style" in node.attributes for node in page.all("*")), (
+        "the policy would block them"
+    )
     assert not any(name.startswith("on") for node in page.all("*") for name in node.attributes)
 
 
@@ -110,7 +114,7 @@ def test_the_page_has_a_language_a_title_landmarks_and_ordered_headings(page: No
     assert first_link.attributes["class"] == "skip", "the first stop of the Tab key"
 
 
-def test_every_drawing_has_a_text_or_is_hidden_from_screen_readers(page: Node) -> None:
+def test_every_drawing_has_a_text_alternative_or_is_hidden_from_screen_readers(page: Node) -> None:
     for plot in page.all("svg"):
         is_named = {"aria-label", "aria-hidden", "aria-labelledby"} & set(plot.attributes)
         is_decoration = any(plot in list(a.all("svg")) for a in page.all("a")) or (
@@ -170,7 +174,7 @@ def test_many_events_are_divided_and_the_first_are_open(recorded_run: RecordedRu
     assert len(list(parts[1].all("tr"))) == 1 + 10
 
 
-def test_the_page_of_an_empty_run_has_only_a_headline() -> None:
+def test_the_page_of_an_empty_run_has_a_headline_and_no_sections() -> None:
     page = parse(render(build_page(RecordedRun().run(), 1000.0, BILLING)))
 
     assert [node.text for node in page.all("h1")] == ["No training yet"]
