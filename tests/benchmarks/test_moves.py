@@ -48,7 +48,7 @@ def test_a_simulated_run_takes_at_least_as_long_as_with_all_machines() -> None:
     assert outcome.seconds % (GAP_SECONDS / SPEED) == pytest.approx(0.0)
 
 
-def test_a_move_has_joined_at_the_first_step_of_a_group_with_a_machine_in_its_zone() -> None:
+def test_the_join_of_a_move_is_the_first_step_of_a_group_with_a_machine_in_the_new_zone() -> None:
     recorded = two_zones()
     machines = {
         f"gpu-{n}": ReportedMachine(KIND, "zone-a" if n < 2 else "zone-b") for n in range(4)

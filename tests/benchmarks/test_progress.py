@@ -9,7 +9,7 @@ from rich.console import Console
 from benchmarks import progress
 
 
-def test_a_log_gets_periodic_progress_and_standard_output_only_results(
+def test_a_log_gets_periodic_progress_on_standard_error_only(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = iter([0.0, 0.0, 20.0, 40.0, 60.0, 80.0])

@@ -70,7 +70,7 @@ def test_a_late_entry_of_an_earlier_group_counts_as_the_same_change(tmp_path: Pa
     assert len(costs(steps, tmp_path, after=0)) == 1
 
 
-def test_the_log_lines_of_a_change_fall_within_it_and_are_in_order(tmp_path: Path) -> None:
+def test_a_change_has_the_log_lines_around_it_in_order(tmp_path: Path) -> None:
     lines = {
         "w0": [log_line(8.5, "long before"), log_line(11.5, "joins"), log_line(20, "long after")],
         "w1": [log_line(11.25, "no heartbeat from w0")],

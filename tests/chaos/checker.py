@@ -5,7 +5,7 @@ It uses only the nemesis's clock: the clocks of nodes are wrong on purpose.
 
     faults.jsonl             actions of the nemesis
     etcd.jsonl               every change of generation, commit and outcome, in etcd's order
-    run/journal/*.jsonl      each worker's journal: `generation`, `applied`, `restore`
+    run/journal/*.jsonl      each worker's journal: `generation`, `applied`, `checkpoint`, `restore`
     run/ledger.jsonl         samples of each commit
     run/checkpoints/step-*   manifest.json, state.safetensors
 """
@@ -142,7 +142,7 @@ class History:
     def changes_with_previous(self, *keys: str) -> Iterator[tuple[Entry, list[Entry]]]:
         """Yield the changes of these keys, each with the earlier changes that etcd still has.
 
-        A restored etcd has lost all changes after a revision.
+        A restored etcd may have lost the changes after a revision; the recorder records the remaining ones again.
         """
         previous_entries: list[Entry] = []
         for entry in self.etcd:
@@ -216,7 +216,7 @@ def samples_exactly_once(history: History) -> Iterator[str]:
 
 
 def ledgers_count_all_samples(history: History) -> Iterator[str]:
-    """Check that the ledger counts all samples up to each commit."""
+    """Check that the ledger and the manifests count all samples up to each commit."""
     for entry in history.ledger:
         if entry["samples"] != entry["step"] * BATCH:
             yield f"the ledger of step {entry['step']} has {entry['samples']} samples"
@@ -355,7 +355,7 @@ def steps_are_consecutive(history: History) -> Iterator[str]:
 
 
 def states_have_an_origin(history: History) -> Iterator[str]:
-    """Check that each step begins with a state from the previous step or from a complete checkpoint."""
+    """Check that each step after the first begins with a state from the previous step or from a complete checkpoint."""
     known_states = {(state.step, state.digest) for state in history.checkpoints.values()}
     known_states |= history.origins.keys()
     for applied_step in history.applied_steps:

@@ -25,7 +25,7 @@ REPOSITORY = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("program.py")
 RUN = "chaos"
 DISK_MEGABYTES = 160
-GRACE_SECONDS = 10  # grace period of a node drained while the others are unreachable
+GRACE_SECONDS = 10  # seconds after SIGTERM within which a node must leave
 LEAVE_SECONDS = 60.0
 FOREVER_MILLISECONDS = 10**9
 CLOCK_FILE = "clock-hours"
@@ -40,7 +40,7 @@ def _shifted_time():
         return _real_time()
 time.time = _shifted_time
 """
-"""Shifts the wall clock of every Python process of a node by the hours in a file, which may change at any moment."""
+"""Shifts `time.time` in a node's Python processes by the hours in a file, which may change at any moment."""
 
 
 @dataclass
@@ -217,7 +217,7 @@ class Cluster:
     # --- progress ---
 
     def applied_steps(self) -> dict[str, int]:
-        """Return how many steps each node has applied in groups of all nodes; -1 in smaller ones."""
+        """Return how many steps each node has applied; -1 if its newest group does not contain all nodes."""
         for name, journal in self._journals.items():
             journal.read(self.run / "journal" / f"{name}.jsonl")
         group_size = len(self.nodes)

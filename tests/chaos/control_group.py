@@ -1,8 +1,8 @@
-"""A control group that freezes, kills and limits the memory of all processes of a simulated machine together.
+"""A control group that freezes and kills all processes of a simulated machine together, and limits their memory.
 
 Version 2 of the kernel's control groups freezes and kills a group atomically, so that no process escapes
-by forking. On a system with version 1, version 2 is mounted next to it without controllers, and the memory limit is
-set in version 1.
+by forking. In hybrid mode, version 2 is mounted next to version 1 without controllers, and the memory limit is set in
+version 1.
 """
 
 import contextlib
@@ -23,12 +23,12 @@ class ControlGroup:
     """
 
     def __init__(self, name: str) -> None:
-        is_version_1 = (ROOT / "unified").is_dir()
-        self.folder = (ROOT / "unified" if is_version_1 else ROOT) / name
-        self._memory = ROOT / "memory" / name if is_version_1 else self.folder
-        self._limit = self._memory / ("memory.limit_in_bytes" if is_version_1 else "memory.max")
-        self._usage = self._memory / ("memory.usage_in_bytes" if is_version_1 else "memory.current")
-        self._unlimited = "-1" if is_version_1 else "max"
+        is_hybrid = (ROOT / "unified").is_dir()
+        self.folder = (ROOT / "unified" if is_hybrid else ROOT) / name
+        self._memory = ROOT / "memory" / name if is_hybrid else self.folder
+        self._limit = self._memory / ("memory.limit_in_bytes" if is_hybrid else "memory.max")
+        self._usage = self._memory / ("memory.usage_in_bytes" if is_hybrid else "memory.current")
+        self._unlimited = "-1" if is_hybrid else "max"
         for folder in {self.folder, self._memory}:
             folder.mkdir()
 

@@ -34,7 +34,7 @@ def digest(step: int) -> str:
 
 
 def write_history(folder: Path) -> None:
-    """Write a run of two workers: they crash after step 11, restore step 6, and train until step 10."""
+    """Write a run of two workers: both crash after step 11, w0 restores step 6, and both train until step 10."""
     (folder / "run" / "journal").mkdir(parents=True)
     for worker in ("w0", "w1"):
         lines = [_generation_entry(1, 0), *(_applied_entry(step, 100) for step in range(1, 12))]

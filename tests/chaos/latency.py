@@ -19,7 +19,7 @@ from collections import deque
 TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 0x0002, 0x1000  # linux/if_tun.h
 SOL_PACKET, PACKET_QDISC_BYPASS = 263, 20  # linux/if_packet.h
 TAP_NAME = b"delay"
-MAX_FRAME_BYTES = 65_600  # a packet of 64 KiB, which the kernel would split later, and its header
+MAX_FRAME_BYTES = 65_600  # the largest IP packet, 64 KiB, and its header
 MAX_QUEUED_FRAMES = 4000  # more are dropped, as in a full queue of an interface
 
 

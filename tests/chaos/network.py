@@ -180,7 +180,7 @@ class Network:
         )
 
     def limit_rate(self, name: str, kilobits: int) -> None:
-        """Limit the rate at which a machine sends; packets are dropped after a second in the queue."""
+        """Limit the rate at which a machine sends; packets that would wait for more than a second are dropped."""
         self.machines[name].run(
             *f"tc qdisc replace dev eth0 root tbf rate {kilobits}kbit burst 16kb latency 1s".split()
         )

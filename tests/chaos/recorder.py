@@ -1,7 +1,7 @@
 """Record every change of a run's generation, commit and outcome in etcd, in etcd's order.
 
-It watches etcd's JSON gateway, without the library's client. When a member stops responding, it continues
-at another member, from the last revision.
+It watches etcd through the JSON gateway, without the library's client. When a member sends nothing for two seconds, it
+continues at another member, from the last revision.
 """
 
 import base64

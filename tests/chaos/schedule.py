@@ -90,7 +90,7 @@ class Round:
     """Faults that overlap, and the pause before them.
 
     Attributes:
-        pause: seconds between the moment when all nodes train and the first fault.
+        pause: seconds between the moment when all nodes train and the beginning of the round.
         faults: the faults, in the order in which they begin.
     """
 

@@ -80,7 +80,7 @@ def test_a_lossy_link_loses_a_share_of_the_packets(network: Network) -> None:
     assert send_and_count(network, "a", "b", DATAGRAMS, seconds=100) == DATAGRAMS
 
 
-def test_packets_are_delayed_until_the_delay_is_removed(network: Network) -> None:
+def test_packets_are_delayed_and_still_arrive_after_the_delay_is_removed(network: Network) -> None:
     send_and_count(network, "a", "b")  # resolves the addresses
     network.delay("a", 300)
     started_at = time.monotonic()

@@ -135,7 +135,7 @@ CHANGES = st.lists(
 
 @settings(max_examples=60)
 @given(changes=CHANGES, machines=st.integers(1, 6), interval_seconds=st.floats(1, 400))
-def test_times_never_exceed_the_elapsed_time_and_all_designs_have_the_same_machines(
+def test_times_never_exceed_the_elapsed_time_and_all_designs_have_the_same_machine_time(
     changes: list[MachineChange], machines: int, interval_seconds: float
 ) -> None:
     without_restarts = live_design(

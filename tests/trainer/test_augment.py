@@ -85,7 +85,7 @@ def test_a_random_crop_has_the_area_and_aspect_ratio_of_the_standard_recipe(
     assert 0.74 <= ratio <= 1.35
 
 
-def test_the_crops_of_an_epoch_cover_the_image_and_half_of_them_are_mirrored() -> None:
+def test_the_crops_of_an_epoch_are_centered_on_average_and_half_of_them_are_mirrored() -> None:
     crops = [
         random_crop(500, 375, int(random_word))
         for random_word in random_words(3, 0, np.arange(2000))

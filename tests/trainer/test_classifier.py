@@ -146,7 +146,7 @@ class BreakingGroup(SingleProcessGroup):
     """A group of two workers that breaks in its first sum; this worker then continues alone.
 
     Args:
-        keeps: True if the next group continues from this worker's state.
+        keeps: True if this worker keeps its results of the step in flight.
     """
 
     def __init__(self, *, keeps: bool = True) -> None:

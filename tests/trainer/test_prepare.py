@@ -125,7 +125,7 @@ def test_a_folder_with_other_files_is_not_removed(source: Path, tmp_path: Path) 
         (["--dataset", "fashion-mnist"], "--stage is for --dataset imagefolder"),
     ],
 )
-def test_a_data_set_that_cannot_be_staged_is_not_ignored(
+def test_a_data_set_that_cannot_be_staged_is_refused(
     arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert prepare.main([*arguments, "--stage", "DATA", "--output", "OUTPUT"]) == 1

@@ -67,14 +67,14 @@ def test_bought_machines_are_kept_until_the_spot_machines_that_replace_them_trai
     assert latest_start(TERMS, at_start).on_demand == 3, "a bought machine would start no sooner"
 
 
-def test_with_little_reserve_left_all_machines_are_on_demand_until_the_end() -> None:
+def test_with_little_reserve_left_all_machines_are_on_demand() -> None:
     purchase = latest_start(TERMS, progress_at(11.9, 0, spot=4))
 
     assert (purchase.on_demand, purchase.use_spot) == (10, False)
 
 
 def test_a_long_job_buys_machines_earlier_than_a_short_one() -> None:
-    """Each hour of work left can lose all spot machines once more."""
+    """For every two hours of remaining work, one more loss of all spot machines is expected."""
     long_job = Terms(work=10 * 48 * HOUR, machines=10, deadline_seconds=60 * HOUR)
     margin_hours = 1.0
 

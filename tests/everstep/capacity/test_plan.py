@@ -95,7 +95,7 @@ def test_the_earliest_deadline_that_the_refusal_names_is_accepted_and_met() -> N
     assert outcome.seconds <= 10.1 * HOUR_SECONDS
 
 
-def test_a_budget_below_one_hour_is_refused() -> None:
+def test_a_budget_below_the_cost_of_one_hour_is_refused() -> None:
     check(JOB, JobLimits(budget_usd=4.5))
 
     with pytest.raises(

@@ -341,7 +341,9 @@ def test_a_group_never_does_more_work_than_its_machines_can(
 
 @settings(max_examples=25)
 @given(seed=st.integers(0, 10_000))
-def test_no_policy_beats_what_the_market_and_the_prices_allow(seed: int) -> None:
+def test_spot_machines_do_no_more_work_than_the_market_offers_or_bought_machines_do(
+    seed: int,
+) -> None:
     generated_history = generate(MODEL, seed=seed, hours=60, machines=16)
     job = replace(REAL_JOB, work=1e12)
     offered_seconds = sum(max(tick) for tick in generated_history.machines) * GAP_SECONDS
@@ -362,9 +364,7 @@ def test_no_policy_beats_what_the_market_and_the_prices_allow(seed: int) -> None
     assert spot_outcome.moves <= 60, "at most one move per hour"
 
 
-def test_without_a_deadline_the_smallest_group_is_completed_as_the_controller_completes_it() -> (
-    None
-):
+def test_without_a_deadline_machines_are_bought_for_the_smallest_group_after_a_while() -> None:
     job = replace(JOB, min_machines=3)
     outcome = run(history(*[(2,)] * 8), job, OnDemand.FALLBACK)
 

@@ -19,7 +19,7 @@ def test_a_stack_file_has_the_defaults_of_the_table(option: TrainerOption) -> No
         assert get_args(field.annotation) == option.choices
 
 
-def test_values_other_than_the_default_are_on_the_command_line() -> None:
+def test_an_option_that_is_passed_only_if_changed_is_omitted_at_its_default() -> None:
     assert arguments({"compress": "none", "epochs": 3}) == ["--epochs", "3"]
     assert arguments({"compress": "bf16"}) == ["--compress", "bf16"]
 

@@ -123,7 +123,7 @@ benchmark.end(benchmark.main(sys.argv[1:]))
 
 
 def test_a_process_over_gloo_ends_without_the_destructor_of_its_group() -> None:
-    """The destructor holds Python's lock while it waits for a thread that may need this lock."""
+    """The destructor holds the GIL while it waits for a thread that may need the GIL."""
     variables = {
         "RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0",
         "PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY), "USE_LIBUV": "0",

@@ -20,7 +20,7 @@ from everstep.interconnect.collectives import (
 @pytest.mark.parametrize(
     ("collective", "ranks", "expected"),
     [
-        # Rows of nccl-tests' own output for 1 GiB in 0.1 s: factor 2(n-1)/n or (n-1)/n or 1 of 10.737 GB/s.
+        # By the formulas of nccl-tests, for 1 GiB in 0.1 s: 10.737 GB/s times 2(n-1)/n, (n-1)/n or 1.
         (ALL_REDUCE, 2, 10.73741824e9),
         (ALL_REDUCE, 8, 18.79048192e9),
         (ALL_GATHER, 2, 5.36870912e9),
@@ -52,7 +52,7 @@ def test_every_array_has_equal_parts_of_whole_elements(
     assert sizes[-1] > largest / 2 - unit, "the sizes reach the largest"
 
 
-def test_the_sizes_of_an_all_reduce_double_from_8_bytes_to_4_gb() -> None:
+def test_the_sizes_of_an_all_reduce_double_from_8_bytes_to_4_gib() -> None:
     sizes = array_sizes(ALL_REDUCE, 2, 8, MAX_BYTES)
 
     assert sizes == [8 * 2**n for n in range(30)]

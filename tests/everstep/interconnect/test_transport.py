@@ -65,7 +65,7 @@ def test_any_other_network_is_named(log: str, transport: Transport) -> None:
     st.sampled_from((*logs.SOCKET_RUNS, *logs.LIBFABRIC_RUNS)),
     st.randoms(),
 )
-def test_a_run_with_one_process_over_sockets_is_never_efa(
+def test_a_run_in_which_a_process_does_not_use_efa_is_never_efa(
     efa: str, other: str, random: Random
 ) -> None:
     lines = [*efa.splitlines(), *other.splitlines()]

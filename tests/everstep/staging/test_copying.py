@@ -96,7 +96,7 @@ def test_another_version_of_a_file_is_not_continued() -> None:
         (lambda: FaultySource(100, 100), "ended early, 2 times"),
     ],
 )
-def test_a_file_that_differs_from_the_listed_one_does_not_appear(
+def test_a_file_that_cannot_be_copied_correctly_does_not_appear(
     tmp_path: Path, partials: Path, new_source: Callable[[], FaultySource], words: str
 ) -> None:
     with pytest.raises(FileError, match=words):
@@ -112,7 +112,7 @@ def test_the_bytes_of_a_file_that_changed_are_discarded(tmp_path: Path, partials
     assert list(partials.iterdir()) == []
 
 
-def test_bytes_received_before_a_connection_broke_are_kept_for_the_next_run(
+def test_bytes_synced_before_a_connection_broke_are_kept_for_the_next_run(
     tmp_path: Path, partials: Path
 ) -> None:
     with pytest.raises(FileError, match="ended early"):

@@ -86,7 +86,7 @@ def test_every_invalid_file_is_named_and_skipped_only_on_request(
     assert "2 invalid files skipped" in summary
 
 
-def test_an_interrupted_conversion_resumes(source: Path, tmp_path: Path) -> None:
+def test_a_failed_conversion_resumes(source: Path, tmp_path: Path) -> None:
     damaged_file = source / "test" / "dog" / "3.jpg"
     content = damaged_file.read_bytes()
     damaged_file.write_bytes(b"torn")

@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def loaders(folder: Path) -> Iterator[tuple[Dataset, Dataset]]:
-    """Yield the loaders of both splits, with two processes and fewer slots than samples in a batch."""
+    """Yield the loaders of both splits, with two processes and 12 slots, two for each sample of a global batch."""
     train, test = data.read_ahead(*open_splits(folder, SIZE), readers=2, global_batch=6)
     assert isinstance(train, Loader)
     yield train, test

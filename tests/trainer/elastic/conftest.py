@@ -13,7 +13,7 @@ StartNodes = Callable[..., Nodes]
 
 
 def workers_started(nodes: Nodes, name: str) -> int:
-    """Return the number of worker processes that a node has started, including replacements."""
+    """Return the number of a node's worker processes that have joined a group, including replacements."""
     return sum(entry["node"] == f"node-{name}" for entry in nodes.journal("start"))
 
 

@@ -149,7 +149,7 @@ class Nodes:
         per_node = [f"--nproc_per_node={self._workers}"]
         program = [*self._program, "--run", str(self.run), *self._options, *options]
         if name in self._agents:
-            self._agents[name].wait(WAIT_SECONDS)  # the previous one has been killed: reap it
+            self._agents[name].wait(WAIT_SECONDS)  # reap the previous agent
         with (self._folder / f"{name}.log").open("ab") as log:
             self._agents[name] = subprocess.Popen(
                 [

@@ -1,4 +1,4 @@
-"""The etcd client and the agent around membership, against a real etcd."""
+"""The etcd client and the membership of agents, against a real etcd."""
 
 import contextlib
 import itertools

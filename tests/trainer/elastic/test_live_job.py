@@ -1,4 +1,4 @@
-"""Three local agents train one model in live mode while workers crash, leave and return."""
+"""Local agents train one model while workers crash, leave and return."""
 
 import json
 import os

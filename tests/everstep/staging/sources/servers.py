@@ -1,4 +1,4 @@
-"""Real servers for tests: MinIO for S3, Azurite for Blob Storage, moto's stand-in for S3.
+"""Servers for tests: MinIO for S3, Azurite for Blob Storage, and moto's mock of S3.
 
 `make test-staging` installs MinIO and Azurite into build/servers; where they are absent, their tests are skipped.
 """
@@ -90,7 +90,7 @@ def azurite_command(folder: Path, host: str, port: int) -> tuple[list[str], dict
 
 
 def container_token(container: str) -> str:
-    """Return a token (SAS) that lists and reads one container of Azurite's account, and nothing else."""
+    """Return a SAS token that permits listing and reading one container of Azurite's account, and nothing else."""
     from azure.storage.blob import ContainerSasPermissions, generate_container_sas
 
     token: str = generate_container_sas(

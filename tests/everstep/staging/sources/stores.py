@@ -1,4 +1,4 @@
-"""Checks that hold for every store of objects."""
+"""Checks that every object store must pass."""
 
 from pathlib import Path
 from typing import Protocol

@@ -131,7 +131,7 @@ def test_content_that_differs_from_its_md5_is_refused(store: Store, tmp_path: Pa
     check_wrong_checksum_is_refused(store, tmp_path)
 
 
-def test_a_name_that_leaves_the_destination_is_refused(store: Store, tmp_path: Path) -> None:
+def test_a_name_with_an_empty_component_is_refused(store: Store, tmp_path: Path) -> None:
     store.put("a//b", b"x")
 
     with pytest.raises(EverstepError, match="empty component"):

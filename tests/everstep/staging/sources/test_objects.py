@@ -1,4 +1,4 @@
-"""Ranges of objects: MinIO and Azurite where `make test-staging` has built them, and moto's stand-in."""
+"""Ranges of objects, with moto, and with MinIO and Azurite where `make test-staging` has installed them."""
 
 import base64
 import os

@@ -75,7 +75,7 @@ def test_no_more_other_data_are_removed_than_necessary(
     assert (
         list(decision.evictions)
         == [other.name for other in state.other_data][: len(decision.evictions)]
-    ), "the most recently used would be removed first"
+    ), "a more recently used data set would be removed first"
     if decision.evictions:
         without_last = replace(decision, evictions=decision.evictions[:-1])
         assert state.limit is not None
