@@ -33,6 +33,7 @@ COLLECTIONS = {
 }
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 POLL_SECONDS = 1.0
+DEADLINE_EXCEEDED = "DeadlineExceeded"  # reason of a Job that exceeded its activeDeadlineSeconds
 LOG_LINES = 12
 """Number of last lines of a failed pod's log that an error contains."""
 
@@ -75,7 +76,7 @@ class ClusterRun:
             with progress.step(f"Starting {test.nodes} pods") as step:
                 self._wait_for_pods(test.nodes, wait_seconds, step)
             with progress.step("Measuring the interconnect") as step:
-                self._wait_for_end(step)
+                self._wait_for_end(test, step)
             return [self._log(pod.name) for pod in self._pods()]
 
     def default_nodes(self) -> int:
@@ -170,12 +171,17 @@ class ClusterRun:
         messages = [str(event.get("message", "")) for event in self._client.get(path)["items"]]
         return messages[-1] if messages else ""
 
-    def _wait_for_end(self, step: Step) -> None:
+    def _wait_for_end(self, test: ClusterTest, step: Step) -> None:
         while not (condition := self._condition()):
             self._note_progress(step)
             self._sleep(POLL_SECONDS)
-        if condition == "Complete":
+        if condition["type"] == "Complete":
             return
+        if condition.get("reason") == DEADLINE_EXCEEDED:
+            raise EverstepError(
+                f"the test did not end within {test.seconds} s (--timeout); its pods were removed",
+                "Start it again with a larger --timeout, or with a smaller --max-size.",
+            )
         failed_pod = next((pod for pod in self._pods() if pod.phase == "Failed"), None)
         lines = self._log(failed_pod.name).splitlines()[-LOG_LINES:] if failed_pod else []
         subject = (
@@ -184,7 +190,7 @@ class ClusterRun:
             else "a pod that no longer exists"
         )
         raise EverstepError(
-            f"the test failed: {subject} was lost, ended with an error, or exceeded --timeout",
+            f"the test failed: {subject} was lost or ended with an error",
             "\n".join(lines) or "`everstep status` shows the nodes; start the test again.",
         )
 
@@ -198,7 +204,7 @@ class ClusterRun:
             if entries:
                 step.note(f"{entries[-1].collective} {entries[-1].bytes:,} B")
 
-    def _condition(self) -> str:
+    def _condition(self) -> Mapping[str, Any]:
         """Return the condition with which the Job has ended; empty while it runs.
 
         Raises:
@@ -222,8 +228,8 @@ def _adapters(node: Mapping[str, Any]) -> int:
     return int(((node.get("status") or {}).get("allocatable") or {}).get(EFA_RESOURCE, 0))
 
 
-def _end_condition(job: Mapping[str, Any]) -> str:
+def _end_condition(job: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the condition with which a Job has ended; empty while it runs."""
     conditions = (job.get("status") or {}).get("conditions") or ()
-    kinds = [condition["type"] for condition in conditions if condition.get("status") == "True"]
-    return next((kind for kind in kinds if kind in ("Complete", "Failed")), "")
+    true_conditions = [condition for condition in conditions if condition.get("status") == "True"]
+    return next((c for c in true_conditions if c["type"] in ("Complete", "Failed")), {})

@@ -24,6 +24,7 @@ class FakeCluster:
     Attributes:
         objects: path -> manifest of each existing object.
         end_condition: condition of a created Job; empty while it runs.
+        end_reason: reason of this condition.
         conditions: conditions of each pod.
         timeouts: number of requests that time out once the Job exists.
     """
@@ -31,7 +32,7 @@ class FakeCluster:
     def __init__(self, phase: str = "Succeeded", end_condition: str = "Complete") -> None:
         self.objects: dict[str, dict[str, Any]] = {}
         self.created_kinds: list[str] = []
-        self.phase, self.end_condition = phase, end_condition
+        self.phase, self.end_condition, self.end_reason = phase, end_condition, ""
         self.elastic_job: dict[str, Any] = elastic_job()
         self.nodes: list[dict[str, Any]] = []
         self.conditions: list[dict[str, str]] = []
@@ -72,7 +73,9 @@ class FakeCluster:
         self.objects[key] = dict(body)
         if body["kind"] == "Job" and self.end_condition:
             self.objects[key]["status"] = {
-                "conditions": [{"type": self.end_condition, "status": "True"}]
+                "conditions": [
+                    {"type": self.end_condition, "status": "True", "reason": self.end_reason}
+                ]
             }
 
     def delete(self, path: str) -> None:
@@ -169,6 +172,17 @@ def test_a_pod_that_is_lost_during_the_test_ends_it_with_its_log() -> None:
         run(cluster)
 
     assert "rank 0 failed" in failure.value.fix
+    assert not cluster.objects
+
+
+def test_a_test_that_exceeds_its_timeout_is_distinguished_from_a_lost_pod() -> None:
+    cluster = FakeCluster(end_condition="Failed")
+    cluster.end_reason = "DeadlineExceeded"
+
+    with pytest.raises(EverstepError, match=r"did not end within 60 s \(--timeout\)") as failure:
+        run(cluster)
+
+    assert "--timeout" in failure.value.fix
     assert not cluster.objects
 
 
