@@ -29,7 +29,10 @@ from tests.chaos.nemesis import Nemesis, NotCalmError
 from tests.chaos.schedule import KINDS, NODES, Round, members, schedule
 
 PROGRAMS = ("ip", "nft", "tc", "nsenter", "unshare", "setpriv", "mount", "go")
-FIX = "Run as root: sudo make test-chaos. On Debian: apt-get install iproute2 mount nftables util-linux; Go is at go.dev"
+FIX = (
+    "Run as root: sudo make test-chaos. On Debian: apt-get install iproute2 mount nftables util-linux; "
+    "Go is at go.dev"
+)
 FAULTS_PER_SEED = len(KINDS)  # each kind once
 
 

@@ -32,7 +32,7 @@ class Scalar:
 
 
 def scalars(run: RunRecord) -> Iterator[Scalar]:
-    """Yield the scalars of a run by time: each step once, and all evaluations."""
+    """Yield the scalars of a run by time: each step and each evaluation once, even if they were repeated."""
     steps = counted_steps(run.steps)
     entries = {(entry.at, entry.number("step")): entry for entry in run.of_kind("step")}
     all_scalars = [
@@ -41,8 +41,9 @@ def scalars(run: RunRecord) -> Iterator[Scalar]:
         if (entry := entries.get((step.at, step.step)))
         for scalar in _step_scalars(entry)
     ]
+    evaluations = {entry.number("step"): entry for entry in run.of_kind("evaluation")}
     all_scalars += [
-        scalar for entry in run.of_kind("evaluation") for scalar in _evaluation_scalars(entry)
+        scalar for entry in evaluations.values() for scalar in _evaluation_scalars(entry)
     ]
     yield from sorted(all_scalars, key=lambda scalar: scalar.at)
 

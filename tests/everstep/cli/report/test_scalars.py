@@ -25,6 +25,19 @@ def test_every_step_is_one_value_of_each_curve(drill_run: RecordedRun) -> None:
         assert steps == list(range(1, 301)), f"{tag}: a repeated step counts once"
 
 
+def test_an_evaluation_that_was_repeated_counts_once_with_its_last_values(
+    recorded_run: RecordedRun,
+) -> None:
+    recorded_run.form("gpu-0").train(2)
+    for accuracy in (0.5, 0.75):
+        recorded_run.write("gpu-0", "evaluation", step=2, epoch=1, accuracy=accuracy, loss=1.0)
+        recorded_run.wait(60)
+
+    values = [s.value for s in scalars(recorded_run.run()) if s.tag == "evaluation/accuracy"]
+
+    assert values == [0.75]
+
+
 def test_a_step_without_a_loss_is_left_out_of_that_curve(recorded_run: RecordedRun) -> None:
     recorded_run.form("gpu-0").train(2)
     recorded_run.journals["fashion-worker-0"][-1]["loss"] = None
