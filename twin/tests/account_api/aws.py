@@ -104,7 +104,7 @@ class AwsRequest:
         operation: name of the operation, such as `DescribeAvailabilityZones`.
         region: AWS region.
         arguments: arguments as the protocol sends them: text, or JSON values.
-        access_key: id of the access key in the signature.
+        access_key: id of the access key in the signature; empty for services that use JSON.
     """
 
     service: str

@@ -121,12 +121,12 @@ def test_a_node_affinity_supports_the_operators_of_kubernetes(
 
 def test_one_term_of_a_node_affinity_is_enough_and_an_empty_term_matches_no_pool() -> None:
     fast_disk = LabelRequirement(key="disk", operator="In", values=("fast",))
-    any_disk = LabelRequirement(key="disk", operator="DoesNotExist")
+    no_disk = LabelRequirement(key="disk", operator="DoesNotExist")
 
-    assert sizes([scalable_pool()], pods=[pending_pod(node_terms=((fast_disk,), (any_disk,)))]) == {
+    assert sizes([scalable_pool()], pods=[pending_pod(node_terms=((fast_disk,), (no_disk,)))]) == {
         "c/spot": 1
     }
-    assert sizes([scalable_pool()], pods=[pending_pod(node_terms=((fast_disk, any_disk),))]) == {}
+    assert sizes([scalable_pool()], pods=[pending_pod(node_terms=((fast_disk, no_disk),))]) == {}
     assert sizes([scalable_pool()], pods=[pending_pod(node_terms=((),))]) == {}
 
 
@@ -146,9 +146,9 @@ def test_pods_join_the_zone_of_their_running_peers_or_any_zone_if_no_peer_runs()
     preferred = scalable_pool(pool("near", zone="us-east-1a"), priority=20, out_of_capacity=True)
     fallback = scalable_pool(pool("far", zone="us-east-1b"), priority=10)
     pod = pending_pod(peers=FASHION)
-    bound_pod = pending_pod(peers=FASHION, zones=frozenset({"us-east-1a"}))
+    constrained_pod = pending_pod(peers=FASHION, zones=frozenset({"us-east-1a"}))
 
-    assert sizes([preferred, fallback], pods=[bound_pod]) == {}
+    assert sizes([preferred, fallback], pods=[constrained_pod]) == {}
     assert sizes([preferred, fallback], pods=[pod]) == {"c/far": 1}
 
 
