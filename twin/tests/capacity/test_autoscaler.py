@@ -82,7 +82,7 @@ def test_a_pod_that_selects_a_zone_gets_a_machine_of_a_pool_in_that_zone() -> No
 
 
 def test_a_pod_that_excludes_a_label_gets_no_machine_of_a_pool_with_that_label() -> None:
-    # Spot workers of a job that itself buys on demand exclude the machines of the on-demand pool.
+    # Spot workers of a job with its own on-demand fallback exclude the machines of the on-demand pool.
     spot = scalable_pool(PREFERRED, priority=50, out_of_capacity=True)
     on_demand = scalable_pool(replace(FALLBACK, labels={"capacity": "on-demand"}), priority=10)
     requirement = LabelRequirement(key="capacity", operator="NotIn", values=("on-demand",))

@@ -80,12 +80,12 @@ def test_cgroups_that_others_remove_meanwhile_are_skipped(version_1: Path) -> No
     with ThreadPoolExecutor() as executor:
         churn = executor.submit(create_and_remove)
         try:
-            found = [cgroups.processes("e") for _ in range(1000)]
+            observed = [cgroups.processes("e") for _ in range(1000)]
         finally:
             end.set()
         churn.result()
 
-    assert found == [{7}] * 1000
+    assert observed == [{7}] * 1000
 
 
 def test_removing_a_cgroup_removes_its_children_and_no_sibling(version_1: Path) -> None:
