@@ -36,9 +36,7 @@ JSON_SERVICES = frozenset({"eks", "logs", "servicequotas", "ecr", "kms", "fsx"})
 ALL_RESOURCES = "*"
 SESSION_KEY = "ASIACLOUDTWIN"  # id of the access key of an assumed role
 POLL_SECONDS = 0.01  # interval at which the server checks for its shutdown
-DEFAULT_QUOTA = (
-    0.0  # in a new account, for a code without an entry in DEFAULT_QUOTAS, such as a GPU quota
-)
+DEFAULT_QUOTA = 0.0  # in a new account, for quotas that DEFAULT_QUOTAS lacks, such as for GPUs
 DEFAULT_QUOTAS: Mapping[str, float] = {
     "L-1216C47A": 64,
     "L-34B43A08": 64,
