@@ -61,7 +61,7 @@ class Project:
         return environment / "bin" / "python"
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start `pulumi` in its own process group, as a terminal does."""
+        """Start `pulumi` in its own process group, as an interactive shell does."""
         return subprocess.Popen(
             [self._engine, *arguments, "--non-interactive", "--color=never"],
             cwd=self.folder,

@@ -36,7 +36,7 @@ JSON_SERVICES = frozenset({"eks", "logs", "servicequotas", "ecr", "kms", "fsx"})
 ALL_RESOURCES = "*"
 SESSION_KEY = "ASIACLOUDTWIN"  # id of the access key of an assumed role
 POLL_SECONDS = 0.01  # interval at which the server checks for its shutdown
-DEFAULT_QUOTA = 0.0  # GPU quota of a new account
+DEFAULT_QUOTA = 0.0  # in a new account, for quotas that DEFAULT_QUOTAS lacks, such as for GPUs
 DEFAULT_QUOTAS: Mapping[str, float] = {
     "L-1216C47A": 64,
     "L-34B43A08": 64,
@@ -104,7 +104,7 @@ class AwsRequest:
         operation: name of the operation, such as `DescribeAvailabilityZones`.
         region: AWS region.
         arguments: arguments as the protocol sends them: text, or JSON values.
-        access_key: id of the access key in the signature.
+        access_key: id of the access key in the signature; empty for services that use JSON.
     """
 
     service: str

@@ -1,7 +1,7 @@
-"""Responses of Resource Manager, Entra, Microsoft Graph and a registry about the twin's subscription.
+"""Responses of Resource Manager, Microsoft Graph and the registries about the twin's subscription.
 
 They have the shapes of the REST APIs that Azure's SDK calls, and errors with the codes of the services.
-`azure_https` serves them under the services' own host names.
+`azure_https` serves them under the services' own host names, and issues the tokens of Entra.
 """
 
 import re
@@ -66,7 +66,7 @@ class SubscriptionFacts:
         offer: quota id of its offer.
         unregistered: resource providers without registration.
         permissions: permissions of the caller on the subscription, as roles list them.
-        denied: actions for which all requests are refused.
+        denied: actions for which all requests are refused; `graph`: all requests to Microsoft Graph.
         limits: name of a quota -> its limit, where it differs from a new subscription's.
         used: name of a quota -> its current use.
         not_offered: VM sizes that the location does not have.
@@ -442,7 +442,7 @@ class AzureApi:
         """Return a tag or a manifest of a registry.
 
         Raises:
-            AzureError: the registry has no such image.
+            AzureError: the registry has no such image, or the request is not a GET of a tag or a manifest.
         """
         resource = re.fullmatch(r"/acr/v1/(.+)/_(tags|manifests)/([^/]+)", request.path)
         if resource is None or request.method != "GET":

@@ -287,7 +287,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _certificates(folder: Path) -> tuple[Path, ssl.SSLContext]:
-    """Return the file of a new certificate authority, and TLS with a certificate for all hosts."""
+    """Return the file of a new certificate authority, and a TLS context with a certificate for all hosts."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cloudtwin")])
     now = datetime.now(UTC)

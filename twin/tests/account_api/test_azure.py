@@ -186,7 +186,7 @@ def test_a_token_for_one_host_is_not_accepted_by_another(api: AzureApi) -> None:
     assert (accepted.status, refused.status) == (HTTPStatus.OK, HTTPStatus.UNAUTHORIZED)
 
 
-def test_a_registry_requires_a_token_and_names_its_issuer(api: AzureApi) -> None:
+def test_a_registry_requires_a_token_and_names_its_token_endpoint(api: AzureApi) -> None:
     path = "/acr/v1/everstep/trainer/_tags/1.0"
     response = AzureHosts(api).respond("images.azurecr.io", "GET", path, {}, b"")
 

@@ -82,7 +82,7 @@ def test_a_pod_that_selects_a_zone_gets_a_machine_of_a_pool_in_that_zone() -> No
 
 
 def test_a_pod_that_excludes_a_label_gets_no_machine_of_a_pool_with_that_label() -> None:
-    # Spot workers of a job that itself buys on demand exclude the machines of the on-demand pool.
+    # Spot workers of a job with its own on-demand fallback exclude the machines of the on-demand pool.
     spot = scalable_pool(PREFERRED, priority=50, out_of_capacity=True)
     on_demand = scalable_pool(replace(FALLBACK, labels={"capacity": "on-demand"}), priority=10)
     requirement = LabelRequirement(key="capacity", operator="NotIn", values=("on-demand",))
@@ -121,12 +121,12 @@ def test_a_node_affinity_supports_the_operators_of_kubernetes(
 
 def test_one_term_of_a_node_affinity_is_enough_and_an_empty_term_matches_no_pool() -> None:
     fast_disk = LabelRequirement(key="disk", operator="In", values=("fast",))
-    any_disk = LabelRequirement(key="disk", operator="DoesNotExist")
+    no_disk = LabelRequirement(key="disk", operator="DoesNotExist")
 
-    assert sizes([scalable_pool()], pods=[pending_pod(node_terms=((fast_disk,), (any_disk,)))]) == {
+    assert sizes([scalable_pool()], pods=[pending_pod(node_terms=((fast_disk,), (no_disk,)))]) == {
         "c/spot": 1
     }
-    assert sizes([scalable_pool()], pods=[pending_pod(node_terms=((fast_disk, any_disk),))]) == {}
+    assert sizes([scalable_pool()], pods=[pending_pod(node_terms=((fast_disk, no_disk),))]) == {}
     assert sizes([scalable_pool()], pods=[pending_pod(node_terms=((),))]) == {}
 
 
@@ -146,9 +146,9 @@ def test_pods_join_the_zone_of_their_running_peers_or_any_zone_if_no_peer_runs()
     preferred = scalable_pool(pool("near", zone="us-east-1a"), priority=20, out_of_capacity=True)
     fallback = scalable_pool(pool("far", zone="us-east-1b"), priority=10)
     pod = pending_pod(peers=FASHION)
-    bound_pod = pending_pod(peers=FASHION, zones=frozenset({"us-east-1a"}))
+    constrained_pod = pending_pod(peers=FASHION, zones=frozenset({"us-east-1a"}))
 
-    assert sizes([preferred, fallback], pods=[bound_pod]) == {}
+    assert sizes([preferred, fallback], pods=[constrained_pod]) == {}
     assert sizes([preferred, fallback], pods=[pod]) == {"c/far": 1}
 
 

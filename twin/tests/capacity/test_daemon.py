@@ -102,7 +102,7 @@ def running_daemon(twin: Twin) -> processes.Process:
 
 
 def ready_machines(twin: Twin, pool: str) -> tuple[str, ...] | None:
-    """Return the names of a pool's machines; None while it lacks a Ready machine."""
+    """Return the names of a pool's machines; None until it has its desired size and release and all are Ready."""
     with contextlib.suppress(TwinError, OSError):
         return capacity.wait(twin.state, key(pool), 0.0)
     return None
@@ -299,7 +299,7 @@ def autoscaler_pod() -> dict[str, Any]:
     return body
 
 
-def test_an_evicted_azure_machine_is_not_replaced_unless_the_pool_is_resized(
+def test_an_evicted_azure_machine_shrinks_its_pool_and_is_not_replaced(
     twin: Twin, store: PoolStore
 ) -> None:
     store.put(SYSTEM)

@@ -219,7 +219,8 @@ def test_an_idle_machine_that_is_being_reclaimed_does_not_shrink_its_pool_twice(
 ) -> None:
     idle_pool = pool(cloud="azure", desired_size=2, autoscaled=True)
     pool_daemon.store.put(idle_pool)
-    pool_daemon.busy_machines.add("spot-0")  # its worker has not written the notice yet
+    # The thread that reclaims it has not written the notice yet.
+    pool_daemon.busy_machines.add("spot-0")
     scaled_machines: list[str] = []
 
     def decide(

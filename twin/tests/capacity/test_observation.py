@@ -126,7 +126,7 @@ def test_a_machine_without_its_device_plugin_counts_the_gpus_of_its_pool() -> No
     assert node.free_resources.gpus == 4
 
 
-def test_cordoned_machines_and_machines_of_other_pools_take_no_pods() -> None:
+def test_cordoned_machines_and_machines_without_a_pool_take_no_pods() -> None:
     nodes = {"cordoned": kube_node(unschedulable=True), "other": kube_node()}
 
     assert observation.pool_nodes({"c/spot": pool()}, {"cordoned": "c/spot"}, nodes, [], {}) == []
@@ -175,7 +175,9 @@ def test_the_autoscaler_is_found_by_its_image_and_its_flags_apply() -> None:
         ("cluster-autoscaler/addon-resizer:1", False),
     ],
 )
-def test_the_autoscaler_is_found_by_tag_and_by_digest(image: str, expected: bool) -> None:
+def test_the_autoscaler_is_found_by_the_last_part_of_its_image_name(
+    image: str, expected: bool
+) -> None:
     assert (observation.find_autoscaler([autoscaler(image=image)]) is not None) is expected
 
 
@@ -254,7 +256,7 @@ def test_an_invalid_duration_is_refused(text: str) -> None:
         observation.duration_seconds(text)
 
 
-def test_a_pod_that_shares_a_zone_with_others_is_bound_to_the_zones_of_the_running_pods() -> None:
+def test_a_pod_that_shares_a_zone_with_others_must_run_in_a_zone_of_the_running_ones() -> None:
     term = {
         "topologyKey": "topology.kubernetes.io/zone",
         "labelSelector": {"matchLabels": {"job": "a"}},
@@ -270,12 +272,17 @@ def test_a_pod_that_shares_a_zone_with_others_is_bound_to_the_zones_of_the_runni
         kube_pod("ended", "Failed", node="two", labels={"job": "a"}),
         pod_of_another_namespace,
     ]
-    (bound_pod,) = observation.pending_pods(pods, {"one": "us-east-1a", "two": "us-east-1b"})
-    (free_pod,) = observation.pending_pods([waiting_pod])
+    (constrained_pod,) = observation.pending_pods(pods, {"one": "us-east-1a", "two": "us-east-1b"})
+    (unconstrained_pod,) = observation.pending_pods([waiting_pod])
 
     job = LabelRequirement(key="job", operator="In", values=("a",))
-    assert bound_pod.peers == PeerSelector(namespaces=frozenset({"default"}), requirements=(job,))
-    assert (bound_pod.zones, free_pod.zones) == (frozenset({"us-east-1a"}), frozenset())
+    assert constrained_pod.peers == PeerSelector(
+        namespaces=frozenset({"default"}), requirements=(job,)
+    )
+    assert (constrained_pod.zones, unconstrained_pod.zones) == (
+        frozenset({"us-east-1a"}),
+        frozenset(),
+    )
 
 
 @pytest.mark.parametrize(
@@ -318,15 +325,15 @@ def test_a_pod_has_the_terms_of_its_required_node_affinity() -> None:
         "preferredDuringSchedulingIgnoredDuringExecution": [{"preference": terms[0]}]
     }
 
-    (bound_pod,) = observation.pending_pods(
+    (constrained_pod,) = observation.pending_pods(
         [kube_pod(affinity={"nodeAffinity": required_affinity})]
     )
-    (free_pod,) = observation.pending_pods(
+    (unconstrained_pod,) = observation.pending_pods(
         [kube_pod(affinity={"nodeAffinity": preferred_affinity})]
     )
 
-    assert bound_pod.node_terms == (
+    assert constrained_pod.node_terms == (
         (LabelRequirement(key="capacity", operator="NotIn", values=("on-demand",)),),
         (LabelRequirement(key="metadata.name", operator="In", values=("a",)),),
     )
-    assert free_pod.node_terms == ()
+    assert unconstrained_pod.node_terms == ()

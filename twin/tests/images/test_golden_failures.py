@@ -1,4 +1,4 @@
-"""A containerd that does not end when it should, without a containerd."""
+"""A containerd that ignores SIGTERM; a `sleep` process stands in for it."""
 
 import subprocess
 from pathlib import Path

@@ -43,9 +43,7 @@ def test_equal_layers_make_equal_images_at_any_time(tmp_path: Path, folder: Path
     assert oci_layout.read(tmp_path / "again") == oci_layout.read(folder)
 
 
-def test_a_layout_is_unchanged_after_a_round_trip_through_a_tar(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_a_tar_of_a_layout_has_its_reference_and_its_blobs(tmp_path: Path, folder: Path) -> None:
     archive = write_archive(folder, tmp_path / "x.tar")
 
     assert [image.reference for image in oci_layout.read(archive)] == [
@@ -67,7 +65,7 @@ def test_blobs_that_the_reader_has_are_left_out_of_the_tar(tmp_path: Path, folde
     assert len(names) == 2 + len(blobs(folder)) - 1
 
 
-def test_an_image_is_imported_under_the_given_name(tmp_path: Path, folder: Path) -> None:
+def test_an_image_is_written_under_the_given_name(tmp_path: Path, folder: Path) -> None:
     archive = write_archive(folder, tmp_path / "x.tar", reference="registry.test/team/y:1")
 
     assert [image.reference for image in oci_layout.read(archive)] == ["registry.test/team/y:1"]

@@ -61,7 +61,7 @@ class Server:
         return False
 
     def stop(self) -> None:
-        """Kill the process, as a power cut does."""
+        """Kill the process, without a chance to shut down."""
         if self.process:
             self.process.kill()
             self.process.wait()

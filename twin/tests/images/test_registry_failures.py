@@ -12,7 +12,7 @@ PROMISED_BYTES = 100
 
 
 class BrokenRegistry(BaseHTTPRequestHandler):
-    """A registry that ends responses early; its repository `private` requires a token."""
+    """A registry that ends responses early; its repositories below `private` require a token."""
 
     def do_GET(self) -> None:
         """Respond to a request."""

@@ -67,7 +67,7 @@ def remove(api: KubernetesClient, name: str) -> None:
 
 
 def phase(api: KubernetesClient, name: str) -> str | None:
-    """Return the phase of a pod; None if the pod does not exist."""
+    """Return the phase of a pod; None if the API server refuses, such as for a pod that does not exist."""
     try:
         pod_phase: str | None = api.get(f"{PODS}/{name}")["status"].get("phase")
     except ApiError:

@@ -70,7 +70,7 @@ def test_a_registry_whose_network_is_gone_is_stopped(
     assert not registry.alive
 
 
-def test_a_keeper_that_does_not_report_is_an_error_even_if_it_ends_later(
+def test_a_keeper_that_runs_but_does_not_report_in_time_is_an_error(
     layout: Layout, cgroups: CgroupHierarchies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bring_up, "KEEPER_SECONDS", 0.0)

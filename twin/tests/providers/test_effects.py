@@ -129,7 +129,7 @@ def test_a_driver_that_another_cluster_enables_is_kept(tmp_path: Path) -> None:
     assert not machines.drivers
 
 
-def test_an_inline_pool_that_an_update_no_longer_declares_is_kept_until_its_cluster_is_deleted(
+def test_an_inline_pool_that_an_update_no_longer_declares_is_kept(
     tmp_path: Path,
 ) -> None:
     config = ProviderConfig(cloud="azure-native", region="eastus")

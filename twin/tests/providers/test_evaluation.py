@@ -1,4 +1,4 @@
-"""Every rule and precondition of the clouds: each has a valid and an invalid case."""
+"""Rules and preconditions of the clouds, against the tables of valid and invalid cases."""
 
 from collections.abc import Iterator
 from dataclasses import replace

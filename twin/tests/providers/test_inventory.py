@@ -14,6 +14,6 @@ def test_a_path_matches_all_values(path: str, values: list[Plain]) -> None:
     assert values_at(path, inputs) == values
 
 
-def test_ids_are_case_insensitive() -> None:
+def test_ids_of_clouds_other_than_aws_are_case_insensitive() -> None:
     group = Resource(token="t", id="/a/B", urn="", inputs={}, outputs={})
     assert Inventory((group,)).find(("t",), "/A/b") == group

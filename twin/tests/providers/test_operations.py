@@ -209,7 +209,9 @@ def test_an_update_without_a_version_keeps_the_version(provider: Provider) -> No
     assert kind.describe(update)["version"] == "1.34", "AWS would not upgrade it"
 
 
-def test_a_bucket_with_objects_is_deleted_only_by_force(provider: Provider) -> None:
+def test_a_bucket_without_force_destroy_is_deleted_only_when_it_is_empty(
+    provider: Provider,
+) -> None:
     bucket = provider.make(BUCKET, "b", bucket="mine", forceDestroy=False)
     object_id = provider.make(OBJECT, "o", bucket=bucket, key="data/")
 

@@ -11,6 +11,6 @@ __all__ = ["plugins", "pulumi_program"]
 
 @pytest.fixture
 def project(tmp_path: Path, pulumi_program: Path, plugins: dict[str, str]) -> Project:
-    """Return a project on a cluster that does not respond."""
+    """Return a project whose kubeconfig does not exist."""
     environment = {**plugins, "KUBECONFIG": str(tmp_path / "absent")}
     return Project(tmp_path, pulumi_program, environment)

@@ -15,7 +15,7 @@ STAND_IN = f"plugins/resource-kubernetes-v4.34.2/{PROVIDER}"
 
 @pytest.fixture(autouse=True)
 def nothing_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Remove official plugins from PATH and from the home folder."""
+    """Hide official plugins on PATH and in the home folder."""
     monkeypatch.setenv("HOME", str(tmp_path / "user"))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.delenv("CLOUDTWIN_OFFICIAL_PLUGINS", raising=False)

@@ -80,7 +80,7 @@ def test_a_second_run_builds_nothing(environment: dict[str, str]) -> None:
     assert output == ""
 
 
-def test_a_full_disk_is_named_and_leaves_nothing(
+def test_a_full_disk_is_named_and_leaves_nothing_but_the_lock(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
     cache = tmp_path / "cache"

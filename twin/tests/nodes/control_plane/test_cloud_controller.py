@@ -62,7 +62,7 @@ def test_a_node_that_could_not_be_deleted_stays_overdue(
     assert controller.overdue({"gpu-0"}) == ["gpu-0"]
 
 
-def test_only_a_machine_whose_first_process_is_dead_is_gone(tmp_path: Path) -> None:
+def test_only_a_machine_whose_init_process_is_dead_is_gone(tmp_path: Path) -> None:
     for name in ("alive", "dead", "preparing"):
         (tmp_path / name).mkdir()
     process = Process.of(os.getpid())

@@ -49,7 +49,7 @@ def test_the_certificate_of_a_node_has_the_subject_that_the_node_authorizer_requ
     assert alternative_names.get_values_for_type(x509.IPAddress) == [IPv4Address("10.0.0.1")]
 
 
-def test_a_certificate_without_addresses_is_for_clients_only(ca: KeyPair) -> None:
+def test_a_certificate_without_names_and_addresses_is_for_clients_only(ca: KeyPair) -> None:
     assert purposes(pki.issue(ca, "client")) == {ExtendedKeyUsageOID.CLIENT_AUTH}
 
 

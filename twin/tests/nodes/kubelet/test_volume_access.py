@@ -64,7 +64,7 @@ def test_a_refusal_has_a_status_and_a_reason(
     assert reason in refusal.reason
 
 
-def test_attribute_names_are_case_insensitive_as_in_the_drivers() -> None:
+def test_attribute_names_are_case_insensitive_as_in_the_blob_driver() -> None:
     assert decide("named", clientid=CLIENT) == Grant("c", 0o1777)
     assert decide("federated", ClientID=CLIENT, tokens=tokens()) == Grant("d", 0o1777)
 

@@ -193,7 +193,7 @@ def test_files_that_a_pod_writes_to_a_volume_are_on_the_shared_disk(
 def test_the_group_of_a_pod_does_not_get_access_to_a_file_system_that_root_owns(
     twin: Twin, api: KubernetesClient
 ) -> None:
-    # The stand-in for the FSx driver ignores `fsGroup` for shared volumes, as AWS's driver does.
+    # The driver has AWS's fsGroupPolicy, with which the kubelet does not apply `fsGroup` to shared volumes.
     body = pod(
         "prints-group",
         AWS.name,

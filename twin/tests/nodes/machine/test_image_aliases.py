@@ -129,7 +129,7 @@ def test_a_machine_boots_even_if_the_cluster_refuses_the_event(
     assert "The event ImageAliasFailed was not recorded: 403" in capfd.readouterr().out
 
 
-def test_a_machine_whose_images_are_all_present_reports_nothing(
+def test_an_alias_of_an_image_for_itself_reports_nothing(
     events: list[dict[str, Any]], capfd: pytest.CaptureFixture[str]
 ) -> None:
     init.tag_images("gpu-0", {LOCAL: LOCAL})

@@ -59,7 +59,7 @@ def set_account(twin: Twin, *, nodes_may_pull: bool) -> None:
 
 
 def set_third_party_registry(twin: Twin, password: str) -> None:
-    """Set the contents of a private registry outside the account, with one user."""
+    """Set the contents of a private registry outside the account, with one login for pulls."""
     rules = {
         THIRD_PARTY: {
             "id": "others",
@@ -127,9 +127,7 @@ def has_succeeded(api: KubernetesClient, name: str) -> bool:
     return phase(api, name) == "Succeeded"
 
 
-def test_a_public_image_is_pulled_under_each_of_its_names(
-    twin: Twin, api: KubernetesClient
-) -> None:
+def test_a_public_image_runs_under_each_of_its_names(twin: Twin, api: KubernetesClient) -> None:
     push(twin, "docker.io", "team/python", "1")
 
     for image in ("team/python:1", "docker.io/team/python:1", "index.docker.io/team/python:1"):

@@ -1,4 +1,4 @@
-"""Machines with real kubelets, and every fault and operation on them."""
+"""Machines with real kubelets: their faults, and operations on them."""
 
 import contextlib
 import json
@@ -198,7 +198,7 @@ def test_pods_run_and_their_logs_can_be_read_through_the_api_server(api: Kuberne
     assert dns["spec"]["nodeName"] == "system-0"
 
 
-def test_a_service_without_endpoints_refuses_connections_immediately(twin: Twin) -> None:
+def test_an_unused_service_address_refuses_connections_immediately(twin: Twin) -> None:
     # Dropped packets would block a program that starts too early for half a minute.
     script = "import socket; socket.create_connection(('10.96.200.200', 443), timeout=20)"
     network_namespace = f"--net=/proc/{kubelet_pid(twin, 'gpu-0')}/ns/net"
@@ -326,7 +326,7 @@ def test_a_killed_kubelet_is_started_again_finds_its_gpus_and_requests_a_certifi
     wait_until(
         lambda: client_certificates(api)["gpu-0"] > old_certificates,
         20,
-        "the new kubelet has a client certificate",  # the old one was killed before its request was signed
+        "the new kubelet has a client certificate",
     )
 
 

@@ -8,7 +8,7 @@ from cloudtwin.nodes.metadata import gpu_load
 from cloudtwin.nodes.metadata.gpu_load import Meter
 
 
-def test_the_load_of_pods_is_shared_by_the_gpus_and_raises_their_temperature() -> None:
+def test_gpus_have_the_utilization_of_the_pods_and_equal_shares_of_their_memory() -> None:
     exposition = gpu_load.exposition("gpu-0", gpus=2, utilization=50.0, memory_bytes=2048 << 20)
 
     lines = [line for line in exposition.splitlines() if not line.startswith("#")]

@@ -1,4 +1,4 @@
-"""Facts about a machine in its metadata."""
+"""Provider ids of machines."""
 
 import re
 

@@ -65,7 +65,7 @@ def call_azure(
         ("placement", "availability-zone\nregion"),
     ],
 )
-def test_aws_returns_one_value_at_a_path(path: str, value: str) -> None:
+def test_aws_returns_the_value_or_the_listing_at_a_path(path: str, value: str) -> None:
     assert call_aws(f"meta-data/{path}").body == value
 
 
@@ -232,7 +232,7 @@ def test_a_damaged_notice_is_a_server_error_and_not_a_missing_notice(
         assert f"{service.notice} is damaged" in error.value.read().decode()
 
 
-def test_a_device_plugin_is_registered_while_it_is_connected(
+def test_a_device_plugin_is_counted_while_it_is_connected(
     metadata_server: tuple[server.MetadataService, str],
 ) -> None:
     service, url = metadata_server
@@ -241,10 +241,12 @@ def test_a_device_plugin_is_registered_while_it_is_connected(
         assert response.readline() == b"2\n"
         assert service.plugins.any_open.wait(100)
 
-    wait_until(lambda: not service.plugins.any_open.is_set(), 100, "the plugin is unregistered")
+    wait_until(
+        lambda: not service.plugins.any_open.is_set(), 100, "the plugin is no longer counted"
+    )
 
 
-def test_the_load_is_served_without_headers(
+def test_the_load_is_served_without_the_metadata_header(
     metadata_server: tuple[server.MetadataService, str],
 ) -> None:
     _, url = metadata_server

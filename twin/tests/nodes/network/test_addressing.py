@@ -29,7 +29,7 @@ def test_the_addresses_of_a_slot_are_in_their_networks(slot: int) -> None:
     assert address.pods.subnet_of(addressing.PODS_NETWORK)
     assert len(address.port) <= 15, "the kernel limits link names to 15 characters"
     assert int(address.mac[:2], 16) & 3 == 2, (
-        "must be local unicast, or it may collide with the address of a real network card"
+        "must be locally administered unicast, or it may collide with the address of a real network card"
     )
 
 

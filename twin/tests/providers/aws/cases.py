@@ -1,4 +1,7 @@
-"""For every rule and precondition of the twin's AWS: a valid and an invalid case, and part of the message."""
+"""For each rule and precondition of the twin's AWS: a valid and an invalid case, and part of the message.
+
+The cases of CHANGE_RULES are in `test_changes.py`; NEVER_HOLDS have no valid case.
+"""
 
 import json
 

@@ -148,7 +148,7 @@ def test_an_interrupt_loses_nothing(project: CloudProject) -> None:
     )
 
 
-def test_an_existing_network_can_be_imported(project: CloudProject) -> None:
+def test_an_existing_vpc_can_be_imported(project: CloudProject) -> None:
     project.program(NETWORK)
     project.up()
     identity = project.resources()["vpc"]["id"]
@@ -161,4 +161,4 @@ def test_an_existing_network_can_be_imported(project: CloudProject) -> None:
         "--protect=false", f"--provider=here={provider}",
     )  # fmt: skip
     assert project.resources()["vpc"]["inputs"]["cidrBlock"] == "10.0.0.0/16"
-    assert "vpc" not in project.preview(), "the program declares the existing resources"
+    assert "vpc" not in project.preview(), "the program declares the imported VPC"

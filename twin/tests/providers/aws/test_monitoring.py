@@ -1,4 +1,4 @@
-"""Logs, budgets and metrics of the twin's AWS."""
+"""Prometheus workspaces of the twin's AWS."""
 
 from cloudtwin.providers.aws.monitoring import PROMETHEUS_WORKSPACE
 

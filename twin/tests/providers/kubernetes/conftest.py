@@ -47,7 +47,7 @@ def kubeconfig() -> Iterator[Path]:
 def project(
     tmp_path: Path, pulumi_program: Path, plugins: dict[str, str], kubeconfig: Path, namespace: str
 ) -> ClusterProject:
-    """Return a project whose default provider is the cluster, in the namespace of the test."""
+    """Return a project whose default provider uses the cluster; NAMESPACE is the namespace of the test."""
     environment = {**plugins, "KUBECONFIG": str(kubeconfig), "NAMESPACE": namespace}
     return ClusterProject(tmp_path, pulumi_program, environment)
 
@@ -91,7 +91,7 @@ def namespace(api: client.CoreV1Api) -> Iterator[str]:
     """Yield a namespace for one test; it is deleted in the background."""
     name = f"test-{uuid.uuid4().hex[:8]}"
     api.create_namespace(client.V1Namespace(metadata=client.V1ObjectMeta(name=name)))
-    # Wait until the controllers have filled it: the first refresh would report their objects as drift.
+    # Wait until a controller has created its ConfigMap kube-root-ca.crt, which a test reads.
     wait_for_object(api.list_namespaced_config_map, name, timeout_seconds=100)
     yield name
     api.delete_namespace(name)

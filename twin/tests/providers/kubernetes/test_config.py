@@ -18,7 +18,7 @@ from twin.tests.providers.kubernetes.kubeconfigs import kubeconfig
         ({"enablePatchForce": "maybe"}, "must be true or false"),
     ],
 )
-def test_an_argument_without_effect_in_the_stand_in_is_refused(
+def test_an_unsupported_argument_or_an_invalid_value_is_refused(
     arguments: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ProviderError, match=message):

@@ -113,7 +113,7 @@ SECRET = manifest("v1", "Secret", data={"a": "MQ=="}, type="Opaque")
     ],
     ids=lambda value: value["kind"] if isinstance(value, dict) and "kind" in value else None,
 )
-def test_an_object_is_replaced_only_if_kubernetes_refuses_the_change(
+def test_an_object_is_replaced_only_if_an_immutable_field_changes(
     old: Object, path: tuple[str | int, ...], value: Plain, replaces: bool
 ) -> None:
     diff = compare(old, with_value(old, path, value), [])
@@ -133,7 +133,7 @@ def test_the_old_object_is_deleted_first_if_both_would_have_the_same_name() -> N
     ).delete_first
 
 
-def test_an_unknown_name_is_a_change_and_may_equal_the_old_name() -> None:
+def test_an_unknown_namespace_is_a_change_and_may_equal_the_old_one() -> None:
     diff = compare(DEPLOYMENT, with_value(DEPLOYMENT, ("metadata", "namespace"), UNKNOWN), [])
 
     assert diff.replaces == ("metadata.namespace",)

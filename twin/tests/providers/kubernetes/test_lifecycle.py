@@ -19,7 +19,7 @@ settings = k8s.core.v1.ConfigMap(
 """
 
 
-def test_a_second_update_changes_nothing(
+def test_a_preview_and_a_refresh_after_an_update_find_no_change(
     project: ClusterProject, namespace: str, api: client.CoreV1Api
 ) -> None:
     project.program(

@@ -11,7 +11,7 @@ def test_an_object_without_a_name_gets_one_and_keeps_it() -> None:
     assert name.startswith("settings-")
     assert len(name) == len("settings-") + 8
     assert objects.with_name({"kind": "ConfigMap"}, "Settings", b"seed", {}) == named_object, (
-        "the name depends only on the seed"
+        "the name depends only on the name of the resource and the seed"
     )
 
     updated_object = objects.with_name(

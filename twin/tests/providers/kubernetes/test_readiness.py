@@ -191,7 +191,7 @@ def test_the_worst_pod_is_named_and_a_pod_that_cannot_start_is_stuck() -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_rolling_update_is_waited_for_with_the_number_of_updated_pods(
+def test_only_a_rolling_update_is_waited_for_with_the_number_of_updated_pods(
     kind: str, spec: Object, status: Object, text: str
 ) -> None:
     live = live_object("apps/v1", kind, spec, {"observedGeneration": 1, **status})
