@@ -6,10 +6,10 @@ tests, the command line and the generator of docs/configuration.md use it. `load
 from Pulumi.
 
 Keys are camelCase in a stack file and snake_case here. `kind` is the discriminator of `cluster` (existing, eks, aks)
-and `storage` (hostpath, claim, fsx, blob). The models are in `existing`, `eks`, `aks`, `workload`, `platform`,
-`platform_stack`, `monitoring` and `proxy`; `defaults` has the defaults that differ by kind, `catalog` the cloud
-offerings, and the modules named `*_rules` the rules across keys. Only `load` imports Pulumi, so a command that only
-reads a configuration starts fast.
+and `storage` (hostpath, claim, fsx, blob). The models of sections are in `existing`, `eks`, `aks`, `workload`,
+`platform`, `platform_stack`, `monitoring` and `proxy`; `defaults` has the defaults that differ by kind, `catalog` the
+cloud offerings, and the modules named `*_rules` the rules across keys. Only `load` imports Pulumi, so a command that
+only reads a configuration starts fast.
 """
 
 from components.config.aks import (

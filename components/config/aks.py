@@ -274,7 +274,7 @@ class AksPoolSizeConfig(Section):
 
 
 class AksNamedPoolConfig(AksGpuNodesConfig, AksPoolSizeConfig):
-    """One of several pools of GPU nodes, each in one zone and of one VM size."""
+    """One of several pools of GPU nodes: one VM size and, if `zone` is set, one zone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,7 +354,7 @@ class UpgradesConfig(Section):
 
 
 class AksMonitoringConfig(Section):
-    """Azure Monitor, billed by the gigabyte."""
+    """Azure Monitor: logs are billed by the gigabyte, metrics by the sample."""
 
     container_insights: bool = Field(
         default=False, description="Logs of containers in a Log Analytics workspace."
@@ -370,7 +370,7 @@ class AksMonitoringConfig(Section):
 
 
 class AksConfig(Section):
-    """A cluster on Azure: network, AKS, an on-demand system pool and GPU spot pools."""
+    """A cluster on Azure: network, AKS, an on-demand system pool and GPU pools."""
 
     kind: Literal["aks"] = Field(default="aks", description="`aks`: a new cluster on Azure.")
     name: ClusterName = Field(default="everstep", description="Name of the cluster.")
@@ -414,7 +414,7 @@ class AksConfig(Section):
     gpu_pools: tuple[AksNamedPoolConfig, ...] = Field(
         default=(),
         min_length=1,
-        description="Several pools of GPU nodes, each in one zone, instead of `gpuPool`, in order of "
+        description="Several pools of GPU nodes, each of one VM size, instead of `gpuPool`, in order of "
         "preference.",
     )
     min_gpu_memory_gib: float | None = Field(
@@ -551,5 +551,5 @@ class BlobConfig(Section):
 
     @property
     def premium(self) -> bool:
-        """Whether the account stores on SSDs (BlockBlobStorage)."""
+        """Whether the account stores its data on SSDs (BlockBlobStorage)."""
         return self.redundancy.startswith("Premium")

@@ -33,7 +33,7 @@ from everstep.catalog.names import SYSTEM_POOL
 
 MAX_DECIMALS = 5  # limit of AKS for spotMaxPrice
 POD_PREFIX = 24  # prefix length of the part of podCidr that each node of an overlay uses
-NODE_PREFIXES = range(8, 26)  # valid prefix lengths of the virtual network: a /25 fits 120 nodes
+NODE_PREFIXES = range(8, 26)  # valid prefix lengths of the virtual network: a /25 fits 123 nodes
 SERVICE_PREFIXES = range(12, 29)  # AKS allows at most a /12; the DNS server is the tenth address
 SURGE_NODES = 1  # temporary nodes of an upgrade: only the system pool has any
 
@@ -180,7 +180,7 @@ def _vm_sizes_unique(sizes: Sequence[AksSizeConfig]) -> list[ConfigFault]:
 def _vm_sizes_interchangeable(
     configured: Sequence[AksSizeConfig], per_worker: int
 ) -> list[ConfigFault]:
-    """Check that all VM sizes have the same number of GPUs and fit a worker."""
+    """Check that all VM sizes have the same number or fraction of GPUs, and that a worker fits on each."""
     path, sizes = "cluster.gpuPool.vmSizes", [azure.VM_SIZES[size.vm_size] for size in configured]
     shares = {size.name: round(1 / size.gpu_share) for size in sizes}
     if len(set(shares.values())) > 1:
@@ -197,10 +197,12 @@ def _vm_sizes_interchangeable(
 
 
 def _system_size_fits(size: str) -> list[ConfigFault]:
-    """Check that the system VM size has no GPUs and is not burstable."""
+    """Check that the system VM size has no GPUs or FPGAs and is not burstable."""
     path, fix = "cluster.systemPool.vmSize", "use one such as Standard_D4s_v5"
     if size.startswith("Standard_N"):
-        return [ConfigFault(path, size, "has GPUs, which no pod on the system pool uses", fix)]
+        return [
+            ConfigFault(path, size, "has GPUs or FPGAs, which no pod on the system pool uses", fix)
+        ]
     if size.startswith("Standard_B"):
         return [
             ConfigFault(
@@ -216,7 +218,7 @@ def _max_price_valid(price: float, capacity: str) -> list[ConfigFault]:
 
 
 def max_price_faults(path: str, price: float, capacity: str) -> list[ConfigFault]:
-    """Check that a price ceiling is -1 or a positive price, and that it is set only for spot."""
+    """Check that a price ceiling is -1 or a positive price of few decimals, and set only for spot."""
     if price == NO_MAX_PRICE:
         return []
     if capacity == "onDemand":
@@ -300,7 +302,7 @@ def _channels_agree(channel: str, node_image: str) -> list[ConfigFault]:
     return [ConfigFault("cluster.upgrades.channel", channel, rule, fix)]
 
 
-def _snapshots_last(
+def _snapshots_kept(
     system: str | None,
     gpu: str | None,
     gpu_pools: Sequence[AksNamedPoolConfig],
@@ -404,7 +406,7 @@ RULES = (
             "cluster.upgrades.channel",
             "cluster.upgrades.nodeImage",
         ),
-        _snapshots_last,
+        _snapshots_kept,
         _AKS,
     ),
     ConfigRule(

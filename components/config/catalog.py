@@ -2,8 +2,8 @@
 
 A dated table rather than a cloud API call: a configuration is validated without an account, in a pull request from a
 fork and in a test. A region, location or CPU instance family newer than the table is accepted with a warning
-(`newer_names`); any other name that is newer is refused with the nearest name of the table, and adding it takes one
-line.
+(`newer_names`), and a CPU size of Azure is accepted without a lookup; any other name that is newer is refused with
+the nearest name of the table, and adding it takes one line.
 
 Sources, as of 2026-11-21:
 AWS zones and machine types: EC2's DescribeInstanceTypes and DescribeInstanceTypeOfferings as
@@ -76,7 +76,7 @@ AZURE_LOCATIONS = tuple(
     for location in azure.LOCATIONS.values()
     if not location.restricted and location.name not in UNCHECKED_LOCATIONS
 )
-"""The locations that a stack can name."""
+"""The locations of the table that a stack can name."""
 
 AZURE_GPU_SIZES = tuple(size.name for size in azure.VM_SIZES.values() if size.gpus)
 """The VM sizes that workers can use."""

@@ -1,4 +1,4 @@
-"""Data source of a stack: a bucket of S3, a container of Blob Storage, or an archive on the volume.
+"""Data source of a stack: an S3 bucket, a Blob Storage container, or an archive on the volume.
 
 `everstep data stage` accepts more forms, and its paths are not relative to the shared volume.
 """
@@ -30,7 +30,7 @@ class DataSource:
 
     Attributes:
         kind: `s3`, `az`, or `tar` for an archive on the volume.
-        bucket: bucket of S3 or container of Blob Storage; empty for an archive.
+        bucket: S3 bucket or Blob Storage container; empty for an archive.
         account: storage account; empty for kinds other than `az`.
         path: prefix in the bucket or container without leading or trailing slashes, or path of the archive.
     """

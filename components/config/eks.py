@@ -19,19 +19,19 @@ from components.config.section import (
     matches_pattern,
 )
 
-MAX_FSX_GIB = 2_147_482_800  # FSx API, StorageCapacity: below 2**31, a multiple of 2400
+MAX_FSX_GIB = 2_147_482_800  # FSx API, StorageCapacity: below 2**31, a multiple of 1200
 MIN_THROUGHPUT = 125  # minimum and default of PERSISTENT_2, in MB/s per TiB
 FALLBACK_SUFFIX = "-on-demand"  # name suffix of the node group with a pool's `fallbackNodes`
 MAX_POOL_NAME_LENGTH = 63 - MAX_CLUSTER_NAME_LENGTH - len("-gpu-") - len(FALLBACK_SUFFIX)
 INSIGHTS_LOG_GROUPS = ("performance", "application", "dataplane", "host")
-"""Names of the log groups of Container Insights. Source: CloudWatch User Guide, "Container Insights performance log
-events" and "Send logs to CloudWatch Logs", 2026-11."""
+"""Last parts of the names of Container Insights' log groups. Source: CloudWatch User Guide, "Container Insights
+performance log events" and "Send logs to CloudWatch Logs", 2026-11."""
 LOG_RETENTION_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731)
 """Retention periods that CloudWatch Logs offers, up to two years."""
 
 
 def _has_gpus(instance_type: str) -> str:
-    """Check that an instance type has GPUs and is not retired."""
+    """Check that workers can use an instance type: it has whole NVIDIA GPUs that the AMI supports."""
     if instance_type in catalog.AWS_GPU_TYPES:
         return instance_type
     family = instance_type.partition(".")[0]
@@ -39,7 +39,8 @@ def _has_gpus(instance_type: str) -> str:
         reason, _, fix = catalog.AWS_UNUSABLE_FAMILIES[family].partition("; ")
         raise refusal(reason, fix)
     raise refusal(
-        "is not a known instance type with GPUs", nearest_hint(instance_type, catalog.AWS_GPU_TYPES)
+        "is not a known instance type for GPU nodes",
+        nearest_hint(instance_type, catalog.AWS_GPU_TYPES),
     )
 
 
@@ -337,7 +338,7 @@ class EksIamConfig(Section):
 
 
 class EksConfig(Section):
-    """A cluster on AWS: VPC, EKS, an on-demand system pool and a GPU spot pool."""
+    """A cluster on AWS: VPC, EKS, an on-demand system pool and GPU pools."""
 
     kind: Literal["eks"] = Field(default="eks", description="`eks`: a new cluster on AWS.")
     name: ClusterName = Field(default="everstep", description="Name of the cluster.")
@@ -382,7 +383,8 @@ class EksConfig(Section):
         "system; absent: new keys for Secrets and the file system, and AWS's own keys for the others.",
     )
     log_retention_days: Annotated[int, AfterValidator(_is_offered)] = Field(
-        default=30, description="Retention of the control plane's logs, in days."
+        default=30,
+        description="Retention of the logs of the control plane and of Container Insights, in days.",
     )
     system_pool: EksSystemPoolConfig = Field(
         default_factory=EksSystemPoolConfig, description="On-demand CPU nodes."
@@ -393,8 +395,8 @@ class EksConfig(Section):
     gpu_pools: tuple[EksNamedPoolConfig, ...] = Field(
         default=(),
         min_length=1,
-        description="Several pools of GPU nodes instead of `gpuPool`, in order of preference; the "
-        "file system is in the zone of the first.",
+        description="Several pools of GPU nodes instead of `gpuPool`, in order of preference; a "
+        "new file system is in the zone of the first.",
     )
     min_gpu_memory_gib: float | None = Field(
         default=None,

@@ -109,7 +109,7 @@ def _existing_vpc_complete(
 
 
 def _public_access_narrow(ranges: Sequence[str]) -> list[ConfigFault]:
-    """Check that the ranges allowed to reach the API are narrow and publicly routable."""
+    """Check that the ranges allowed to reach the API are narrow, publicly routable and listed once."""
     return [
         fault
         for index, cidr in enumerate(ranges)
@@ -147,7 +147,7 @@ def _system_counts(nodes: int, maximum: int) -> list[ConfigFault]:
 
 
 def _system_types_fit(types: Sequence[str]) -> list[ConfigFault]:
-    """Check that system nodes are x86 machines without GPUs."""
+    """Check that the instance types of system nodes exist, are x86 without GPUs, and are listed once."""
     faults = []
     for index, machine in enumerate(types):
         path = f"cluster.systemPool.instanceTypes[{index}]"
@@ -178,7 +178,7 @@ def _gpu_counts(minimum: int, nodes: int, maximum: int) -> list[ConfigFault]:
 
 
 def _gpu_types_interchangeable(types: Sequence[str], per_worker: int) -> list[ConfigFault]:
-    """Check that the instance types are interchangeable and that each fits a worker."""
+    """Check that the instance types are interchangeable and listed once, and that a worker fits on each."""
     path = "cluster.gpuPool.instanceTypes"
     faults = gpu_count_faults(
         path, {name: aws.INSTANCE_TYPES[name].gpus for name in types}, per_worker
@@ -237,7 +237,7 @@ def _reservation_valid(
 
 
 def _efa_example(preferred: Sequence[str], efa_types: Sequence[str]) -> str:
-    """Return an instance type with EFA, one of the preferred types if possible."""
+    """Return the first preferred instance type with EFA; without such a type, two examples."""
     return next((name for name in preferred if name in efa_types), "g5.8xlarge or p4d.24xlarge")
 
 

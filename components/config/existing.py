@@ -34,7 +34,7 @@ class PoolConfig(Section):
         default_factory=dict, description="Labels that select the pool's nodes."
     )
     tolerations: tuple[TolerationConfig, ...] = Field(
-        default=(), description="Taints of the pool's nodes."
+        default=(), description="Tolerations for the taints of the pool's nodes."
     )
 
 
@@ -51,7 +51,7 @@ class ExistingClusterConfig(Section):
         default=None, description="Context in the kubeconfig; absent: its current one."
     )
     gpu_pool: PoolConfig = Field(
-        default_factory=PoolConfig, description="The GPU spot nodes, where workers run."
+        default_factory=PoolConfig, description="The GPU nodes, where workers run."
     )
     system_pool: PoolConfig = Field(
         default_factory=PoolConfig,

@@ -42,8 +42,8 @@ class ConfigFault:
     """One fault of a configuration.
 
     Attributes:
-        path: the key below `everstep:`, dotted, as in the stack file: `job.minReplicas`.
-        value: the value of the key; None if the key is missing.
+        path: the key below `everstep:`, dotted, as in the stack file: `job.minReplicas`; `*` for all keys.
+        value: the value of the key; None if the key is missing, or if the message does not show the value.
         rule: the violated rule; continues a sentence that starts with the key.
         fix: correction; empty if the rule implies it.
     """
@@ -176,5 +176,5 @@ def _dotted(location: Sequence[int | str]) -> str:
 
 
 def _brief(value: object) -> object:
-    """Return a placeholder for nested values, to keep a message on one line."""
+    """Return a value, or a placeholder if it is nested, to keep a message on one line."""
     return "..." if isinstance(value, dict | list) else value

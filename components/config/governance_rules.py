@@ -23,7 +23,7 @@ REGISTRY_KINDS = {"eks": "ecr", "aks": "acr"}
 
 
 def _tags_complete(tags: Mapping[str, str]) -> list[ConfigFault]:
-    """Check that the tags identify the owner of the costs."""
+    """Check that the tags identify the owner of the costs, and that there are not too many."""
     faults = []
     for name in REQUIRED_TAGS:
         if name not in tags:

@@ -1,7 +1,7 @@
 """Rules about several GPU pools (`cluster.gpuPools`): for both clouds, then for EKS and for AKS.
 
-Workers of one job must be interchangeable, and by default all of them are in one zone. A fault names
-the key of the pool that violates a rule.
+Workers of one job must be interchangeable, and by default all of them are in one zone. A fault of one
+pool names that pool's key.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,11 +44,11 @@ def _key(index: int, name: str = "") -> str:
 def _either_pool_or_pools(
     pool: EksGpuPoolConfig | AksGpuPoolConfig | None, pools: Sequence[NamedPool]
 ) -> list[ConfigFault]:
-    """Check that either `gpuPool` or `gpuPools` is set."""
+    """Check that `gpuPool` and `gpuPools` are not both set."""
     if pool is None or not pools:
         return []
-    rule = "is set together with cluster.gpuPool, which declares a single pool"
-    fix = "remove one: an entry of gpuPools can have the values of gpuPool"
+    rule = "is set together with cluster.gpuPool"
+    fix = "remove one of the two: gpuPools replaces gpuPool"
     return [ConfigFault(POOLS, ", ".join(named.name for named in pools), rule, fix)]
 
 
@@ -110,7 +110,10 @@ def _nodes_by_zone(pools: Sequence[NamedPool], *, autoscaling: bool) -> dict[str
 def _workers_have_nodes(
     replicas: int, min_replicas: int, pools: Sequence[NamedPool], spread: Flag, autoscaling: Flag
 ) -> list[ConfigFault]:
-    """Check that the pools allow a node for every worker, in one zone unless workers are spread."""
+    """Check that the pools allow a node for every worker, in one zone unless workers are spread.
+
+    With autoscaling and without spreading, each of several zones must have nodes for the minimum number of workers.
+    """
     nodes = _nodes_by_zone(pools, autoscaling=autoscaling)
     if not pools:
         return []
@@ -164,7 +167,7 @@ def _same_gpus(gpu_counts: Mapping[str, int], per_worker: int) -> list[ConfigFau
     for location, count in gpu_counts.items():
         key, _, machine = location.partition("=")
         if count != expected:
-            rule = f"has {count} GPUs, but the first type of the pools has {expected}"
+            rule = f"has {amount(count, 'GPU')}, but the first type of the pools has {expected}"
             fix = f"use types with {expected}: workers of one job are interchangeable"
             return [ConfigFault(key, machine, rule, fix)]
     if per_worker > expected:

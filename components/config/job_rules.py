@@ -141,14 +141,14 @@ _ETCD_WITHOUT_V2 = re.compile(r"v?3\.([6-9]|\d\d+)\.")
 
 
 def _variables_valid(env: Mapping[str, str]) -> list[ConfigFault]:
-    """Check the names and values of environment variables, and that Everstep itself sets none of them."""
+    """Check the names and values of environment variables, and that none is reserved for Everstep."""
     faults = []
     for name, value in env.items():
         if not _VARIABLE.fullmatch(name):
             rule, fix = "is not a name of an environment variable", "use letters, digits and _"
             faults.append(ConfigFault(f"job.env.{name}", value, rule, fix))
         elif name in _RESERVED_VARIABLES or name.startswith(_RESERVED_PREFIX):
-            rule = "is set by Everstep, and a worker needs its value"
+            rule = "is reserved for Everstep, which sets variables that a worker needs"
             faults.append(ConfigFault(f"job.env.{name}", value, rule, "remove it"))
         elif any(ord(letter) < ord(" ") and letter not in "\t\n" for letter in value):
             rule, fix = "contains a control character", "remove the character"
@@ -159,7 +159,7 @@ def _variables_valid(env: Mapping[str, str]) -> list[ConfigFault]:
 def _object_names_valid(
     priority: str | None, secrets: Sequence[str], storage_class: str | None
 ) -> list[ConfigFault]:
-    """Check the names of the Kubernetes objects to which the stack refers."""
+    """Check the names of the Kubernetes objects to which the job and etcd refer, and that no Secret is listed twice."""
     names = {"job.priorityClass": priority, "etcd.storageClass": storage_class}
     names |= {f"job.envFromSecrets[{index}]": name for index, name in enumerate(secrets)}
     rule = "is not a name of a Kubernetes object"

@@ -1,6 +1,6 @@
 """Rules about the deadline, the budget and the on-demand policy of the job.
 
-A deadline in the past is refused only when a stack is deployed or planned (`deadline_faults`): a report
+A deadline in the past is refused only when a stack is deployed or previewed (`deadline_faults`): a report
 about a job that has ended must still be able to read its stack file.
 """
 

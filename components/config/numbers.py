@@ -1,4 +1,4 @@
-"""Detection of booleans where a number is expected: YAML reads `yes` as true, and pydantic accepts true as 1."""
+"""Detection of booleans where a number is expected: YAML 1.1 reads `yes` as true, and pydantic accepts true as 1."""
 
 import types
 import typing

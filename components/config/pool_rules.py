@@ -11,7 +11,7 @@ SEVERAL_POOLS = "cluster.gpuPools"
 
 
 def count_faults(pool: str, *, minimum: int, nodes: int, maximum: int) -> list[ConfigFault]:
-    """Check that a pool's sizes are consistent and allow at least one node."""
+    """Check that a pool's node counts are consistent and allow at least one node."""
     faults = []
     if maximum < 1:
         faults.append(ConfigFault(f"{pool}.maxNodes", maximum, "allows no nodes", "use 1 or more"))

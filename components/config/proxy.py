@@ -1,4 +1,4 @@
-"""The HTTP proxy through which nodes and pods reach the internet."""
+"""The HTTP proxy through which nodes, and on AKS pods, reach the internet."""
 
 import re
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from components.config.section import Section, has_password, matches_pattern
 ALWAYS_DIRECT = ("localhost", "127.0.0.1", "169.254.169.254", ".svc", ".cluster.local")
 """Destinations that nodes and pods always reach without the proxy: themselves, the metadata service, Services."""
 
-MAX_CA_LENGTH = 8000  # part of a node's user data in base64, which EC2 limits to 16 KiB
+MAX_CA_LENGTH = 8000  # a node's user data, which EC2 limits to 16 KiB, contains it in base64
 _URL = re.compile(r"https?://(?P<host>[A-Za-z0-9.-]+):(?P<port>[0-9]{1,5})/?")
 
 
@@ -69,7 +69,7 @@ CaCertificates = Annotated[str, AfterValidator(_is_ca)]
 
 
 class ProxyConfig(Section):
-    """The HTTP proxy of nodes and pods."""
+    """The HTTP proxy of nodes, and on AKS of pods."""
 
     http: Annotated[ProxyUrl, AfterValidator(_is_http)] = Field(
         description="URL of the proxy for HTTP, without credentials."

@@ -16,7 +16,7 @@ IMAGES = (
     "platform.gpuPlugin.image",
     "platform.metrics.image",
 )
-"""Keys of the images that pods of a stack may use."""
+"""Keys of the images that pods of a stack may use on every kind of cluster."""
 
 LOGINS = "platform.registryLogins"
 

@@ -72,7 +72,7 @@ def _lies_in(inner: str, outer: str) -> bool:
 def value_at(data: object, model: type[BaseModel], path: str) -> object:
     """Return the typed value at a dotted path, or the default if the mapping lacks it.
 
-    The result is None for a missing required key.
+    The result is None for a missing required key, and the untyped value if it is invalid.
 
     Raises:
         KeyError: the model has no such key, which is a bug in a rule.

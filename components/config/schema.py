@@ -46,7 +46,7 @@ def _kind_of(model: type[BaseModel]) -> str:
 def model_for(field: FieldInfo, data: object) -> type[BaseModel] | None:
     """Return the model for `data` under `field`; None for plain values.
 
-    Without a kind, a section with several kinds has the kind of the field's default.
+    Without a valid kind, a section with several kinds has the kind of the field's default.
     """
     by_kind = variants(field)
     if by_kind:

@@ -60,7 +60,7 @@ def _fix(path: str) -> str:
 
 
 def hide(fault: ConfigFault, secret_paths: frozenset[str]) -> ConfigFault:
-    """Return the fault, with its value hidden if the value is a secret."""
+    """Return the fault, with its value hidden if the value is or contains a secret."""
     prefixes = tuple(f"{fault.path}{sign}" for sign in ".[")
     if (
         fault.path in secret_paths
@@ -86,7 +86,7 @@ def _texts(value: object, path: str, name: str = "") -> Iterator[tuple[str, str,
 
 
 def _with_options(words: Sequence[object]) -> Iterator[tuple[str, object]]:
-    """Yield each element with the command-line option whose value it contains, if there is one."""
+    """Yield each element, or its value if it is `OPTION=VALUE`, with the command-line option that it sets, if any."""
     option = ""
     for word in words:
         if isinstance(word, str) and word.startswith("-"):

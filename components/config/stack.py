@@ -211,7 +211,7 @@ def check_deadline(stack: StackConfig, now: datetime) -> None:
 
 
 def _decode(value: object) -> object:
-    """Decode a value that Pulumi passes as text: objects are JSON, scalars unchanged."""
+    """Decode a value that Pulumi passes as text: valid JSON is parsed, other text is returned unchanged."""
     if not isinstance(value, str):
         return value
     try:

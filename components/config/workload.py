@@ -235,8 +235,9 @@ class JobConfig(Section):
     )
     on_demand: Literal["never", "fallback", "always"] | None = Field(
         default=None,
-        description="When workers run on on-demand nodes (`fallbackNodes`). `fallback`: if the deadline requires it, "
-        "or with `minReplicas` workers after 15 minutes without spot machines. Absent: the autoscaler decides.",
+        description="When workers run on on-demand nodes (`fallbackNodes`). `fallback`: if the deadline requires it; "
+        "without a deadline, if fewer than `minReplicas` spot machines have trained for 15 minutes. Absent: the "
+        "autoscaler decides.",
     )
     epochs: int = trainer_option("epochs")
     global_batch: int = trainer_option("global_batch")

@@ -327,13 +327,13 @@ CASES = [
         EKS,
         {"cluster.gpuPool.instanceTypes": ["g5.xlrage"]},
         "cluster.gpuPool.instanceTypes[0]",
-        ("not a known instance type with GPUs", "did you mean g5.xlarge"),
+        ("not a known instance type for GPU nodes", "did you mean g5.xlarge"),
     ),
     Case(
         EKS,
         {"cluster.gpuPool.instanceTypes": ["m6i.xlarge"]},
         "cluster.gpuPool.instanceTypes[0]",
-        ("not a known instance type with GPUs",),
+        ("not a known instance type for GPU nodes",),
     ),
     Case(
         EKS,
@@ -1452,7 +1452,10 @@ CASES = [
     # --- environment variables
     *(
         Case(
-            LOCAL, {"job.env": {name: "x"}}, f"job.env.{name}", ("is set by Everstep", "remove it")
+            LOCAL,
+            {"job.env": {name: "x"}},
+            f"job.env.{name}",
+            ("is reserved for Everstep", "remove it"),
         )
         for name in ("POD_NAME", "POD_IP", "NODE_NAME", "EVERSTEP_GRACE_SECONDS")
     ),

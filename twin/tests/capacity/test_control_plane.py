@@ -16,7 +16,7 @@ from cloudtwin.capacity.control_plane import _reached, _timeout_error
     ],
     ids=["too few Ready", "an earlier release", "deleted", "too many"],
 )
-def test_the_message_names_what_a_pool_lacks(
+def test_the_message_says_how_a_pool_differs_from_its_desired_state(
     machines: int, ready: int, stale: int, desired: int, text: str
 ) -> None:
     assert _reached(machines, ready, stale, desired) == text

@@ -1,4 +1,4 @@
-"""Checksums of tensors: tensors that differ anywhere, in any way, have different ones."""
+"""Checksums of tensors: the changes that they detect, and equal results on all devices and machines."""
 
 from collections.abc import Callable
 
@@ -27,7 +27,7 @@ def random_bytes(size: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("compute", [checksums, word_sums])
 @pytest.mark.parametrize("size", SIZES)
-def test_every_byte_counts(
+def test_a_changed_byte_changes_the_checksum(
     size: int, compute: Callable[[list[torch.Tensor]], tuple[int, ...]]
 ) -> None:
     tensor = random_bytes(size)
@@ -75,7 +75,7 @@ def test_changes_of_two_numbers_do_not_cancel_out(
 def test_changes_of_high_bits_do_not_cancel_out(
     change: Callable[[torch.Tensor], torch.Tensor], offset: int
 ) -> None:
-    """Odd numbers are the high halves of words."""
+    """Numbers at odd positions are the high halves of words."""
     tensor = torch.randn(2 * BLOCK, generator=torch.Generator().manual_seed(0))
     original = checksums([tensor])
 
@@ -111,7 +111,7 @@ def test_the_order_in_memory_counts_and_not_the_order_of_dimensions() -> None:
 
 
 @pytest.mark.parametrize("compute", [checksums, word_sums])
-def test_tensors_without_numbers_have_a_checksum(
+def test_empty_tensors_and_zeros_have_the_checksum_0(
     compute: Callable[[list[torch.Tensor]], tuple[int, ...]],
 ) -> None:
     assert compute([]) == ()
@@ -119,7 +119,7 @@ def test_tensors_without_numbers_have_a_checksum(
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 70])
-def test_a_gpu_and_a_cpu_compute_the_same(count: int) -> None:
+def test_the_implementations_for_gpus_and_cpus_compute_the_same(count: int) -> None:
     blocks = random_bytes(count * BLOCK_BYTES).view(torch.int32).view(count, BLOCK)
 
     assert _gpu_sums(blocks, _constants(0)).tolist() == _cpu_sums(blocks, _constants(0)).tolist()

@@ -10,7 +10,7 @@ from everstep.elastic.transport.link import Link
 
 
 class Recorder:
-    """The connection of a worker in a group of one, which would have sent these records to others."""
+    """The connection of a worker in a group of two: it records what it sends, and receives `others`."""
 
     rank, world_size = 0, 2
 
@@ -69,7 +69,7 @@ def test_workers_of_equal_progress_exchange_their_sums_once() -> None:
 
 
 def test_a_worker_without_a_state_lacks_tensors_of_zeros_too() -> None:
-    """A copy that was interrupted leaves any numbers in them."""
+    """An interrupted copy leaves arbitrary numbers in them."""
     torn_tensor = torch.ones(3)
 
     reports, exchanges = comparison(
