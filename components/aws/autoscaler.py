@@ -188,7 +188,7 @@ def flags(cluster: str, config: EksAutoscalingConfig) -> list[str]:
         # Every new GPU node starts with this taint, which no worker tolerates: without the option, the
         # autoscaler would assume that no group can run a worker.
         "startup-taint": CSI_STARTUP_TAINT,
-        "skip-nodes-with-local-storage": "false",  # shared memory of a worker is not worth keeping
+        "skip-nodes-with-local-storage": "false",  # a data cache in an emptyDir must not keep a node
         "balance-similar-node-groups": "false",  # the spot and on-demand groups differ only in price
         "stderrthreshold": "info",
     }

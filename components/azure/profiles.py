@@ -106,7 +106,7 @@ def autoscaler(config: AksConfig) -> aks.ManagedClusterPropertiesAutoScalerProfi
         # consider the cluster unhealthy and add no nodes until they were removed.
         max_total_unready_percentage="100",
         scale_down_unready_time="3m",
-        skip_nodes_with_local_storage="false",  # workers keep /dev/shm in an emptyDir
+        skip_nodes_with_local_storage="false",  # a data cache in an emptyDir must not keep a node
     )
 
 

@@ -19,7 +19,7 @@ from components.config.section import (
     matches_pattern,
 )
 
-MAX_FSX_GIB = 2_147_482_800  # FSx API, StorageCapacity: below 2**31, a multiple of 1200
+MAX_FSX_GIB = 2_147_481_600  # FSx API, StorageCapacity: at most 2147483647, in multiples of 2400
 MIN_THROUGHPUT = 125  # minimum and default of PERSISTENT_2, in MB/s per TiB
 FALLBACK_SUFFIX = "-on-demand"  # name suffix of the node group with a pool's `fallbackNodes`
 MAX_POOL_NAME_LENGTH = 63 - MAX_CLUSTER_NAME_LENGTH - len("-gpu-") - len(FALLBACK_SUFFIX)

@@ -157,10 +157,17 @@ def _variables_valid(env: Mapping[str, str]) -> list[ConfigFault]:
 
 
 def _object_names_valid(
-    priority: str | None, secrets: Sequence[str], storage_class: str | None
+    priority: str | None,
+    secrets: Sequence[str],
+    storage_class: str | None,
+    cache_class: str | None,
 ) -> list[ConfigFault]:
-    """Check the names of the Kubernetes objects to which the job and etcd refer, and that no Secret is listed twice."""
-    names = {"job.priorityClass": priority, "etcd.storageClass": storage_class}
+    """Check the names of the Kubernetes objects to which job, data and etcd refer, and that no Secret is listed twice."""
+    names = {
+        "job.priorityClass": priority,
+        "etcd.storageClass": storage_class,
+        "data.cache.storageClass": cache_class,
+    }
     names |= {f"job.envFromSecrets[{index}]": name for index, name in enumerate(secrets)}
     rule = "is not a name of a Kubernetes object"
     fix = "use lower-case letters, digits, dashes and dots"
@@ -208,7 +215,13 @@ RULES = (
     ConfigRule(("etcd.image",), _etcd_has_v2),
     ConfigRule(("job.env",), _variables_valid),
     ConfigRule(
-        ("job.priorityClass", "job.envFromSecrets", "etcd.storageClass"), _object_names_valid
+        (
+            "job.priorityClass",
+            "job.envFromSecrets",
+            "etcd.storageClass",
+            "data.cache.storageClass",
+        ),
+        _object_names_valid,
     ),
     ConfigRule(("job.fresh",), _fresh_is_not_an_option),
     ConfigRule(("controller.kind", "controller.image"), _upstream_has_image),

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from components.config.section import Section, matches_pattern
 
-MIN_PRIORITY = -10  # the cluster autoscaler adds no node for a pod of lower priority
+MIN_PRIORITY = -9  # above the priority of placeholders, the lowest for which the cluster autoscaler adds nodes
 MAX_PRIORITY = 999_999  # lower than the priority of the platform's own pods
 
 StackName = Annotated[

@@ -108,7 +108,9 @@ def worker_node_faults(
         return []
     limit = "gpuPool.maxNodes and fallbackNodes allow" if autoscaling else "gpuPool.nodes gives"
     fix = f"lower replicas to {available} or allow more nodes"
-    if not available:
+    if not available and autoscaling:
+        fix = f"set gpuPool.maxNodes to {replicas} or more"
+    elif not available:
         fix = f"set gpuPool.nodes to {replicas}, or enable autoscaling"
     return [
         ConfigFault(

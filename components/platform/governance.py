@@ -18,7 +18,7 @@ from everstep.catalog.names import (
     WORKER_PRIORITY_CLASS,
 )
 
-PLACEHOLDER_VALUE = -1  # the cluster autoscaler adds no node for a pod with a priority below -10
+PLACEHOLDER_VALUE = -10  # the lowest for which the cluster autoscaler adds nodes; jobs have at least -9
 PLATFORM_VALUE = 1_000_000  # Kubernetes' own classes begin at 2,000,000,000
 
 
@@ -55,7 +55,7 @@ class Governance(Component):
             "placeholders",
             PLACEHOLDER_PRIORITY_CLASS,
             PLACEHOLDER_VALUE,
-            "Placeholders: request machines in other zones, and give way to all other pods.",
+            "Placeholders: request machines in other zones; no pod of Everstep has a lower priority.",
         )
         self._quota(args)
         self.register_outputs({})

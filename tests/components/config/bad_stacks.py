@@ -430,6 +430,12 @@ CASES = [
         ("never created", "enable autoscaling"),
     ),
     wrong_key(EKS, "cluster.gpuPool.fallbackNodes", -1, "greater than or equal to 0"),
+    Case(
+        EKS,
+        {"cluster.gpuPool": {"maxNodes": 0}},
+        "job.replicas",
+        ("more than the 0 nodes", "set gpuPool.maxNodes to"),
+    ),
     # --- AWS: several pools
     wrong_key(EKS, "cluster.gpuPools", [], "has 0 values; the minimum is 1", "list 1 or more"),
     wrong_pool(
@@ -678,7 +684,7 @@ CASES = [
         "storage.throughput",
         ("125, 250, 500 or 1000",),
     ),
-    wrong_key(EKS, "storage.sizeGib", 2400 * 10**6, "less than or equal to 2147482800"),
+    wrong_key(EKS, "storage.sizeGib", 2400 * 10**6, "less than or equal to 2147481600"),
     wrong_key(EKS, "storage.bucket", "my..bucket", "single dots", "my-training-data"),
     wrong_key(EKS, "storage.bucket", "192.168.1.1", "not in the form of an IP address"),
     wrong_key(EKS, "storage.bucket", "s3://data", "not a name of an S3 bucket", "without s3://"),
@@ -1239,6 +1245,15 @@ CASES = [
     wrong_source(LOCAL, "az://acct/photos", "a cluster of kind existing", "everstep data stage"),
     wrong_source(AKS, "s3://my-photos/imagenet", "a cluster of kind aks", "everstep data stage"),
     wrong_source(LOCAL, "s3://my-photos", "a cluster of kind existing", "everstep data stage"),
+    Case(
+        EKS,
+        {
+            "data.dataset": "imagefolder",
+            "data.cache": {"source": "s3://photos/shards", "storageClass": "Not Valid"},
+        },
+        "data.cache.storageClass",
+        ("not a name of a Kubernetes object", "lower-case letters"),
+    ),
     wrong_cache(
         EKS, "uploads/x.tar", "data.cache.source", "address of an object store", "s3://BUCKET"
     ),
@@ -1741,7 +1756,7 @@ CASES = [
     ),
     wrong_key(ON_PLATFORM, "platformStack.name", "eks/dev", "is not a name of a stack", "eks-dev"),
     wrong_key(ON_PLATFORM, "platformStack.name", None, "is missing"),
-    wrong_key(ON_PLATFORM, "platformStack.priority", -11, "-10"),
+    wrong_key(ON_PLATFORM, "platformStack.priority", -10, "-9"),
     wrong_key(ON_PLATFORM, "platformStack.priority", 1_000_000, "999999"),
     wrong_key(ON_PLATFORM, "job.priorityClass", "high", "platformStack", "platformStack.priority"),
     wrong_key(ON_PLATFORM, "tags", TAGS, "belongs to the platform's stack", "remove it here"),
@@ -1936,7 +1951,7 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (EKS, {"cluster.kubernetesVersion": "1.35", "cluster.nodeRelease": "1.35.12-20261101"}),
     (EKS, {"cluster.kmsKeyArn": f"arn:aws:kms:us-east-1:123456789012:key/mrk-{'0a' * 16}"}),
     (EKS, {"cluster.iam.permissionsBoundary": "arn:aws-us-gov:iam::123456789012:policy/a/b+c"}),
-    (ON_PLATFORM, {"platformStack.priority": -10}),
+    (ON_PLATFORM, {"platformStack.priority": -9}),
     (ON_PLATFORM, {"platformStack.priority": 999_999, "job.maxReplicas": 9}),
     (LOCAL, {"job.resources.memory": "2G", "job.resources.sharedMemory": "1.8Gi"}),
     (EKS, {"job.budgetUsd": 5, "job.onDemand": "never", "job.deadline": "90d"}),

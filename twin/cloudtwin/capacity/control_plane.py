@@ -127,7 +127,8 @@ def _reached(machines: int, ready: int, stale: int, desired: int) -> str:
         desired: its desired size; 0 for a deleted pool.
     """
     if machines > desired:
-        return f"still has {machines} machines, {machines - desired} more than desired"
+        noun = "machine" if machines == 1 else "machines"
+        return f"still has {machines} {noun}, {machines - desired} more than desired"
     text = f"has {ready} of {desired} machines Ready"
     return f"{text}, {stale} of all with another release" if stale else text
 
