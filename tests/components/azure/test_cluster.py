@@ -281,7 +281,7 @@ def test_the_autoscaler_prefers_the_first_pool_and_survives_the_loss_of_all_node
     assert profile["maxTotalUnreadyPercentage"] == "100"
     assert profile["scaleDownUnneededTime"] == "10m"
     assert profile["skipNodesWithLocalStorage"] == "false", (
-        "a worker's /dev/shm would keep its node"
+        "a worker's data cache in an emptyDir would keep its node"
     )
     assert all(isinstance(value, str) for value in profile.values()), "the API requires strings"
 
