@@ -33,7 +33,7 @@ def rules(graph: Graph) -> list[RecordedResource]:
     ]
 
 
-def test_a_scratch_file_system_sets_no_option_of_a_persistent_one() -> None:
+def test_a_scratch_file_system_sets_no_persistent_options_and_no_import_or_export_path() -> None:
     actual = file_system(plain_stack())
 
     assert actual["deploymentType"] == "SCRATCH_2"
