@@ -168,7 +168,7 @@ def test_egress_routes_exist_before_the_nodes(graph: Graph) -> None:
 
 def test_the_log_group_is_created_before_the_cluster(graph: Graph) -> None:
     assert "eks-cluster-logs" in graph.ancestors(CONTROL_PLANE), (
-        "EKS would create one that keeps all logs forever and outlives the stack"
+        "EKS would create a group that keeps all logs forever and outlives the stack"
     )
 
 
