@@ -17,7 +17,7 @@ from pulumi.runtime import mocks
 from tests.components.provider_outputs import ProviderOutputs
 from tests.components.sdk_schema import schema_errors
 
-SECRET = "4dabf18193072939515e22adb298388d"  # Pulumi's marker of a secret in serialized values
+SECRET = "4dabf18193072939515e22adb298388d"  # Pulumi's key of special serialized values; here, only secrets occur
 STACK = "pulumi:pulumi:Stack"
 
 

@@ -74,7 +74,7 @@ def test_the_autoscaler_runs_on_system_nodes_without_privileges() -> None:
     assert actual["securityContext"]["runAsNonRoot"] is True
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert container["env"] == [{"name": "AWS_REGION", "value": "us-east-1"}], (
-        "pods there cannot reach the metadata service"
+        "pods without host networking cannot reach the metadata service"
     )
     assert container["image"].startswith("registry.k8s.io/autoscaling/cluster-autoscaler:v1.36")
 

@@ -148,7 +148,9 @@ def test_broken_nodes_are_repaired(group: str) -> None:
 
 
 @pytest.mark.parametrize("group", [SYSTEM, SPOT])
-def test_the_metadata_service_requires_a_token_and_only_the_node_reaches_it(group: str) -> None:
+def test_the_metadata_service_requires_a_token_and_only_the_host_network_reaches_it(
+    group: str,
+) -> None:
     options = plain_stack()[f"{group}-template"].inputs["metadataOptions"]
 
     assert options == {

@@ -26,7 +26,7 @@ def in_location(name: str) -> dict[str, Any]:
     ],
     ids=lambda stack: stack["cluster"].get("region") or stack["cluster"]["location"],
 )
-def test_a_newer_region_or_location_is_accepted_with_a_warning_about_missing_facts(
+def test_a_newer_region_or_location_is_accepted_with_a_warning_that_its_prices_are_unknown(
     stack: dict[str, Any],
 ) -> None:
     config = from_mapping(stack)
