@@ -29,7 +29,7 @@ ALL_SERVICES = {
 
 
 class FakeCloud(Component):
-    """Network, file system, node group, storage driver, and a provider that waits for them.
+    """Network, file system, control plane, nodes, storage driver, and a provider that depends on the nodes.
 
     All are ConfigMaps: only the dependencies on them matter here, and the recorder has no schema of
     a cloud's resources without that cloud's SDK.
@@ -90,5 +90,5 @@ def fake_cloud_graph(
 
 @cache
 def default_graph() -> Graph:
-    """Return the default stack, declared once and shared by all tests that only read it."""
+    """Return the graph of the default stack, declared once and shared by all tests that only read it."""
     return fake_cloud_graph(job={"name": "fashion"})

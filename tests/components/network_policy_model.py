@@ -38,7 +38,7 @@ class Endpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """A cluster's policies, and the labels of its namespaces except their names."""
+    """A cluster's policies, and the labels of its namespaces except NAME_LABEL."""
 
     policies: Sequence[Mapping[str, Any]]
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from pulumi.runtime import mocks
 from tests.components.provider_outputs import ProviderOutputs
 from tests.components.sdk_schema import schema_errors
 
-SECRET = "4dabf18193072939515e22adb298388d"  # Pulumi's marker of a secret in serialized values
+SECRET = "4dabf18193072939515e22adb298388d"  # Pulumi's key of special serialized values; here, only secrets occur
 STACK = "pulumi:pulumi:Stack"
 
 
@@ -31,7 +31,7 @@ class RecordedResource:
         secrets: dotted paths of the inputs that are secret.
         dependencies: URNs of all explicit and implicit dependencies.
         property_dependencies: input -> URNs of its implicit dependencies.
-        provider: reference to the provider's resource, `URN::id`; empty for components.
+        provider: reference to the provider's resource, `URN::id`; empty for components and the default provider.
         providers: package -> provider reference that children inherit.
         timeouts: maximum durations of creation, update and deletion, such as `30m`; empty for the default.
     """
@@ -84,7 +84,7 @@ class Graph:
         return self.resources[name]
 
     def of_type(self, kind: str) -> list[RecordedResource]:
-        """Return the resources whose type ends in `kind`."""
+        """Return the resources whose type has `kind` as its last segment."""
         return [
             resource
             for resource in self.resources.values()
@@ -102,13 +102,13 @@ class Graph:
         return [call for call in self.calls if call.token == token]
 
     def one(self, kind: str) -> RecordedResource:
-        """Return the only resource, except components, whose type ends in `kind`."""
+        """Return the only resource, except components, whose type has `kind` as its last segment."""
         matching = [resource for resource in self.of_type(kind) if resource.custom]
         assert len(matching) == 1, f"{kind}: {sorted(resource.name for resource in matching)}"
         return matching[0]
 
     def resources_of(self, package: str) -> list[RecordedResource]:
-        """Return all resources of providers of `package`."""
+        """Return all resources of the provider package `package`."""
         return [
             resource
             for resource in self.resources.values()
@@ -149,7 +149,7 @@ def _direct_dependencies(
 
 
 class RecordingMonitor(mocks.MockMonitor):
-    """A monitor that records requests and reports duplicates and invalid inputs."""
+    """A monitor that records requests, and collects duplicates, missing parents and invalid inputs as faults."""
 
     def __init__(self, outputs: mocks.Mocks) -> None:
         super().__init__(outputs)
@@ -231,7 +231,7 @@ def record(
         outputs: provider of ids and outputs; default: fake ones.
 
     Raises:
-        AssertionError: a resource is declared twice or has invalid inputs.
+        AssertionError: two resources have the same name, or a resource has no parent or invalid inputs.
     """
     monitor = RecordingMonitor(outputs or ProviderOutputs())
     with event_loop():

@@ -29,7 +29,7 @@ PACKAGES = {"aws": "pulumi_aws", "azure-native": "pulumi_azure_native"}
 
 
 def schema_errors(token: str, inputs: Mapping[str, Any]) -> list[str]:
-    """Return the inputs that the SDK would refuse or that a cloud would misinterpret."""
+    """Return a message for each input that the SDK would refuse or that a cloud would misinterpret."""
     if token.startswith("pulumi:providers:"):
         return list(_provider_errors(token, inputs))
     arguments = arguments_class(token)
@@ -49,7 +49,7 @@ def arguments_class(token: str) -> type | None:
     """Return the SDK's class of a token's inputs; None for custom resources, whose schema is a CRD.
 
     Raises:
-        AssertionError: the SDK has no such resource.
+        AssertionError: the package is not supported, or its SDK has no such resource.
     """
     package, module, kind = token.split(":", 2)
     if package == "kubernetes":
@@ -191,9 +191,9 @@ def _value_errors(annotation: Any, value: Any, path: str) -> Iterator[str]:
 
 
 def _without_loose_text(allowed: list[Any]) -> list[Any]:
-    """Return only the enumerations of a union with text, as the service does.
+    """Return the enumerations of a union, since the service accepts no other string; without one, the whole union.
 
-    Azure names an enumeration `Known...` if the service accepts other values too.
+    Azure's SDK names an enumeration `Known...` if the service accepts other values too.
     """
     enumerations = [
         shape

@@ -1,4 +1,4 @@
-"""Address blocks: every split is disjoint, complete and stable."""
+"""Address blocks: the subnets of a split are disjoint, large enough and stable."""
 
 import ipaddress
 from itertools import combinations

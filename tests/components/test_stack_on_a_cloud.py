@@ -93,7 +93,7 @@ def test_daemons_tolerate_all_taints_of_gpu_nodes() -> None:
         assert pod["priorityClassName"] == "system-node-critical", name
 
 
-def test_privileged_daemons_are_outside_the_namespace_of_the_job() -> None:
+def test_daemons_with_host_access_are_outside_the_namespace_of_the_job() -> None:
     graph = default_graph()
     namespace = graph["training-nodes-namespace"].inputs["metadata"]
 
@@ -176,7 +176,7 @@ def test_on_existing_nodes_pulumi_waits_for_the_first_pod_of_a_daemon_and_no_mor
     )
 
 
-def test_services_that_the_cloud_provides_are_not_installed() -> None:
+def test_only_enabled_services_are_installed() -> None:
     graph = fake_cloud_graph(platform={"spot": {"enabled": True}})
 
     assert set(daemons(graph)) == {"training-nodes-spot-watcher"}

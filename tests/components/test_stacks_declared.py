@@ -1,6 +1,6 @@
 """The complete production stacks: valid for the SDKs, and compliant with the policies.
 
-Development stacks declare a subset, which tests on the twin create.
+The end-to-end tests create all stacks of the clouds on the twin.
 """
 
 import json

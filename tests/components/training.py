@@ -1,4 +1,4 @@
-"""Graphs of complete stacks: the environment of a cloud, and the training in it."""
+"""Graphs of complete stacks: the environment of a cloud, and the training job in it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from tests.components.recorder import Graph, record
 
 
 def record_training(config: StackConfig, environment_of: Callable[[], Environment]) -> Graph:
-    """Declare all resources of a stack, with the training.
+    """Declare all resources of a stack, including its training job, and return their graph.
 
     Args:
         config: configuration of the stack.

@@ -54,13 +54,13 @@ def declare_eks(**sections: Any) -> Graph:
 
 @cache
 def plain_stack() -> Graph:
-    """Declare a stack with required keys only."""
+    """Declare a stack with defaults, except its administrator and the network that may reach the API."""
     return declare_eks()
 
 
 @cache
 def all_features_stack() -> Graph:
-    """Declare a production stack with all optional features."""
+    """Declare a production stack with EFA, a fallback pool, monitoring, a registry and a budget."""
     return declare_eks(
         **PRODUCTION,
         cluster={

@@ -22,7 +22,7 @@ def test_aws_resolves_the_versions_of_all_add_ons(kubernetes: str) -> None:
     assert graph["eks-cluster-control-plane"].inputs["bootstrapSelfManagedAddons"] is False
     assert {name: actual["addonVersion"] for name, actual in addons.items()} == {
         addon: resolved_addon(addon, kubernetes) for addon in EKS_ADDONS
-    }, "a version that this project made up would be refused after the control plane is paid for"
+    }, "a version that AWS does not offer would be refused only after the control plane is created"
 
 
 def test_a_stack_may_choose_the_version_of_an_add_on() -> None:

@@ -1,4 +1,4 @@
-"""The cluster autoscaler on EKS: priorities and permissions."""
+"""The cluster autoscaler on EKS: priorities, flags, pod and permissions."""
 
 import re
 from fnmatch import fnmatch
@@ -50,7 +50,7 @@ def test_groups_are_discovered_by_the_tags_that_eks_sets() -> None:
 
 def test_the_startup_taint_is_ignored_when_scaling_from_zero() -> None:
     assert "--startup-taint=fsx.csi.aws.com/agent-not-ready" in flags_of(), (
-        "no pod tolerates it: nothing would ever be scaled from zero"
+        "no worker tolerates it, so no GPU group would scale up from zero"
     )
 
 
@@ -59,7 +59,7 @@ def test_idle_nodes_are_removed_after_the_configured_minutes() -> None:
 
     assert "--scale-down-unneeded-time=25m" in actual
     assert "--skip-nodes-with-local-storage=false" in actual, (
-        "a worker's /dev/shm would keep its node"
+        "a worker's data cache in an emptyDir would keep its node"
     )
 
 
@@ -74,7 +74,7 @@ def test_the_autoscaler_runs_on_system_nodes_without_privileges() -> None:
     assert actual["securityContext"]["runAsNonRoot"] is True
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert container["env"] == [{"name": "AWS_REGION", "value": "us-east-1"}], (
-        "pods there cannot reach the metadata service"
+        "pods without host networking cannot reach the metadata service"
     )
     assert container["image"].startswith("registry.k8s.io/autoscaling/cluster-autoscaler:v1.36")
 
@@ -123,13 +123,13 @@ def test_the_autoscaler_has_no_access_to_secrets_and_no_wildcards() -> None:
             assert "secrets" not in rule["resources"]
 
 
-def test_the_autoscaler_may_change_only_named_objects_of_its_namespace() -> None:
+def test_the_autoscaler_may_update_and_delete_only_named_objects_of_its_namespace() -> None:
     rules = plain_stack()["eks-autoscaler-here"].inputs["rules"]
     changing_rules = [rule for rule in rules if {"update", "delete"} & set(rule["verbs"])]
 
     assert changing_rules
     for rule in changing_rules:
-        assert rule["resourceNames"], "it could change any ConfigMap of the system"
+        assert rule["resourceNames"], "it could change any ConfigMap or Lease in kube-system"
 
 
 def test_a_stack_without_autoscaling_declares_no_autoscaler() -> None:

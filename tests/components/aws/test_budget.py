@@ -36,7 +36,7 @@ STACKS = st.from_regex(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,99}", fullmatch=True)
 
 @given(cluster=CLUSTERS, first=STACKS, second=STACKS)
 @example(cluster="c" * 29, first="s" * 99 + "a", second="s" * 99 + "b")
-def test_names_that_contain_a_stack_fit_the_limits_of_their_services(
+def test_names_with_any_stack_name_fit_their_limits_and_budget_names_are_unique(
     cluster: str, first: str, second: str
 ) -> None:
     names = {budget_name(cluster, first), budget_name(cluster, second)}

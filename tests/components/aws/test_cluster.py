@@ -32,13 +32,13 @@ def test_the_creator_becomes_administrator_only_if_the_list_is_empty() -> None:
     key = "bootstrapClusterCreatorAdminPermissions"
 
     assert control_plane(plain_stack())["accessConfig"][key] is False, (
-        "two entries of one role clash"
+        "two access entries of one principal would conflict"
     )
     assert control_plane(existing_vpc_stack())["accessConfig"][key] is True, (
         "without an administrator, the creator must have access"
     )
     assert f"accessConfig.{key}" in plain_stack()["eks-cluster-control-plane"].ignore_changes, (
-        "naming an administrator later would make a new cluster"
+        "adding the first administrator later would replace the cluster"
     )
 
 
@@ -64,15 +64,15 @@ def test_without_a_list_the_api_is_private() -> None:
     assert "publicAccessCidrs" not in actual
 
 
-def test_services_get_addresses_that_the_proxy_bypasses() -> None:
+def test_services_get_addresses_from_a_fixed_block() -> None:
     actual = control_plane(plain_stack())["kubernetesNetworkConfig"]
 
     assert actual == {"ipFamily": "ipv4", "serviceIpv4Cidr": "172.20.0.0/16"}, (
-        "without a block, EKS chooses one of two"
+        "without a block, EKS chooses one of two, and the nodes could not exempt it from their proxy"
     )
 
 
-def test_secrets_are_encrypted_by_a_key_that_is_rotated() -> None:
+def test_secrets_are_encrypted_with_a_key_that_is_rotated() -> None:
     actual = control_plane(plain_stack())["encryptionConfig"]
     key = plain_stack()["eks-cluster-key"]
 

@@ -21,7 +21,7 @@ ADDON = f"{NAME}-addon-{CLOUDWATCH_ADDON}"
 
 @cache
 def insights_stack() -> Graph:
-    """Declare a stack with Container Insights whose logs expire."""
+    """Declare a stack with Container Insights, whose logs expire after seven days."""
     return declare_eks(cluster={"monitoring": {"containerInsights": True}, "logRetentionDays": 7})
 
 

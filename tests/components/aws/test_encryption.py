@@ -1,4 +1,4 @@
-"""Encryption at rest: the stack's own keys, or the team's key for all data."""
+"""Encryption at rest: the stack's own keys, or the team's key."""
 
 from functools import cache
 from typing import Any
@@ -14,7 +14,7 @@ KEY = "arn:aws:kms:us-east-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890
 
 @cache
 def stack_with_key() -> Graph:
-    """Declare a production stack with the team's key and every component that stores data."""
+    """Declare a production stack with the team's key and every component that uses it."""
     return declare_eks(
         **PRODUCTION,
         cluster={"kmsKeyArn": KEY, "monitoring": {"containerInsights": True}},
@@ -48,7 +48,7 @@ def test_disks_of_all_nodes_are_encrypted_with_the_key() -> None:
 def test_all_log_groups_are_encrypted_with_the_key() -> None:
     groups = stack_with_key().of_type("LogGroup")
 
-    assert len(groups) == 5, "of the control plane, and four of Container Insights"
+    assert len(groups) == 5, "one of the control plane, and four of Container Insights"
     assert {group.inputs["kmsKeyId"] for group in groups} == {KEY}
 
 

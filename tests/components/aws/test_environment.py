@@ -100,7 +100,7 @@ def test_any_environment_name_becomes_a_tag_of_all_resources() -> None:
             assert specification["tags"]["environment"] == "staging"
 
 
-def test_machines_and_disks_have_owner_tags(graph: Graph) -> None:
+def test_instances_disks_and_network_interfaces_have_owner_tags(graph: Graph) -> None:
     for template in graph.some_of_type("LaunchTemplate"):
         kinds = set()
         for tag_specification in template.inputs["tagSpecifications"]:
@@ -137,7 +137,7 @@ def test_names_with_the_longest_cluster_name_fit_the_limits_of_aws() -> None:
         assert MAX_CLUSTER_NAME_LENGTH < max(lengths) <= limit, f"{key} of {kind}"
 
 
-def test_the_stack_violates_no_policy(graph: Graph) -> None:
+def test_the_stack_violates_no_mandatory_policy(graph: Graph) -> None:
     rules = [rule for rule in RULES if rule.level is Level.MANDATORY]
     tags = default_tags(graph)
     checked = set()
@@ -168,7 +168,7 @@ def test_egress_routes_exist_before_the_nodes(graph: Graph) -> None:
 
 def test_the_log_group_is_created_before_the_cluster(graph: Graph) -> None:
     assert "eks-cluster-logs" in graph.ancestors(CONTROL_PLANE), (
-        "EKS would create one without retention, which outlives the stack"
+        "EKS would create a group that keeps all logs forever and outlives the stack"
     )
 
 
@@ -190,7 +190,7 @@ def test_the_network_plugin_outlives_the_nodes(graph: Graph) -> None:
         assert {"eks-early-kube-proxy", "eks-early-eks-pod-identity-agent"} <= ancestors
 
 
-def test_addons_that_run_as_pods_are_created_after_the_system_nodes(graph: Graph) -> None:
+def test_add_ons_that_nodes_do_not_need_are_created_after_the_system_nodes(graph: Graph) -> None:
     for addon in ("coredns", "aws-fsx-csi-driver", "eks-node-monitoring-agent"):
         assert "eks-nodes-system" in graph.ancestors(f"eks-late-{addon}")
 
@@ -248,7 +248,7 @@ def test_the_file_system_does_not_wait_for_the_cluster() -> None:
     )
 
 
-def test_the_bucket_is_secured_before_anything_is_written() -> None:
+def test_the_bucket_is_secured_and_has_its_folders_before_the_file_system_is_linked_to_it() -> None:
     ancestors = plain_stack().ancestors("eks-storage-association")
 
     for part in ("private", "versions", "encryption", "transport", "data", "runs"):
@@ -300,7 +300,7 @@ def test_protection_follows_the_stack() -> None:
     )
 
 
-def test_only_production_keeps_its_bucket_with_all_its_settings() -> None:
+def test_by_default_only_production_keeps_its_bucket_with_all_its_settings() -> None:
     retained = {
         resource.name
         for resource in all_features_stack().resources.values()

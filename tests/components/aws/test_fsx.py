@@ -33,7 +33,7 @@ def rules(graph: Graph) -> list[RecordedResource]:
     ]
 
 
-def test_a_scratch_file_system_sets_no_option_of_a_persistent_one() -> None:
+def test_a_scratch_file_system_sets_no_persistent_options_and_no_import_or_export_path() -> None:
     actual = file_system(plain_stack())
 
     assert actual["deploymentType"] == "SCRATCH_2"
@@ -198,7 +198,7 @@ def test_pods_mount_the_file_system_by_dns_and_mount_name() -> None:
             "mountname": "fsmount1",
         },
     }
-    assert actual["mountOptions"] == ["flock"], "without flock, a lock applies on one node only"
+    assert actual["mountOptions"] == ["flock"], "file locks must work across nodes"
     assert actual["capacity"] == {"storage": "1200Gi"}
     assert actual["persistentVolumeReclaimPolicy"] == "Retain"
 
@@ -214,7 +214,7 @@ def test_every_stack_name_yields_a_valid_bucket_prefix(cluster: str, stack: str)
     actual = bucket_prefix(cluster, stack)
 
     assert re.fullmatch(r"[a-z0-9][a-z0-9-]*-", actual)
-    assert len(actual) <= 37, "Pulumi adds 26 characters, and 63 is the maximum"
+    assert len(actual) <= 37, "the provider appends 26 characters, and 63 is the maximum"
     assert "--" not in actual or "--" in cluster
 
 

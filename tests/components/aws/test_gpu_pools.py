@@ -79,7 +79,9 @@ def test_a_pool_added_before_the_others_renames_none_of_them() -> None:
     )
 
 
-def test_workers_select_the_nodes_of_every_pool_and_labels_tell_the_pools_apart() -> None:
+def test_nodes_of_every_pool_have_the_label_that_workers_select_and_the_name_of_their_pool() -> (
+    None
+):
     for group, pool in ((NEAR, "near"), (FAR, "far"), (FALLBACK, "near")):
         labels = two_pools()[group].inputs["labels"]
         assert labels["everstep.dev/pool"] == "gpu-spot"

@@ -148,7 +148,9 @@ def test_broken_nodes_are_repaired(group: str) -> None:
 
 
 @pytest.mark.parametrize("group", [SYSTEM, SPOT])
-def test_the_metadata_service_requires_a_token_and_only_the_node_reaches_it(group: str) -> None:
+def test_the_metadata_service_requires_a_token_and_only_the_host_network_reaches_it(
+    group: str,
+) -> None:
     options = plain_stack()[f"{group}-template"].inputs["metadataOptions"]
 
     assert options == {
@@ -222,7 +224,7 @@ def test_reserved_nodes_start_only_in_their_reservation(block: bool) -> None:
     )
 
 
-def test_nodes_of_a_capacity_block_have_its_market_and_capacity_type() -> None:
+def test_nodes_of_a_capacity_block_have_its_market_type_and_capacity_type() -> None:
     graph = reserved_stack(block=True)
 
     assert graph[FALLBACK].inputs["capacityType"] == "CAPACITY_BLOCK"
@@ -231,7 +233,7 @@ def test_nodes_of_a_capacity_block_have_its_market_and_capacity_type() -> None:
     }
 
 
-def test_nodes_of_a_reservation_are_bought_on_demand() -> None:
+def test_nodes_of_an_on_demand_capacity_reservation_have_the_capacity_type_on_demand() -> None:
     graph = reserved_stack(block=False)
 
     assert graph[FALLBACK].inputs["capacityType"] == "ON_DEMAND"

@@ -32,7 +32,7 @@ def test_old_images_expire() -> None:
         assert rule["action"] == {"type": "expire"}
 
 
-def test_nodes_may_pull_and_no_role_may_push() -> None:
+def test_the_repository_policies_let_nodes_pull_and_grant_nothing_else() -> None:
     policies = all_features_stack().of_type("RepositoryPolicy")
 
     assert len(policies) == 4

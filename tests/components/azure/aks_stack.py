@@ -71,7 +71,7 @@ def declare_training(**sections: Any) -> Graph:
 
 @cache
 def plain_stack() -> Graph:
-    """Declare a stack with required keys only."""
+    """Declare a stack with the required keys and a group of administrators."""
     return declare_aks()
 
 
@@ -83,7 +83,7 @@ def training_stack() -> Graph:
 
 @cache
 def all_features_stack() -> Graph:
-    """Declare a production stack with all optional features."""
+    """Declare a production stack with a fallback pool, monitoring, a registry and a budget."""
     return declare_aks(
         tags={**TAGS, "environment": "prod"},
         protect=True,

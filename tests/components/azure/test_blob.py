@@ -68,7 +68,7 @@ def graph(request: pytest.FixtureRequest) -> Graph:
     return result
 
 
-def test_an_account_has_no_keys_no_public_blobs_and_no_old_tls(graph: Graph) -> None:
+def test_account_keys_public_blobs_and_old_tls_versions_are_disabled(graph: Graph) -> None:
     inputs = graph.one("StorageAccount").inputs
 
     assert inputs["allowSharedKeyAccess"] is False
@@ -183,7 +183,7 @@ def test_over_nfs_the_volume_is_mounted_without_a_token() -> None:
     assert "nolock" in spec["mountOptions"]
 
 
-def test_workers_see_what_others_wrote_within_seconds() -> None:
+def test_workers_see_new_files_of_other_workers_within_seconds() -> None:
     options = dict(
         option.removeprefix("-o ").lstrip("-").partition("=")[::2]
         for option in blob.BLOBFUSE_OPTIONS

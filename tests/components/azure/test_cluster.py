@@ -214,7 +214,7 @@ def test_pods_can_use_workload_identities() -> None:
     assert inputs["securityProfile"]["workloadIdentity"] == {"enabled": True}
 
 
-def test_unused_images_are_removed_from_nodes() -> None:
+def test_unused_vulnerable_images_are_removed_from_nodes() -> None:
     image_cleaner = cluster().inputs["securityProfile"]["imageCleaner"]
 
     assert image_cleaner == {"enabled": True, "intervalHours": 168}
@@ -281,7 +281,7 @@ def test_the_autoscaler_prefers_the_first_pool_and_survives_the_loss_of_all_node
     assert profile["maxTotalUnreadyPercentage"] == "100"
     assert profile["scaleDownUnneededTime"] == "10m"
     assert profile["skipNodesWithLocalStorage"] == "false", (
-        "a worker's /dev/shm would keep its node"
+        "a worker's data cache in an emptyDir would keep its node"
     )
     assert all(isinstance(value, str) for value in profile.values()), "the API requires strings"
 
@@ -308,7 +308,7 @@ def test_monitoring_is_off_by_default() -> None:
     assert not [name for name in plain_stack().resources if name.endswith("-scraping")]
 
 
-def test_logs_and_metrics_have_an_addon_a_workspace_a_rule_and_an_association() -> None:
+def test_logs_and_metrics_have_a_setting_in_the_cluster_a_rule_and_an_association() -> None:
     inputs = all_features_stack().one("ManagedCluster").inputs
     agent = inputs["addonProfiles"]["omsagent"]
     rules = {

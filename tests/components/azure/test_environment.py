@@ -97,9 +97,12 @@ def test_every_resource_has_an_explicit_name_and_is_deleted_before_replacement(
 
 # Order of creation; deletion is in reverse order.
 ORDER = {
-    "the gateway exists before the nodes": ("aks-network-gateway", "aks-network-subnet"),
+    "the gateway exists before the subnet that uses it": (
+        "aks-network-gateway",
+        "aks-network-subnet",
+    ),
     "the subnet outlives the nodes": ("aks-network-subnet", "aks-cluster-cluster"),
-    "the group outlives everything in it": ("aks-network-group", "aks-blob-container"),
+    "the group outlives the container in it": ("aks-network-group", "aks-blob-container"),
     "the control plane may join the subnet before it is created": (
         "aks-cluster-identities-network-contributor",
         "aks-cluster-cluster",
@@ -108,7 +111,7 @@ ORDER = {
         "aks-cluster-identities-identity-operator",
         "aks-cluster-cluster",
     ),
-    "pools join a cluster": ("aks-cluster-cluster", "aks-cluster-pools-t4"),
+    "pools join an existing cluster": ("aks-cluster-cluster", "aks-cluster-pools-t4"),
     "administrators keep their access until the objects are deleted": (
         "aks-cluster-administrator-11111111-2222-3333-4444-555555555555",
         KUBERNETES_PROVIDER,
@@ -144,7 +147,7 @@ def test_resources_are_created_in_the_order_of_their_dependencies(
         (
             "aks-registry-pull",
             KUBERNETES_PROVIDER,
-        ),  # otherwise the first pods would wait for the next attempt
+        ),  # otherwise the first image pulls would fail and be retried later
     ],
 )
 def test_optional_resources_are_created_in_the_order_of_their_dependencies(
@@ -159,7 +162,7 @@ def test_the_storage_account_is_created_in_parallel_with_the_cluster() -> None:
     assert "aks-cluster-cluster" not in ancestors, "each takes minutes, which would add up"
 
 
-def test_production_keeps_group_cluster_and_data() -> None:
+def test_production_protects_group_cluster_registry_and_data() -> None:
     protected = {
         resource.name for resource in all_features_stack().resources.values() if resource.protect
     }

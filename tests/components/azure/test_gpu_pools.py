@@ -52,7 +52,9 @@ def test_the_fallback_is_on_demand_without_a_price_ceiling() -> None:
     assert inputs["nodeTaints"] == ["everstep.dev/spot=true:NoSchedule"]
 
 
-def test_workers_select_the_nodes_of_every_pool_and_labels_tell_the_pools_apart() -> None:
+def test_nodes_of_every_pool_have_the_label_that_workers_select_and_the_name_of_their_pool() -> (
+    None
+):
     for name, pool in ((ONE, "t4one"), (TWO, "t4two"), (FALLBACK, "t4one")):
         labels = two_pools()[name].inputs["nodeLabels"]
         assert labels["everstep.dev/pool"] == "gpu-spot"

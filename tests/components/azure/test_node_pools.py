@@ -32,7 +32,7 @@ SPOT = "kubernetes.azure.com/scalesetpriority"
 
 
 def config_of(gpu: dict[str, Any] | None = None, **cluster: Any) -> AksConfig:
-    """Return a configuration whose job has one worker, so that it fits pools of any size."""
+    """Return the cluster section of a stack whose job has one worker, so that it fits pools of any size."""
     job = {"replicas": 1, "minReplicas": 1, "maxReplicas": 1}
     return cluster_of(cluster={"gpuPool": gpu or {}, **cluster}, job=job)
 

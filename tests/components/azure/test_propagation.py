@@ -1,4 +1,4 @@
-"""Retries of a cluster that AKS refuses because a role assignment has not propagated yet."""
+"""Retries of the creation of a cluster that AKS refuses until its role assignments have propagated."""
 
 import asyncio
 

@@ -1,7 +1,7 @@
 """Mistakes in stack files, each with the key and the fix that its message must name.
 
-This module contains only tables; `test_bad_stacks.py` uses them. Each case changes one value of a
-valid stack, so exactly one fault must be reported. EDGES are valid changes, up to the limits.
+This module contains only tables; `test_bad_stacks.py` uses them. Each case is a valid stack with one
+mistake, so exactly one fault must be reported. EDGES are valid changes, up to the limits.
 """
 
 import copy
@@ -53,7 +53,7 @@ class Case:
 
 
 def with_changes(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of the base with the change made."""
+    """Return a copy of the base with the change applied."""
     data = copy.deepcopy(base)
     for path, value in change.items():
         *sections, key = path.split(".")

@@ -170,7 +170,7 @@ def test_numbers_are_accepted_as_text() -> None:
     max_replicas=st.integers(1, 64),
     batch=st.integers(1, 256),
 )
-def test_exactly_the_trainable_numbers_are_accepted(
+def test_exactly_the_valid_combinations_of_replicas_and_batch_are_accepted(
     min_replicas: int, replicas: int, max_replicas: int, batch: int
 ) -> None:
     job = {

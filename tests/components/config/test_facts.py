@@ -1,4 +1,4 @@
-"""The configuration accepts only values that the twin supports: both use cloudfacts."""
+"""The twin supports every value in the tables of the configuration: both use cloudfacts."""
 
 import pytest
 from cloudtwin.providers.aws.common import zones
@@ -9,7 +9,7 @@ from cloudtwin.providers.azure import common as azure
 from components.config import catalog
 
 
-def test_the_facts_include_every_selectable_gpu_type() -> None:
+def test_the_twin_supports_every_listed_gpu_type() -> None:
     names = list(catalog.AWS_GPU_TYPES)
 
     assert [name for name in names if instance_type(name)] == []
@@ -17,10 +17,10 @@ def test_the_facts_include_every_selectable_gpu_type() -> None:
 
 
 @pytest.mark.parametrize("region", catalog.AWS_REGIONS)
-def test_the_facts_include_the_zones_of_every_selectable_region(region: str) -> None:
+def test_the_twin_supports_the_zones_of_every_listed_region(region: str) -> None:
     assert zones(region)
 
 
-def test_the_facts_include_every_selectable_azure_size_and_location() -> None:
+def test_the_twin_supports_every_listed_azure_size_and_location() -> None:
     assert all(aks_pool_rules.gpus(size) for size in catalog.AZURE_GPU_SIZES)
     assert set(catalog.AZURE_LOCATIONS) <= set(azure.LOCATIONS)

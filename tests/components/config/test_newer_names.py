@@ -1,4 +1,4 @@
-"""Cloud names newer than the table are accepted with a warning; misspelled names are refused."""
+"""Cloud names newer than Everstep's tables are accepted with a warning; misspelled names are refused."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def in_location(name: str) -> dict[str, Any]:
     ],
     ids=lambda stack: stack["cluster"].get("region") or stack["cluster"]["location"],
 )
-def test_a_newer_region_or_location_is_accepted_with_a_warning_about_missing_facts(
+def test_a_newer_region_or_location_is_accepted_with_a_warning_that_its_prices_are_unknown(
     stack: dict[str, Any],
 ) -> None:
     config = from_mapping(stack)
@@ -61,7 +61,7 @@ def test_the_zones_of_a_newer_region_have_its_name() -> None:
         from_mapping(stack)
 
 
-def test_a_newer_family_of_system_machines_is_accepted_with_a_warning() -> None:
+def test_a_newer_instance_family_of_the_system_pool_is_accepted_with_a_warning() -> None:
     config = from_mapping(with_changes(EKS, {"cluster.systemPool.instanceTypes": ["m9i.xlarge"]}))
 
     (warning,) = warnings(config)
@@ -72,7 +72,7 @@ def test_a_newer_family_of_system_machines_is_accepted_with_a_warning() -> None:
 @pytest.mark.parametrize(
     "name", ["m6i.xlrage", "mi6.xlarge", "m5.64xlarge", "z9.xlarge", "p9.large"]
 )
-def test_a_misspelled_or_unsuitable_system_machine_is_refused(name: str) -> None:
+def test_a_misspelled_or_unsuitable_instance_type_of_the_system_pool_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"instanceTypes\[0\]: {name}\n.* is not a known"):
         from_mapping(with_changes(EKS, {"cluster.systemPool.instanceTypes": [name]}))
 

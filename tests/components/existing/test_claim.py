@@ -37,7 +37,9 @@ def test_a_class_provisions_the_volume_of_the_claim() -> None:
     assert claim["resources"]["requests"] == {"storage": "50Gi"}
     assert claim["accessModes"] == ["ReadWriteMany"]
     assert "volumeName" not in claim
-    assert "training-storage-volume" not in graph.resources, "it would have the same claim"
+    assert "training-storage-volume" not in graph.resources, (
+        "its claimRef would name the same claim"
+    )
 
 
 def test_etcd_keeps_no_log_on_a_claimed_volume() -> None:
@@ -50,7 +52,7 @@ def test_a_claim_without_a_class_and_a_volume_uses_the_default_class() -> None:
     graph = declare_existing(storage=CLAIM)
 
     assert "storageClassName" not in graph["training-storage-claim"].inputs["spec"], (
-        "an empty class would never be provisioned"
+        "with an empty class, no volume would be provisioned"
     )
 
 

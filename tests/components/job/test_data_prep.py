@@ -1,4 +1,4 @@
-"""The preparation of the data: the copied files, and the changes that replace the Job."""
+"""The Job that prepares the data: its arguments, its environment, its metrics and its termination message."""
 
 from typing import Any
 

@@ -20,7 +20,7 @@ def readiness_problem(*conditions: tuple[str, str], graph: Graph | None = None) 
 
 
 @pytest.mark.parametrize("kind", ["Running", "Succeeded", "Suspended", "Failed"])
-def test_an_update_ends_when_the_job_runs_or_will_not_run(kind: str) -> None:
+def test_an_update_ends_when_the_job_runs_has_ended_or_is_suspended(kind: str) -> None:
     assert readiness_problem(("Created", "True"), (kind, "True")) == ""
 
 

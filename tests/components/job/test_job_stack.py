@@ -124,7 +124,7 @@ def test_the_quota_counts_the_workers_of_this_job_only() -> None:
 @pytest.mark.parametrize(
     ("priority", "policy"), [(-5, "Never"), (0, "Never"), (7, "PreemptLowerPriority")]
 )
-def test_only_workers_of_a_raised_priority_evict_others(priority: int, policy: str) -> None:
+def test_only_workers_with_a_raised_priority_preempt_others(priority: int, policy: str) -> None:
     priority_class = job_stack(priority=priority).one("PriorityClass").inputs
 
     assert (priority_class["value"], priority_class["preemptionPolicy"]) == (priority, policy)
@@ -161,7 +161,7 @@ def test_with_a_cache_for_an_object_store_nothing_is_prepared() -> None:
         "app.kubernetes.io/name": "worker",
         "app.kubernetes.io/part-of": "everstep",
         "job-name": "second",
-    }, "the platform's own policies allow it to no worker of another stack"
+    }, "the policies of a platform without a cache allow it to no worker"
     assert not graph.of_type("Job")
     assert "s3://shards/imagenet" in pod_of(graph.one("ElasticJob"))["containers"][0]["args"]
 

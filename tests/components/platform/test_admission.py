@@ -24,7 +24,7 @@ POLICY_TIMEOUT_SECONDS = 300.0
 
 @pytest.fixture(scope="module")
 def api() -> Iterator[KubernetesClient]:
-    """Yield a client of a control plane without machines, with the namespaces and accounts of both controllers."""
+    """Yield a client of a control plane without nodes, with the namespaces and accounts of both controllers."""
     twin = Twin.open(f"admission-{uuid.uuid4().hex[:6]}", OPTIONS)
     try:
         twin.up([], Silent())

@@ -1,4 +1,4 @@
-"""The ElasticJob controllers: permissions, definition and options."""
+"""The ElasticJob controllers: permissions, custom resource definition and options."""
 
 from collections.abc import Callable
 

@@ -154,7 +154,9 @@ def test_the_certificate_of_a_server_has_the_names_that_clients_and_members_use(
     ]
 
 
-def test_the_account_that_writes_secrets_reads_only_secrets_of_etcd_and_has_one_pod() -> None:
+def test_the_account_that_writes_secrets_reads_only_secrets_of_etcd_and_has_an_admission_policy() -> (
+    None
+):
     (role,) = (
         resource
         for resource in graph().of_type("Role")

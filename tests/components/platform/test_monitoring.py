@@ -1,4 +1,4 @@
-"""Monitors, rules and dashboards for a Prometheus operator."""
+"""Monitors and rules for a Prometheus operator, dashboards for Grafana, and the recorded prices."""
 
 import json
 from collections.abc import Iterator, Mapping

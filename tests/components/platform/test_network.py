@@ -1,4 +1,4 @@
-"""Connections that the network policies of a stack allow, and no others."""
+"""The network policies of a stack allow the connections that its pods need, and no others."""
 
 from functools import cache
 from itertools import product
@@ -92,7 +92,7 @@ def sources_of(target: str, port: int) -> set[str]:
     }
 
 
-# Endpoints that no policy of a namespace applies to: outside the cluster, or with host networking.
+# Endpoints to which no policy applies: outside the cluster, in another namespace, or with host networking.
 UNRESTRICTED_ENDPOINTS = {"metadata", "api", "internet", "dns", "prometheus", "spot"}
 
 
