@@ -6,7 +6,9 @@ from pydantic import Field
 
 from components.config.section import Section, matches_pattern
 
-MIN_PRIORITY = -9  # above the priority of placeholders, the lowest for which the cluster autoscaler adds nodes
+MIN_PRIORITY = (
+    -9
+)  # above the priority of placeholders, the lowest for which the cluster autoscaler adds nodes
 MAX_PRIORITY = 999_999  # lower than the priority of the platform's own pods
 
 StackName = Annotated[

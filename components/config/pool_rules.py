@@ -104,13 +104,13 @@ def worker_node_faults(
         autoscaling: whether autoscaling is enabled.
     """
     available = maximum if autoscaling else nodes
-    if replicas <= available:
+    if replicas <= available or (
+        autoscaling and not maximum
+    ):  # the fault of an empty pool suffices
         return []
     limit = "gpuPool.maxNodes and fallbackNodes allow" if autoscaling else "gpuPool.nodes gives"
     fix = f"lower replicas to {available} or allow more nodes"
-    if not available and autoscaling:
-        fix = f"set gpuPool.maxNodes to {replicas} or more"
-    elif not available:
+    if not available:
         fix = f"set gpuPool.nodes to {replicas}, or enable autoscaling"
     return [
         ConfigFault(

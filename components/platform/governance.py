@@ -18,7 +18,9 @@ from everstep.catalog.names import (
     WORKER_PRIORITY_CLASS,
 )
 
-PLACEHOLDER_VALUE = -10  # the lowest for which the cluster autoscaler adds nodes; jobs have at least -9
+PLACEHOLDER_VALUE = (
+    -10
+)  # the lowest for which the cluster autoscaler adds nodes; jobs have at least -9
 PLATFORM_VALUE = 1_000_000  # Kubernetes' own classes begin at 2,000,000,000
 
 

@@ -431,10 +431,7 @@ CASES = [
     ),
     wrong_key(EKS, "cluster.gpuPool.fallbackNodes", -1, "greater than or equal to 0"),
     Case(
-        EKS,
-        {"cluster.gpuPool": {"maxNodes": 0}},
-        "job.replicas",
-        ("more than the 0 nodes", "set gpuPool.maxNodes to"),
+        EKS, {"cluster.gpuPool": {"maxNodes": 0}}, "cluster.gpuPool.maxNodes", ("allows no nodes",)
     ),
     # --- AWS: several pools
     wrong_key(EKS, "cluster.gpuPools", [], "has 0 values; the minimum is 1", "list 1 or more"),
