@@ -162,7 +162,7 @@ def _object_names_valid(
     storage_class: str | None,
     cache_class: str | None,
 ) -> list[ConfigFault]:
-    """Check the names of the Kubernetes objects to which job, data and etcd refer, and that no Secret is listed twice."""
+    """Check the names of Kubernetes objects, and that no Secret is listed twice."""
     names = {
         "job.priorityClass": priority,
         "etcd.storageClass": storage_class,
