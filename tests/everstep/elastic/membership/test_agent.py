@@ -47,7 +47,7 @@ class FakeEtcd(Etcd):
     Attributes:
         responds: whether it responds to a request to revoke a lease.
         leases: number of leases granted.
-        renewals: number of leases renewed.
+        renewals: number of renewals.
         keys: lease by key.
     """
 

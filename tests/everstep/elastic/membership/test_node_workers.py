@@ -1,4 +1,4 @@
-"""The messages of an agent to its workers, without an etcd."""
+"""The messages between an agent and its workers, without an etcd."""
 
 import contextlib
 import threading
@@ -20,7 +20,7 @@ from everstep.elastic.transport import channel
 
 @pytest.fixture
 def workers(tmp_path: Path) -> Iterator[NodeWorkers]:
-    """Yield a node's workers without processes; neither they nor their agent run a thread."""
+    """Yield a `NodeWorkers` without processes; neither it nor its agent is started."""
     workers = NodeWorkers(tmp_path / "agent.sock", "n0")
     agent = Agent(
         Etcd(EtcdOptions(endpoints=("127.0.0.1:1",))),

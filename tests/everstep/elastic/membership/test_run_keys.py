@@ -55,7 +55,7 @@ MEMBER = Member("a", "node-a", "127.0.0.1")
 
 
 class MemoryEtcd(Etcd):
-    """One member in memory; the ID of a lease is its duration.
+    """An etcd in memory; the ID of a lease is its duration.
 
     Attributes:
         before_put: called once, before the next conditional put.
@@ -482,7 +482,7 @@ class InterruptedWatch(Connection):
         self.interruptions += 1
 
 
-def test_a_watch_ends_as_soon_as_any_request_is_answered_by_another_cluster() -> None:
+def test_a_watch_ends_after_another_cluster_has_answered_any_request() -> None:
     etcd, keys = run_of_generation_1()
     etcd.cluster = "1"
     snapshot(keys)
