@@ -22,7 +22,7 @@ SIZE = 24
 
 
 class ScriptedGroup(SingleProcessGroup):
-    """A group of two whose sums fail on demand; after each failure this worker is alone.
+    """A group of two whose sums fail on demand; from its second join on, this worker is alone.
 
     Args:
         fails: called with the index of a sum; returns True if the group breaks in it.

@@ -21,7 +21,8 @@ MessageQueue = queue.SimpleQueue[tuple[int, channel.Message]]
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)  # the path of a socket may have 107 characters; pytest's are longer
+    # The path of a socket has at most 107 bytes; pytest's may be longer.
+    monkeypatch.chdir(tmp_path)
     return Path("agent.sock")
 
 
