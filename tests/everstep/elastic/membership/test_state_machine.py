@@ -1,4 +1,4 @@
-"""The rules by which agents form groups, one by one."""
+"""The rules by which agents form groups: one by one, and under random schedules."""
 
 import pytest
 

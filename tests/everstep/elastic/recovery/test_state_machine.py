@@ -1,4 +1,4 @@
-"""The rules by which a worker joins, steps and recovers, one by one."""
+"""The rules by which a worker joins, steps and recovers: one by one, and under random schedules."""
 
 import itertools
 import os
