@@ -57,7 +57,7 @@ def test_a_written_checkpoint_is_restored(saved_run: SavedRun) -> None:
 
 
 @pytest.mark.parametrize("request_number", range(12))  # all requests of one write
-def test_a_writer_that_dies_at_any_request_leaves_nothing_that_counts_as_complete(
+def test_a_writer_that_dies_at_any_request_leaves_a_complete_checkpoint_or_none(
     saved_run: SavedRun, request_number: int
 ) -> None:
     saved_run.save(8)
@@ -82,7 +82,9 @@ def test_a_checkpoint_that_was_not_committed_is_never_read(saved_run: SavedRun) 
     assert saved_run.newest() == 8
 
 
-def test_a_commit_whose_writer_died_is_made_visible_on_restore(saved_run: SavedRun) -> None:
+def test_a_checkpoint_whose_commit_response_was_lost_is_made_visible_on_restore(
+    saved_run: SavedRun,
+) -> None:
     saved_run.save(8)
     with pytest.raises(FencedError):
         saved_run.save(16, generation=3, committed=False)  # etcd recorded it; its response was lost

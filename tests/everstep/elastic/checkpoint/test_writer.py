@@ -181,7 +181,7 @@ def test_a_failed_write_does_not_end_the_training_and_the_next_save_is_tried(
     assert newest(folder) == 3
 
 
-def test_a_tensor_of_a_type_without_a_format_is_named(saved_run: SavedRun) -> None:
+def test_the_error_names_a_tensor_whose_type_cannot_be_saved(saved_run: SavedRun) -> None:
     state = {"frequencies": torch.ones(2, dtype=torch.complex64)}
 
     saved_run.writer.start(state, Manifest(1, 1, RUN))

@@ -371,7 +371,7 @@ class World:
         agent.handle(Ready(), self.now)
 
     def kill(self, agent: Agent) -> None:
-        """End without notice: the key stays until its lease lapses."""
+        """End an agent without notice: its key stays until the lease lapses."""
         agent.gone = True
 
     def alive(self) -> Sequence[Agent]:

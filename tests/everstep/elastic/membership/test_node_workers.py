@@ -63,7 +63,7 @@ def test_a_node_whose_worker_waits_for_hung_storage_leaves_the_group(
     assert "has not responded for 300 s" in caplog.text
 
 
-def test_an_outcome_that_etcd_does_not_accept_is_logged_and_ends_no_thread(
+def test_an_outcome_that_does_not_reach_etcd_is_logged_and_ends_no_thread(
     workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The exception ended the thread that handles the worker's messages."""

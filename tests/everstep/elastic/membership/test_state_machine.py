@@ -567,7 +567,7 @@ def test_a_key_that_does_not_return_after_an_outage_is_a_loss() -> None:
     assert core.handle(Tick(), 33) == [Stop("lost b")]
 
 
-def test_a_peer_that_reports_its_stop_counts_as_stopped_after_an_outage() -> None:
+def test_a_peer_that_reports_its_stop_counts_as_stopped_in_an_outage() -> None:
     core = training_agent("a", "b")
     core.handle(Unreachable(), 1)
 

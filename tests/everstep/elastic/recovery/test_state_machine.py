@@ -220,7 +220,7 @@ def test_work_in_flight_survives_a_group_that_fails_before_it_trains() -> None:
     actions_while_comparing = core.handle(GroupLost("peer"))
 
     assert actions_while_connecting == actions_while_comparing == [LeaveGroup(), Ready()], (
-        "a second roll-back drops gradients"
+        "a second roll-back would drop gradients"
     )
 
 

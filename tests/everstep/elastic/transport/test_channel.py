@@ -49,7 +49,9 @@ def test_a_refused_connection_leaves_no_socket_open(path: Path) -> None:
     assert not leaks
 
 
-def test_no_thread_accepts_connections_after_the_end(server: channel.AgentServer) -> None:
+def test_no_thread_accepts_connections_after_the_server_is_closed(
+    server: channel.AgentServer,
+) -> None:
     server.close()
 
     assert not server._acceptor.is_alive(), (

@@ -251,7 +251,7 @@ def test_overlapped_sums_equal_those_started_at_the_end(compress: bool) -> None:
     assert torch.equal(running_mean(model_with_overlap), running_mean(model_without_overlap))
 
 
-def test_gradients_of_the_last_layers_are_reduced_before_gradients_of_the_first_are_computed() -> (
+def test_the_sum_for_the_last_layers_starts_before_the_gradients_of_the_first_are_computed() -> (
     None
 ):
     net, peer = model(), Peer()
