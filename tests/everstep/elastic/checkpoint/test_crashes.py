@@ -30,7 +30,7 @@ SCHEDULES = int(os.environ.get("EVERSTEP_SCHEDULES", "400"))
 
 
 class World:
-    """A run whose groups follow each other: one medium, the record of the newest commit, and a random generator."""
+    """A run of successive groups: one medium, the record of the newest commit, and a random number generator."""
 
     def __init__(self, seed: int, medium: Medium) -> None:
         self.rng, self.medium = random.Random(seed), medium

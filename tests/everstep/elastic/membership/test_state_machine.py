@@ -367,7 +367,7 @@ def test_a_node_that_is_drained_between_two_groups_passes_its_state_on_in_one_mo
     assert core.handle(GenerationPut(group, 6), 1) == [Begin(group, 0), Announce(5, leaving=True)]
 
 
-def test_a_node_that_is_drained_when_etcd_has_lost_the_group_saves_its_state_in_one_more_group() -> (
+def test_a_node_that_is_drained_before_etcd_loses_the_group_passes_its_state_on_in_one_more_group() -> (
     None
 ):
     core = training_agent("a", "b")

@@ -84,7 +84,7 @@ def start_run(
 
 
 def compute(batch: elastic.Batch, model: nn.Module) -> list[int]:
-    """Compute a batch; return the samples."""
+    """Compute a batch and take its step; return the computed samples."""
     computed_samples = []
     with batch:
         for ids in batch.microbatches():
