@@ -70,7 +70,7 @@ def test_a_completed_step_does_not_count_as_repeated_work_if_the_group_fails_aft
     assert account.total_seconds() == {"data": 5}
 
 
-def test_a_recovery_lasts_from_the_detection_to_the_next_step() -> None:
+def test_a_recovery_lasts_from_the_start_of_the_wait_to_the_next_step() -> None:
     clock = Clock()
     account = TimeAccount(clock, Activity.START_UP)
     for name in (Activity.IDLE, Activity.FORM, Activity.COPY):
@@ -128,7 +128,7 @@ def test_a_worker_reports_its_times_periodically_and_only_after_a_step() -> None
         clock.now += seconds
         account.end_step()
 
-    assert reported_at == [161, 169], "after the first step, and then 5 s after the last report"
+    assert reported_at == [161, 169], "after the first step, and then not before 5 s have passed"
 
 
 Operation = Activity | Literal["begin_step", "end_step", "break_step"]

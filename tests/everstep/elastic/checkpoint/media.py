@@ -64,7 +64,7 @@ class DiskMedium:
 
 
 class BucketMedium:
-    """A simulated bucket; with the fault `late`, some earlier requests arrive again after the writer has ended."""
+    """A simulated bucket; with the fault `late`, some earlier puts arrive again after the writer has ended."""
 
     faults: tuple[str, ...] = ("killed", "broken", "lost response", "paused", "late")
 

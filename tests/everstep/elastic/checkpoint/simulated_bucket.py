@@ -20,7 +20,7 @@ class SimulatedBucket:
         actions_before: number of a request -> action before it, which may raise `CrashError`.
         broken_requests: numbers of the requests that fail without being executed.
         lost_responses: numbers of the requests that are executed, and whose response is lost.
-        delayed_puts: puts that arrive again when `deliver_again` is called.
+        delivered_puts: puts so far, except conditional ones; `deliver_again` delivers some of them again.
         requests: kinds of the requests so far, each with its key.
     """
 
@@ -33,12 +33,12 @@ class SimulatedBucket:
         self.actions_before: dict[int, Callable[[], None]] = {}
         self.broken_requests: set[int] = set()
         self.lost_responses: set[int] = set()
-        self.delayed_puts: list[tuple[str, bytes]] = []
+        self.delivered_puts: list[tuple[str, bytes]] = []
         self.requests: list[tuple[str, str]] = []
 
     def deliver_again(self, rng: random.Random) -> None:
         """Deliver some of the earlier puts a second time."""
-        for key, content in rng.sample(self.delayed_puts, min(3, len(self.delayed_puts))):
+        for key, content in rng.sample(self.delivered_puts, min(3, len(self.delivered_puts))):
             self.objects[key] = content
 
     def _request(self, kind: str, key: str) -> bool:
@@ -77,7 +77,7 @@ class SimulatedBucket:
     def put(self, key: str, content: bytes) -> None:
         is_lost = self._request("put", key)
         self.objects[key] = content
-        self.delayed_puts.append((key, content))
+        self.delivered_puts.append((key, content))
         self._respond(key, is_lost=is_lost)
 
     def put_if(self, key: str, content: bytes, version: str | None) -> bool:
@@ -99,7 +99,7 @@ class SimulatedBucket:
         assert len(content) == size
         is_lost = self._request("put", key)
         self.objects[key] = bytes(content)
-        self.delayed_puts.append((key, bytes(content)))
+        self.delivered_puts.append((key, bytes(content)))
         self.open_uploads.discard(key)
         self._respond(key, is_lost=is_lost)
 

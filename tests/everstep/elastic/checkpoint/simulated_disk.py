@@ -1,4 +1,4 @@
-"""A simulated disk that loses unsynced data in a power failure, fills up, and stops at any operation.
+"""A simulated disk that fills up, and loses unsynced data in a power failure; its writer stops at any operation.
 
 A folder's names become durable by `sync_folder`, a file's content by `sync`. After a power failure a
 folder has any state between its last sync and the present, independently of all others; a file has

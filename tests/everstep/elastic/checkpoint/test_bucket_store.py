@@ -57,7 +57,7 @@ def test_a_written_checkpoint_is_restored(saved_run: SavedRun) -> None:
 
 
 @pytest.mark.parametrize("request_number", range(12))  # all requests of one write
-def test_a_writer_that_dies_at_any_request_leaves_nothing_that_counts_as_complete(
+def test_a_writer_that_dies_at_any_request_leaves_a_complete_checkpoint_or_none(
     saved_run: SavedRun, request_number: int
 ) -> None:
     saved_run.save(8)
@@ -82,7 +82,9 @@ def test_a_checkpoint_that_was_not_committed_is_never_read(saved_run: SavedRun) 
     assert saved_run.newest() == 8
 
 
-def test_a_commit_whose_writer_died_is_made_visible_on_restore(saved_run: SavedRun) -> None:
+def test_a_checkpoint_whose_commit_response_was_lost_is_made_visible_on_restore(
+    saved_run: SavedRun,
+) -> None:
     saved_run.save(8)
     with pytest.raises(FencedError):
         saved_run.save(16, generation=3, committed=False)  # etcd recorded it; its response was lost
@@ -106,7 +108,9 @@ def test_everything_is_put_before_the_commit(saved_run: SavedRun) -> None:
     ]
 
 
-@pytest.mark.parametrize("damage", ["a changed byte", "a missing byte", "no state", "no manifest"])
+@pytest.mark.parametrize(
+    "damage", ["a changed byte", "a missing byte", "no state", "an empty manifest"]
+)
 def test_a_damaged_committed_checkpoint_stops_the_run(saved_run: SavedRun, damage: str) -> None:
     saved_run.save(8)
     saved_run.save(16)
@@ -132,7 +136,7 @@ def test_a_damaged_committed_checkpoint_stops_the_run(saved_run: SavedRun, damag
     assert checkpoint.manifest.step == 8
 
 
-def test_an_accepted_loss_stays_lost_when_its_request_arrives_once_more(
+def test_a_hidden_checkpoint_stays_hidden_when_its_puts_arrive_again(
     saved_run: SavedRun,
 ) -> None:
     saved_run.save(8)
@@ -140,8 +144,8 @@ def test_an_accepted_loss_stays_lost_when_its_request_arrives_once_more(
     lost_name = saved_run.store.names()[0]
     saved_run.store.hide(lost_name)
 
-    assert saved_run.bucket.delayed_puts
-    for key, content in saved_run.bucket.delayed_puts:
+    assert saved_run.bucket.delivered_puts
+    for key, content in saved_run.bucket.delivered_puts:
         saved_run.bucket.objects[key] = content
 
     assert saved_run.newest() == 8
@@ -202,7 +206,9 @@ def test_objects_of_another_writer_of_the_same_step_are_kept(saved_run: SavedRun
     assert saved_run.newest(CommitRecord(2, 16)) == 16
 
 
-def test_a_checkpoint_is_deleted_in_the_reverse_order_of_its_parts(saved_run: SavedRun) -> None:
+def test_the_objects_of_a_checkpoint_are_deleted_in_the_reverse_order_of_their_puts(
+    saved_run: SavedRun,
+) -> None:
     saved_run.save(8)
     (name,) = saved_run.store.names()
     saved_run.save(16, keep=1)
@@ -257,7 +263,7 @@ def test_a_name_of_another_generation_is_not_taken_for_the_committed_one(
         saved_run.store.check(name.replace("-g00000002-", "-g00000005-"))
 
 
-def test_a_checkpoint_is_complete_although_old_ones_may_not_be_listed(
+def test_a_checkpoint_is_complete_although_listing_incomplete_uploads_is_forbidden(
     saved_run: SavedRun, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def uploads(_: str) -> list[str]:

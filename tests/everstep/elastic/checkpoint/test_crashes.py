@@ -30,7 +30,7 @@ SCHEDULES = int(os.environ.get("EVERSTEP_SCHEDULES", "400"))
 
 
 class World:
-    """A run whose groups follow each other: one medium, the record of the newest commit, and a random generator."""
+    """A run of successive groups: one medium, the record of the newest commit, and a random number generator."""
 
     def __init__(self, seed: int, medium: Medium) -> None:
         self.rng, self.medium = random.Random(seed), medium
@@ -72,7 +72,7 @@ class World:
             assert torch.equal(weight, torch.full((40,), float(checkpoint.manifest.step)))
 
     def write_with_fault(self) -> None:
-        """Inject one fault into a write, then form the next group."""
+        """Write, usually with a fault; form the next group after a fault."""
         fault = self.rng.choice([*self.medium.faults, "none"])
         self.medium.inject(fault, self.rng, self.run_other_writers)
         with contextlib.suppress(CrashError):

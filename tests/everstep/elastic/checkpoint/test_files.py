@@ -66,7 +66,7 @@ def test_checkpoints_are_ordered_by_number_beyond_the_digits_of_their_names(tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-100000000", "step-100000001"]
 
 
-def test_files_of_a_killed_writer_are_never_read_and_removed_by_the_next_write(
+def test_files_of_a_killed_writer_are_never_read_and_are_removed_by_the_next_write(
     tmp_path: Path,
 ) -> None:
     (tmp_path / ".step-00000003-1-1").mkdir()
@@ -140,7 +140,7 @@ def test_a_torn_checkpoint_of_another_model_is_only_skipped(tmp_path: Path) -> N
     assert restore.newest_checkpoint(FolderStore(tmp_path), RUN) is None
 
 
-def test_the_checkpoint_of_a_fenced_worker_is_never_read_and_removed_by_the_next_write(
+def test_the_checkpoint_of_a_fenced_worker_is_never_read_and_is_removed_by_the_next_write(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(FencedError, match="its commit by generation 1 was refused"):

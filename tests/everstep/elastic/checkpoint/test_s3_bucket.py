@@ -1,4 +1,4 @@
-"""Checkpoints in a bucket of a real server: MinIO where `make test-staging` has built it, and moto's stand-in."""
+"""Checkpoints in a bucket of an S3-compatible server: moto's, and MinIO where `make test-staging` has built it."""
 
 import io
 import time
@@ -24,7 +24,7 @@ from tests.everstep.staging.sources.servers import client_of
 from tests.processes import free_port
 
 RUN = {"model": "tiny"}
-PART_BYTES = 5 << 20  # smallest part that S3 accepts
+PART_BYTES = 5 << 20  # smallest part that S3 accepts, except for the last one
 
 
 @pytest.fixture(scope="module", params=["moto", "minio"])

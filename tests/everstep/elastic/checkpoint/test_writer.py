@@ -28,9 +28,9 @@ class SavedRun:
     def __init__(self, folder: Path) -> None:
         self.written_steps: list[int] = []
         self.failures: list[tuple[int, str]] = []
-        self.may_commit = threading.Event()  # simulates a slow disk
+        self.may_commit = threading.Event()  # cleared to simulate a slow disk: the commit waits
         self.may_commit.set()
-        self.at_commit = threading.Event()  # set when everything but the commit is done
+        self.at_commit = threading.Event()  # set when the commit begins
         self.writer = Writer(
             FolderStore(folder),
             commit=self._commit,
@@ -164,7 +164,7 @@ def limit_file_size(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_full_disk_does_not_end_the_training_and_the_next_save_is_tried(
+def test_a_failed_write_does_not_end_the_training_and_the_next_save_is_tried(
     tmp_path: Path, saved_run: SavedRun, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "checkpoints"
@@ -181,7 +181,7 @@ def test_a_full_disk_does_not_end_the_training_and_the_next_save_is_tried(
     assert newest(folder) == 3
 
 
-def test_a_tensor_of_a_type_without_a_format_is_named(saved_run: SavedRun) -> None:
+def test_the_error_names_a_tensor_whose_type_cannot_be_saved(saved_run: SavedRun) -> None:
     state = {"frequencies": torch.ones(2, dtype=torch.complex64)}
 
     saved_run.writer.start(state, Manifest(1, 1, RUN))
@@ -243,7 +243,7 @@ def save_in_a_read_only_folder(folder: Path) -> int:
     return 0 if step == 2 and "Permission denied" in reason and not other_failures else 3
 
 
-def test_immutable_tensors_are_copied_later_and_all_others_immediately(
+def test_unchanging_tensors_are_copied_later_and_all_others_immediately(
     tmp_path: Path, saved_run: SavedRun
 ) -> None:
     unchanging_tensor, changing_tensor = torch.zeros(300_000), torch.zeros(10)
@@ -269,11 +269,11 @@ def test_waiting_includes_the_copy_of_the_snapshot(saved_run: SavedRun) -> None:
     assert saved_run.written_steps == [1]
 
 
-def test_a_disk_that_hangs_is_reported_while_the_checkpoint_is_written(
+def test_a_checkpoint_that_takes_too_long_is_reported_while_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("everstep.elastic.checkpoint.writer.STUCK_SECONDS", 0.05)
-    disk_responds, failure_reported = threading.Event(), threading.Event()
+    may_commit, failure_reported = threading.Event(), threading.Event()
     reasons = list[tuple[int, str]]()
 
     def record(step: int, reason: str) -> None:
@@ -282,7 +282,7 @@ def test_a_disk_that_hangs_is_reported_while_the_checkpoint_is_written(
 
     writer = Writer(
         FolderStore(tmp_path),
-        commit=lambda _: disk_responds.wait(100),
+        commit=lambda _: may_commit.wait(100),
         on_written=lambda *_: None,
         on_failed=record,
     )
@@ -293,7 +293,7 @@ def test_a_disk_that_hangs_is_reported_while_the_checkpoint_is_written(
     assert failure_reported.wait(100), "training would continue without checkpoints, unnoticed"
     assert reasons[0][0] == 8
     assert "the store or etcd hangs or is too slow" in reasons[0][1]
-    disk_responds.set()
+    may_commit.set()
     waiter.join(100)
     assert not waiter.is_alive()
 

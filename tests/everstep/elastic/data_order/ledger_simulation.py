@@ -61,7 +61,7 @@ class LedgerWorld(LiveWorld):
         worker.state = (*worker.state[:-1], (step, (generation, *sums)))
 
     def move(self) -> None:
-        """Thaw a frozen agent, or start a new one, if none is awake: without one, no further event occurs."""
+        """Make one move; if no agent is awake, first thaw or start one: without one, no further event occurs."""
         if not self.awake():
             self.events += 1
             frozen_agents = [agent for agent in self.alive() if agent.frozen]

@@ -1,4 +1,4 @@
-"""The units of a step that remain after a failure, and their parts."""
+"""The units of a step that remain after a failure, and the workers' shares of them."""
 
 import itertools
 
@@ -35,7 +35,7 @@ def test_done_and_remaining_spans_are_the_whole_step(done_spans: list[Span]) -> 
 
 
 @given(SPANS, integers(1, 7), integers(1, 9))
-def test_parts_cover_the_missing_units_once_and_are_even_and_not_too_small(
+def test_shares_cover_the_remaining_units_once_and_are_nearly_equal_and_not_too_small(
     done_spans: list[Span], world_size: int, min_units: int
 ) -> None:
     missing_spans = remaining_spans(UNITS, done_spans)

@@ -49,4 +49,4 @@ def test_a_digest_stays_below_2_to_the_64() -> None:
 def test_limbs_of_65_000_workers_are_summed_exactly_in_float32() -> None:
     largest_limb = max(to_limbs(2**64 - 1))
 
-    assert largest_limb * 65_000 < 2**24, "float32 represents no larger integer exactly"
+    assert largest_limb * 65_000 < 2**24, "float32 represents all integers up to 2^24 exactly"

@@ -32,7 +32,7 @@ def test_every_sample_is_trained_exactly_once_per_epoch_for_any_sequence_of_grou
                 int(i) for rank in range(world_size) for i in ids[share(len(ids), rank, world_size)]
             ]
         assert sorted(trained_ids) == list(range(samples)), (
-            "a lost or doubled sample changes the outcome"
+            "a lost or repeated sample changes the result"
         )
 
 
@@ -81,7 +81,7 @@ def test_an_order_without_samples_batch_or_epochs_is_refused(field: str) -> None
         SampleOrder(**{"samples": 1, "global_batch": 1, "epochs": 1, "seed": 0, field: 0})
 
 
-def test_threads_that_use_several_epochs_receive_their_own() -> None:
+def test_threads_that_use_different_epochs_receive_their_own_orders() -> None:
     expected = [epoch_order(1, epoch, 50).copy() for epoch in range(2)]
     wrong_orders = list[int]()
 

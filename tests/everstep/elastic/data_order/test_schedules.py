@@ -1,4 +1,4 @@
-"""Under any schedule every sample is trained exactly once, checked by an independent program."""
+"""Under random schedules each sample is trained exactly once per epoch, as `trainer.verify` checks independently."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def live_states(world: LedgerWorld) -> list[Commit]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_every_state_was_trained_on_every_sample_exactly_once(seed: int) -> None:
+def test_every_state_was_trained_on_each_sample_of_its_steps_exactly_once(seed: int) -> None:
     world = play(seed, EVENTS)
 
     assert verify(RUN, commits(world)) == []

@@ -66,7 +66,7 @@ class LauncherProcess:
         return self._log.read_text(errors="replace")  # the log may end in the middle of a character
 
     def wait(self) -> int:
-        """Return the exit code."""
+        """Wait for the end of the launcher; return the exit code."""
         return self.process.wait(WAIT_SECONDS)
 
     def wait_for(self, text: str) -> None:
@@ -97,7 +97,7 @@ class LauncherProcess:
         self.process.wait()
 
     def etcd_processes(self) -> list[int]:
-        """Return the IDs of the etcd processes that were started in this launcher's folder."""
+        """Return the process IDs of this launcher's etcd and its guard, whose command lines contain its folder."""
         return [
             process
             for process in all_processes()

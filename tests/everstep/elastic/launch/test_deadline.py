@@ -1,4 +1,4 @@
-"""Time limits of a leaving worker."""
+"""Time limits of a leaving node."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,7 +37,7 @@ def test_a_grace_period_that_is_not_a_number_of_seconds_is_an_error_with_a_fix(
     grace_seconds=st.floats(0, 600),
     remaining=st.none() | st.floats(-600, 600),
 )
-def test_a_worker_leaves_within_its_grace_period_and_before_the_machine_stops(
+def test_a_node_leaves_within_its_grace_period_and_before_the_machine_stops(
     grace_seconds: float, remaining: float | None
 ) -> None:
     deadline = None if remaining is None else NOW + remaining
@@ -51,7 +51,7 @@ def test_a_worker_leaves_within_its_grace_period_and_before_the_machine_stops(
         assert NOW + seconds + EXIT_SECONDS + NODE_MARGIN_SECONDS <= deadline + 1e-6
 
 
-def test_a_node_drained_20_s_into_the_notice_of_aws_leaves_its_worker_93_s() -> None:
+def test_a_node_drained_20_s_into_the_notice_of_aws_has_93_s_to_leave() -> None:
     evicted_at = NOW + 20
 
     assert seconds_to_leave(105, NOW + 120, evicted_at) == 93, "SIGKILL comes 98 s after SIGTERM"

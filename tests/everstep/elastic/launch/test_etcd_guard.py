@@ -30,10 +30,10 @@ def end_launcher(guard: subprocess.Popen[bytes]) -> int:
 
 
 def wait_for_log(folder: Path) -> None:
-    """Wait until the guard has started its program."""
+    """Wait until the guard has opened the log, just before it starts its program."""
     wait_until(
         (folder / etcd_guard.LOG).exists,
-        "the guard has started its program",
+        "the guard has opened the log",
         WAIT_SECONDS,
         interval_seconds=0.01,
     )

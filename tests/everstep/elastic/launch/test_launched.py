@@ -1,4 +1,4 @@
-"""The launchers that tests and pictures run as processes."""
+"""The launchers that tests, and scripts that draw pictures, run as processes."""
 
 import os
 import select

@@ -171,7 +171,9 @@ def test_a_program_that_cannot_start_ends_the_launcher_with_its_error(tmp_path: 
 
 
 @pytest.mark.twin
-def test_an_etcd_that_does_not_respond_is_retried(tmp_path: Path) -> None:
+def test_a_launcher_whose_etcd_does_not_respond_exits_with_the_code_for_a_retry(
+    tmp_path: Path,
+) -> None:
     arguments = [
         "--rdzv-endpoint=127.0.0.1:1",
         "--run-id=x",

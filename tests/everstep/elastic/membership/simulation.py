@@ -170,7 +170,7 @@ class Etcd:
 
 @dataclass
 class Agent:
-    """One node: its state machine, the messages that it has not received yet, and its worker."""
+    """One node: its state machine, the messages that it has not handled yet, and its worker."""
 
     name: str
     etcd: Etcd
@@ -195,13 +195,13 @@ class Agent:
     disorder: random.Random | None = None
     stuck: bool = False  # its lease is renewed, but it acts on nothing
     watches_all: bool = True
-    read_revision: int = 0  # revision of the last reading of all keys
+    read_revision: int = 0  # revision of the last reading of the keys
 
     def handle(self, event: Event, now: float) -> None:
         self.handle_all([event], now)
 
     def read_keys(self) -> MembershipSnapshot:
-        """Read all keys; as in `RunKeys`, etcd was replaced if its revision is lower than at the last reading."""
+        """Read the keys; as in `RunKeys`, etcd was replaced if its revision is lower than at the last reading."""
         is_replaced = self.etcd.revision < self.read_revision
         self.read_revision = self.etcd.revision
         return self.etcd.snapshot(complete=self.watches_all, is_replaced=is_replaced)
@@ -371,7 +371,7 @@ class World:
         agent.handle(Ready(), self.now)
 
     def kill(self, agent: Agent) -> None:
-        """End without notice: the key stays until its lease lapses."""
+        """End an agent without notice: its key stays until the lease lapses."""
         agent.gone = True
 
     def alive(self) -> Sequence[Agent]:
@@ -433,7 +433,7 @@ class World:
         agent.cut_off = True
 
     def reconnect(self, agent: Agent) -> None:
-        """Reconnect an agent to etcd; it reads all keys."""
+        """Reconnect an agent to etcd; it reads the keys again."""
         if agent.cut_off:
             agent.cut_off = False
             agent.watches_all = agent.core.watches_all
@@ -494,7 +494,7 @@ class World:
             agent.handle(Tick(), self.now)
 
     def train(self) -> None:
-        """Take a step of the current group, if every worker of it runs and none is stopping."""
+        """Take a step of the current group if all of its workers can; they end if they cannot exchange data."""
         current = self.etcd.generation
         if current is None or not current.members:
             return
@@ -570,7 +570,7 @@ class World:
                 self.spawn()
 
     def calm(self) -> None:
-        """End all faults: etcd responds, and all live agents thaw and receive all messages."""
+        """End outages, damaged keys, cut connections and freezes, then run for 30 s."""
         self.end_outage()
         if self.etcd.unreadable:
             self.repair_keys()

@@ -47,7 +47,7 @@ class FakeEtcd(Etcd):
     Attributes:
         responds: whether it responds to a request to revoke a lease.
         leases: number of leases granted.
-        renewals: number of leases renewed.
+        renewals: number of renewals.
         keys: lease by key.
     """
 
@@ -251,7 +251,7 @@ def test_the_lapse_of_a_lease_does_not_clear_its_successor(
     events = list(agent._more_events())
     assert isinstance(events[0], LeaseLapsed)
     assert isinstance(events[1], Registered), (
-        "a later report of the old lease ends the new identity"
+        "a later report of the old lease would end the new identity"
     )
 
 

@@ -210,7 +210,7 @@ def test_if_no_group_can_work_all_nodes_end_with_a_reason(coordinators: int, see
     world.run(HOUR)
 
     assert len(world.etcd.agreed_generations) == MAX_GENERATIONS_WITHOUT_STEP, (
-        "and not 1.8 generations a second"
+        "without the limit they would regroup endlessly"
     )
     reasons = [agent.give_up_reason for agent in world.agents]
     assert all("without a step" in reason for reason in reasons), f"seed {seed}: {reasons}"

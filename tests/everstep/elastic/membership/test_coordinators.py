@@ -126,7 +126,7 @@ def test_a_fence_stops_the_followers_without_an_instruction() -> None:
     assert follower("a", "b").handle(GenerationPut(fenced_group, 6), 1) == [Stop("lost c")]
 
 
-def test_a_fenced_follower_stops_and_returns_under_a_new_registration() -> None:
+def test_a_fenced_follower_stops_and_loses_its_registration() -> None:
     core = follower("a", "b")
 
     (stop,) = core.handle(GenerationPut(replace(GROUP, fenced=("d",)), 6), 1)

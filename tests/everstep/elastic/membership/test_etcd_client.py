@@ -146,7 +146,7 @@ def watch_created(cluster: str, revision: int) -> tuple[int, bytes]:
         ("1", 9, "etcd has gone back from revision 10 to 9"),
     ],
 )
-def test_a_watch_whose_revision_is_from_another_store_ends_immediately(
+def test_only_a_watch_whose_revision_is_from_another_store_ends_with_that_reason(
     cluster: str, revision: int, end: str
 ) -> None:
     with gateway(watch_created(cluster, revision)) as endpoint:

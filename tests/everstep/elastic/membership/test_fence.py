@@ -24,7 +24,7 @@ def encode(text: str) -> str:
 
 
 class TransactionalEtcd(Etcd):
-    """One member in memory that executes transactions in the format of the gateway."""
+    """An etcd in memory that executes transactions in the format of the gateway."""
 
     def __init__(self) -> None:
         super().__init__(EtcdOptions(endpoints=("127.0.0.1:1",)))

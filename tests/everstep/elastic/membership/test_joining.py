@@ -90,7 +90,7 @@ def test_nodes_that_arrive_within_a_settling_time_cost_one_regroup(seed: int) ->
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_leases_that_lapse_in_the_regroup_of_arrivals_cost_one_more(seed: int) -> None:
+def test_leases_that_lapse_soon_after_the_regroup_of_arrivals_cost_one_more(seed: int) -> None:
     group = LargeGroup(seed)
     initial_number = group.number
 

@@ -53,7 +53,9 @@ def test_each_value_is_read_as_it_was_written() -> None:
     assert read_member("a-1", entry(member_value(MEMBER))) == MEMBER
     assert read_generation(entry(generation_value(LARGE_GENERATION))) == LARGE_GENERATION
     commit = read_commit(entry(commit_value(StepProgress(2, 8, "run-1"), 3)))
-    assert (commit, commit.run) == (StepProgress(2, 8), "run-1"), "StepProgress ignores the run"
+    assert (commit, commit.run) == (StepProgress(2, 8), "run-1"), (
+        "the comparison of StepProgress ignores the run"
+    )
     outcome = RunEnded(finished=True, reason="done")
     assert read_outcome(entry(outcome_value(outcome))) == outcome
     instruction = read_instruction(entry(instruction_value(7, "lost b"), "x/instructions/stop"))

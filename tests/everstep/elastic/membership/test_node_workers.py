@@ -1,4 +1,4 @@
-"""The messages of an agent to its workers, without an etcd."""
+"""The messages between an agent and its workers, without an etcd."""
 
 import contextlib
 import threading
@@ -20,7 +20,7 @@ from everstep.elastic.transport import channel
 
 @pytest.fixture
 def workers(tmp_path: Path) -> Iterator[NodeWorkers]:
-    """Yield a node's workers without processes; neither they nor their agent run a thread."""
+    """Yield a `NodeWorkers` without processes; neither it nor its agent is started."""
     workers = NodeWorkers(tmp_path / "agent.sock", "n0")
     agent = Agent(
         Etcd(EtcdOptions(endpoints=("127.0.0.1:1",))),
@@ -63,7 +63,7 @@ def test_a_node_whose_worker_waits_for_hung_storage_leaves_the_group(
     assert "has not responded for 300 s" in caplog.text
 
 
-def test_an_outcome_that_etcd_does_not_accept_is_logged_and_ends_no_thread(
+def test_an_outcome_that_does_not_reach_etcd_is_logged_and_ends_no_thread(
     workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The exception ended the thread that handles the worker's messages."""

@@ -55,7 +55,7 @@ MEMBER = Member("a", "node-a", "127.0.0.1")
 
 
 class MemoryEtcd(Etcd):
-    """One member in memory; the ID of a lease is its duration.
+    """An etcd in memory; the ID of a lease is its duration.
 
     Attributes:
         before_put: called once, before the next conditional put.
@@ -143,7 +143,7 @@ def test_a_slow_commit_of_an_earlier_step_does_not_replace_a_later_one() -> None
     assert etcd.committed_step() == 108, "a restart from 100 would repeat committed steps"
 
 
-def test_a_commit_that_was_overtaken_between_its_two_requests_is_refused() -> None:
+def test_a_commit_that_is_overtaken_before_its_transaction_is_refused() -> None:
     etcd, keys = run_of_generation_1()
     etcd.before_put = lambda: keys.commit(GENERATION, StepProgress(1, 108))
 
@@ -163,7 +163,7 @@ def test_a_commit_of_a_later_generation_outranks_more_steps_of_an_earlier_one() 
     assert etcd.committed_step() == 104
 
 
-def test_a_commit_of_an_earlier_generation_with_the_same_number_is_refused() -> None:
+def test_an_earlier_generation_with_the_same_number_neither_commits_nor_ends_the_run() -> None:
     etcd = MemoryEtcd()
     keys = RunKeys(etcd, "run")
     frozen_group = Generation(1, ("n1-before-etcd-was-wiped",), GENERATION.store)
@@ -190,7 +190,7 @@ def test_the_same_commit_may_be_repeated_after_a_lost_response() -> None:
     assert etcd.committed_step() == 108
 
 
-def test_a_commit_whose_generation_ended_between_its_two_requests_is_refused() -> None:
+def test_a_commit_whose_generation_ends_before_its_transaction_is_refused() -> None:
     etcd, keys = run_of_generation_1()
     mod_revision = etcd.entries["/everstep/run/generation"].mod_revision
     etcd.before_put = lambda: keys.propose(Generation(2, ("b",), "127.0.0.1:1"), mod_revision)
@@ -482,7 +482,7 @@ class InterruptedWatch(Connection):
         self.interruptions += 1
 
 
-def test_a_watch_ends_as_soon_as_any_request_is_answered_by_another_cluster() -> None:
+def test_a_watch_ends_after_another_cluster_has_answered_any_request() -> None:
     etcd, keys = run_of_generation_1()
     etcd.cluster = "1"
     snapshot(keys)

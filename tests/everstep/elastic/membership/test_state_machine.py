@@ -1,4 +1,4 @@
-"""The rules by which agents form groups, one by one."""
+"""The rules by which agents form groups: one by one, and under random schedules."""
 
 import pytest
 
@@ -226,7 +226,8 @@ def test_a_spare_that_does_not_fit_interrupts_no_member() -> None:
 def test_nodes_that_arrive_one_after_the_other_are_admitted_together() -> None:
     names = [f"n{number}" for number in range(99)]
     core = training_agent("a", *names)
-    core.limits = GroupLimits(max_members=200, full_view_members=200)  # from the next generation on
+    # The join interval of this generation stays 3 s.
+    core.limits = GroupLimits(max_members=200, full_view_members=200)
     actions = [
         core.handle(MemberPut(member(f"new{number}", order=number)), 0.1 * number)
         for number in range(1, 29)
@@ -366,7 +367,7 @@ def test_a_node_that_is_drained_between_two_groups_passes_its_state_on_in_one_mo
     assert core.handle(GenerationPut(group, 6), 1) == [Begin(group, 0), Announce(5, leaving=True)]
 
 
-def test_a_node_that_is_drained_when_etcd_has_lost_the_group_saves_its_state_in_one_more_group() -> (
+def test_a_node_that_is_drained_before_etcd_loses_the_group_passes_its_state_on_in_one_more_group() -> (
     None
 ):
     core = training_agent("a", "b")
@@ -410,7 +411,9 @@ def test_a_drained_node_without_a_key_departs_only_if_the_others_continue() -> N
     assert core.handle(Ready(), 3) == [Depart()]
 
 
-def test_live_workers_are_not_stopped_when_a_peer_leaves_the_group_before_them() -> None:
+def test_live_workers_are_not_stopped_immediately_when_a_peer_leaves_the_group_before_them() -> (
+    None
+):
     core = training_agent("a", "b")
     core.limits = GroupLimits(max_members=3, orderly_seconds=1.0)
 
@@ -430,7 +433,7 @@ def test_the_end_of_a_leaver_does_not_stop_members_that_finish_the_same_step() -
     assert core.handle(Tick(), 11.5) == [Stop("lost b")]
 
 
-def test_crashed_workers_remove_their_member_immediately_and_return_under_a_new_name() -> None:
+def test_a_node_whose_workers_crash_withdraws_immediately_and_registers_again() -> None:
     core = training_agent("a", "b")
 
     assert core.handle(Withdrawn(), 1) == [Withdraw()]
@@ -465,7 +468,7 @@ def test_an_agent_with_a_lapsed_lease_restores_its_key_and_continues_if_no_peer_
     assert core.own_generation is not None
 
 
-def test_an_agent_that_the_others_regrouped_without_stops_and_returns_under_a_new_name() -> None:
+def test_an_agent_that_the_others_regrouped_without_stops_and_registers_again() -> None:
     core = training_agent("a", "b")
     core.handle(LeaseLapsed(), 1)
 
@@ -516,9 +519,7 @@ def test_workers_that_leave_while_their_key_is_restored_do_not_join_that_generat
     assert core.handle(GenerationPut(new_generation, 7), 12) == [Begin(new_generation, 0)]
 
 
-def test_a_fenced_agent_stops_and_returns_under_a_new_name_although_its_generation_is_current() -> (
-    None
-):
+def test_a_fenced_agent_stops_and_registers_again_although_its_generation_is_current() -> None:
     core = training_agent("a", "b")
     fenced_generation = Generation(5, ("a", "b"), "10.0.0.1:1", fenced=("a",))
 
@@ -566,7 +567,7 @@ def test_a_key_that_does_not_return_after_an_outage_is_a_loss() -> None:
     assert core.handle(Tick(), 33) == [Stop("lost b")]
 
 
-def test_a_peer_that_reports_its_stop_counts_as_stopped_after_an_outage() -> None:
+def test_a_peer_that_reports_its_stop_counts_as_stopped_in_an_outage() -> None:
     core = training_agent("a", "b")
     core.handle(Unreachable(), 1)
 
@@ -583,7 +584,7 @@ def test_no_agent_proposes_while_others_may_still_put_their_keys_back() -> None:
     assert core.handle(Tick(), 33) == [Propose(6, ("a",), 5)]
 
 
-def test_changed_bounds_apply_from_the_next_check() -> None:
+def test_changed_bounds_apply_immediately() -> None:
     core = agent(member("a"), member("b", order=2), max_members=1, generation=Generation(4, ()))
     core.handle(Ready(), 0)
     generation = Generation(5, ("a",))
@@ -612,7 +613,7 @@ def test_after_a_restore_of_etcd_the_older_generation_counts_and_numbers_keep_gr
     assert core.handle(Tick(), 99) == [Propose(6, ("a2",), 2)]
 
 
-def test_an_agent_with_higher_revisions_follows_the_restored_generation() -> None:
+def test_an_agent_with_higher_revisions_joins_a_new_generation_of_a_restored_etcd() -> None:
     core = training_agent("a", "b")
     core.handle(MembershipSnapshot((), Generation(3, ("z",)), 2), 1)
     core.handle(Ready(), 2)
@@ -815,7 +816,7 @@ def test_training_continues_after_etcd_was_wiped_or_restored(
 
 @pytest.mark.parametrize("coordinators", COORDINATORS)
 @pytest.mark.parametrize("min_members", [1, 2])
-def test_no_group_forms_while_a_key_cannot_be_read_and_training_continues_after_its_repair(
+def test_no_group_forms_while_the_generation_cannot_be_read_and_training_continues_after_a_repair(
     coordinators: int, min_members: int
 ) -> None:
     for seed in schedules(coordinators, 6):

@@ -3,7 +3,7 @@
 Like `recovery_simulation`, with additional faults: an agent loses etcd while its workers reach their peers, two
 nodes lose each other in one direction, a worker hangs, a machine vanishes between any two actions of its
 agent, a key of etcd cannot be read, messages of etcd are repeated and local responses overtake them. A commit is
-not atomic: its request reaches etcd late, and the folder is renamed later still, or never.
+not immediate: its request reaches etcd late, or never.
 """
 
 import random
@@ -22,7 +22,7 @@ from tests.everstep.elastic.recovery.recovery_simulation import (
 )
 
 COPY_FAULTS = 0.3  # chance of a crash at each step of a copy
-KILL_SECONDS = 20.0  # time until an agent revokes its lease because of an unkillable worker
+KILL_SECONDS = 20.0  # time until an agent withdraws because of an unkillable worker
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,15 @@ class PartialFaultWorld(LiveWorld):
         self.hang_times: dict[int, float] = {}  # time at which a worker began to hang, by id
         self.faultless = False
         self.interrupted_copies = 0  # copies that were not complete
-        self.staged_states: dict[
-            StepProgress, History
-        ] = {}  # complete folders that are not renamed yet
+        # States that were written before their commits were requested.
+        self.staged_states: dict[StepProgress, History] = {}
         super().__init__(seed, nodes, min_members, coordinators)
 
     def spawn(self) -> None:
         super().spawn()
         self.agents[-1].disorder = random.Random(self.random.random())
 
-    # --- a commit in three parts ---
+    # --- a commit in two parts ---
 
     def maybe_commit(self, worker: Worker) -> None:
         super().maybe_commit(worker)

@@ -72,7 +72,7 @@ class Operation:
 
 @dataclass
 class Worker:
-    """A worker process: its machine, its state, and the collective that it is in."""
+    """A worker process: its agent, its state machine, its state, and the collective that it is in."""
 
     agent: "LiveAgent"
     core: Recovery = field(default_factory=Recovery)

@@ -1,4 +1,4 @@
-"""A worker in live mode with a real store; the test acts as its agent."""
+"""A worker whose process survives changes of its group, with a real store; the test acts as its agent."""
 
 import contextlib
 import os
@@ -350,7 +350,7 @@ def test_a_leaving_worker_whose_state_no_group_receives_saves_it(
     assert group.generation == 6, "a group that forms regardless has the state"
 
 
-def test_a_group_that_has_ended_is_reported_after_its_minimum_age(
+def test_an_aborted_group_is_reported_only_after_the_requested_minimum_age(
     agent: AgentStub, group: LiveGroup
 ) -> None:
     join_generation(agent, group, TrainingState())

@@ -1,4 +1,4 @@
-"""The rules by which a worker joins, steps and recovers, one by one."""
+"""The rules by which a worker joins, steps and recovers: one by one, and under random schedules."""
 
 import itertools
 import os
@@ -38,7 +38,7 @@ from tests.everstep.elastic.recovery.recovery_simulation import LiveWorld, Worke
 SCHEDULES = int(os.environ.get("EVERSTEP_SCHEDULES", "300"))
 PARTIAL_SCHEDULES = int(os.environ.get("EVERSTEP_SCHEDULES", "700"))
 MOVES = 200
-CALM_PERIODS = 4  # periods of 30 s in which training must continue
+CALM_PERIODS = 4  # periods of 30 s, after which training must have continued
 
 
 def report(agreed_generation: int, step: int, *sums: int) -> StateReport:
@@ -46,7 +46,7 @@ def report(agreed_generation: int, step: int, *sums: int) -> StateReport:
 
 
 def training_worker(step: int = 10, *, rank: int = 1) -> Recovery:
-    """Return a worker in the second generation of a group of three."""
+    """Return a worker that trains in generation 2, a group of three."""
     core = Recovery()
     core.handle(WarmedUp())
     core.handle(Assigned(2, rank, 3))
@@ -220,7 +220,7 @@ def test_work_in_flight_survives_a_group_that_fails_before_it_trains() -> None:
     actions_while_comparing = core.handle(GroupLost("peer"))
 
     assert actions_while_connecting == actions_while_comparing == [LeaveGroup(), Ready()], (
-        "a second roll-back drops gradients"
+        "a second roll-back would drop gradients"
     )
 
 
@@ -292,7 +292,9 @@ def test_late_messages_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("min_members", [1, 2])
-def test_under_any_schedule_no_step_is_lost_duplicated_or_committed_twice(min_members: int) -> None:
+def test_random_schedules_lose_and_duplicate_no_step_and_commit_one_history(
+    min_members: int,
+) -> None:
     for seed in range(SCHEDULES // 2):
         world = LiveWorld(seed, nodes=4, min_members=min_members)
         for _ in range(MOVES):

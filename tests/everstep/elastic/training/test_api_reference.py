@@ -1,4 +1,4 @@
-"""The examples of the API reference run unchanged."""
+"""The API reference: its examples run, and it names every option and public member."""
 
 import re
 from pathlib import Path

@@ -87,7 +87,7 @@ def test_a_run_whose_last_checkpoint_fails_ends_as_failed_and_commits_nothing(
     assert commits == [], "a restarted run would look for a checkpoint that does not exist"
 
 
-def test_the_age_of_a_checkpoint_is_exported_although_its_line_in_the_ledger_fails(
+def test_the_size_of_a_checkpoint_is_exported_although_its_line_in_the_ledger_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def note_commit(*_: object) -> None:

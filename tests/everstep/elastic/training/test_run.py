@@ -530,7 +530,7 @@ def test_a_worker_exports_its_progress_its_loss_and_its_checkpoints(tmp_path: Pa
     assert values[metrics.CHECKPOINT_FAILURES] == 0
 
 
-def test_only_rank_0_exports_the_age_of_the_checkpoint(tmp_path: Path) -> None:
+def test_only_the_worker_that_writes_checkpoints_exports_their_age(tmp_path: Path) -> None:
     model = network()
     run = start_run(model, OPTIMIZERS["SGD"](model), checkpoint=tmp_path)
 

@@ -22,7 +22,7 @@ URL = "s3://models/runs/example"
 
 @pytest.fixture(autouse=True)
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Run a server with a bucket that is empty before and after each test."""
+    """Run a server with an empty bucket, which is deleted after each test."""
     with servers.moto() as address:
         client_of(address).create_bucket(Bucket="models")
         use_server(monkeypatch, address)

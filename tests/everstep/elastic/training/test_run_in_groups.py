@@ -22,7 +22,7 @@ SIZE = 24
 
 
 class ScriptedGroup(SingleProcessGroup):
-    """A group of two whose sums fail on demand; after each failure this worker is alone.
+    """A group of two whose sums fail on demand; from its second join on, this worker is alone.
 
     Args:
         fails: called with the index of a sum; returns True if the group breaks in it.
@@ -84,7 +84,7 @@ def start_run(
 
 
 def compute(batch: elastic.Batch, model: nn.Module) -> list[int]:
-    """Compute a batch; return the samples."""
+    """Compute a batch and take its step; return the computed samples."""
     computed_samples = []
     with batch:
         for ids in batch.microbatches():

@@ -23,7 +23,7 @@ WAIT_SECONDS = 100.0  # limit on a busy machine; all waits end much earlier
 
 
 class Training:
-    """A run with a gradient scaler, whose losses or gradients can be made non-finite.
+    """A run whose losses or gradients can be made non-finite, usually with a gradient scaler.
 
     Attributes:
         loss_factor: factor of the next losses.

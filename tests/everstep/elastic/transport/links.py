@@ -36,7 +36,7 @@ def run(
     on_stall: Callable[[], None] = lambda: None,
     report: Callable[[Stall], None] | None = None,
 ) -> list[Any]:
-    """Return the result or the exception of each of `size` workers, by rank."""
+    """Return the result or the PeerLostError of each of `size` workers, by rank."""
     results: list[Any] = [None] * size
 
     def run_rank(rank: int) -> None:

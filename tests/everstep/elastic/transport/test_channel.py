@@ -21,7 +21,8 @@ MessageQueue = queue.SimpleQueue[tuple[int, channel.Message]]
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)  # the path of a socket may have 107 characters; pytest's are longer
+    # The path of a socket has at most 107 bytes; pytest's may be longer.
+    monkeypatch.chdir(tmp_path)
     return Path("agent.sock")
 
 
@@ -48,7 +49,9 @@ def test_a_refused_connection_leaves_no_socket_open(path: Path) -> None:
     assert not leaks
 
 
-def test_no_thread_accepts_connections_after_the_end(server: channel.AgentServer) -> None:
+def test_no_thread_accepts_connections_after_the_server_is_closed(
+    server: channel.AgentServer,
+) -> None:
     server.close()
 
     assert not server._acceptor.is_alive(), (

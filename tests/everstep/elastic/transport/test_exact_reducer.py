@@ -125,14 +125,14 @@ def test_a_step_sums_as_many_bytes_as_the_reducer_states() -> None:
     assert sum(sizes) == lone_worker.reducer.summed_bytes
 
 
-@settings(max_examples=15)  # each trains six workers or more
+@settings(max_examples=15)  # each example computes six or more steps of a worker
 @given(sizes=lists(integers(1, 4), min_size=STEPS, max_size=STEPS))
 def test_the_result_is_bitwise_independent_of_the_group_sizes(sizes: list[int]) -> None:
     assert train_worker(sizes).digest() == train_worker([1] * STEPS).digest()
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_a_gradient_that_overflows_its_unit_repeats_the_step_without_loss_of_precision(
+def test_a_gradient_that_exceeds_its_range_repeats_the_step_without_loss_of_precision(
     size: int,
 ) -> None:
     normal_worker, overflowing_worker = (
@@ -219,7 +219,7 @@ def test_the_gradient_equals_the_ordinary_sum_over_shards() -> None:
         assert parameter.grad.stride() == parameter.stride()
 
 
-def test_a_step_without_an_all_reduce_does_not_change_the_statistics() -> None:
+def test_a_step_that_is_rolled_back_does_not_change_the_statistics() -> None:
     net = model()
     reducer = ExactReducer(net, scalars=1, shards=1)
     initial_buffers = [buffer.clone() for buffer in net.buffers()]

@@ -78,7 +78,9 @@ def test_connections_that_others_opened_meanwhile_survive_an_abort(
     assert len(connections) == 6
     for client, server_side in connections:
         client.sendall(b"x")
-        assert server_side.recv(1) == b"x", "an abort shut a connection that is not the group's"
+        assert server_side.recv(1) == b"x", (
+            "an abort shut down a connection that is not the group's"
+        )
         client.close()
         server_side.close()
 
@@ -122,7 +124,9 @@ def check_that_no_builder_is_left() -> None:
 
 
 @pytest.mark.usefixtures("no_connect_timeout")
-def test_an_abort_before_the_group_is_built_shuts_the_connection_to_its_store(port: int) -> None:
+def test_an_abort_before_the_group_is_built_shuts_down_the_connection_to_its_store(
+    port: int,
+) -> None:
     link = Link(GroupAddress(1, "127.0.0.1", port, 0, 2), CPU)  # the other worker never connects
     threading.Timer(0.3, link.abort).start()
 

@@ -20,7 +20,7 @@ from everstep.errors import EverstepError
 
 @pytest.fixture(autouse=True, params=[False, True], ids=["copied early", "copied late"])
 def copy_late(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run each test with gradients that are copied during and after the backward pass."""
+    """Run each test twice: gradients are copied during the backward pass, or after it."""
     reducer = functools.partial(GradientReducer, copy_late=request.param)
     monkeypatch.setattr(sys.modules[__name__], "GradientReducer", reducer)
 
@@ -156,7 +156,7 @@ def test_a_closed_reducer_takes_no_gradients() -> None:
     assert net.weight.grad is not None
 
 
-def test_compressed_gradients_have_the_precision_of_bfloat16_and_counters_are_exact() -> None:
+def test_compressed_gradients_have_the_precision_of_bfloat16_and_scalars_are_exact() -> None:
     plain_model, compressed_model = model(), model()
     batch = torch.randn(6, 3, 5, 5)
     plain_model(batch).square().mean().backward()
@@ -251,7 +251,7 @@ def test_overlapped_sums_equal_those_started_at_the_end(compress: bool) -> None:
     assert torch.equal(running_mean(model_with_overlap), running_mean(model_without_overlap))
 
 
-def test_gradients_of_the_last_layers_are_reduced_before_gradients_of_the_first_are_computed() -> (
+def test_the_sum_for_the_last_layers_starts_before_the_gradients_of_the_first_are_computed() -> (
     None
 ):
     net, peer = model(), Peer()
@@ -401,7 +401,7 @@ def test_every_parameter_is_in_one_bucket_and_only_the_last_bucket_may_be_too_sm
     assert all(sum(sizes[i] for i in bucket) >= min_bytes for bucket in buckets[:-1])
 
 
-def test_small_counters_are_summed_with_the_gradients() -> None:
+def test_scalars_are_summed_with_the_gradients() -> None:
     reducer, sizes = GradientReducer(model(), scalars=3), list[int]()
 
     def all_reduce(tensor: torch.Tensor) -> None:

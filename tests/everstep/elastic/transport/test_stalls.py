@@ -120,7 +120,7 @@ def test_a_group_gives_up_on_a_worker_that_never_arrives(
     assert [(stall.is_over, stall.is_lost) for stall in observed] == [(False, False), (True, True)]
 
 
-def test_the_end_of_a_stall_is_reported_if_the_group_is_given_up(
+def test_the_end_of_a_stall_is_reported_if_the_group_is_aborted(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stalls, "REPORT_AFTER_SECONDS", 0.3)
