@@ -17,6 +17,7 @@ from typing import Any
 from cloudtwin import files
 from cloudtwin.providers.protocol.errors import ProviderError
 
+
 OPERATIONS = ("create", "update", "delete", "read")
 
 
@@ -30,6 +31,16 @@ class FaultKind(StrEnum):
     LOST = "lost"  # done, but the response was lost
 
 
+SUPPORTED_OPERATIONS = {
+    FaultKind.THROTTLE: OPERATIONS,
+    FaultKind.CAPACITY: ("create", "update"),
+    FaultKind.TIMEOUT: ("create", "update", "delete"),
+    FaultKind.ERROR: OPERATIONS,
+    FaultKind.LOST: ("create", "update", "delete"),
+}
+"""The operations on which each kind of fault has an effect."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class InjectedFault:
     """One injected fault.
@@ -38,7 +49,7 @@ class InjectedFault:
         kind: kind of failure.
         type: pattern of type tokens, with `*`.
         name: pattern of the program's resource names.
-        operation: create, update, delete or read.
+        operation: create, update, delete or read, if the kind has an effect on it.
         times: number of injections; 0 for no limit.
         message: message instead of the cloud's own; not used for throttle.
     """
@@ -109,10 +120,11 @@ def parse(document: Mapping[str, Any]) -> FaultPlan:
         ) from None
     for fault in faults:
         is_count = type(fault.times) is int and fault.times >= 0
-        if fault.operation not in OPERATIONS or not is_count:
+        operations = SUPPORTED_OPERATIONS[fault.kind]
+        if fault.operation not in operations or not is_count:
             raise ProviderError(
-                f"faults.json has a fault with the operation {fault.operation!r} and times {fault.times!r}: the "
-                f"operation is one of {', '.join(OPERATIONS)}, and times is a whole number, 0 or more"
+                f"faults.json has a fault of kind {fault.kind} with the operation {fault.operation!r} and times "
+                f"{fault.times!r}: the operation is one of {', '.join(operations)}, and times is a whole number, 0 or more"
             )
     if unknown_keys:
         raise ProviderError(

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from cloudtwin.providers import aws, azure
+from cloudtwin.providers.aws.network import GATEWAY, NAT
 from cloudtwin.providers.azure.identity import ASSIGNMENT
 from cloudtwin.providers.evaluation import UnknownTracker, violations
 from cloudtwin.providers.inventory import Inventory
@@ -71,6 +72,17 @@ def test_a_precondition_holds_in_one_account_and_not_in_the_other(
         assert list(precondition.violations(request_for(cloud_name, token, inputs, holding))) == []
     reasons = list(precondition.violations(request_for(cloud_name, token, inputs, violating)))
     assert any(reason in text for text in reasons), reasons
+
+
+@pytest.mark.parametrize(("vpc", "reasons"), [("vpc-1", 0), ("vpc-2", 1)])
+def test_a_regional_nat_gateway_needs_an_internet_gateway_in_its_vpc(
+    vpc: str, reasons: int
+) -> None:
+    account = Inventory((aws_cases.resource(GATEWAY, "igw-1", {"vpcId": vpc}),))
+    inputs = {"availabilityMode": "regional", "vpcId": "vpc-1"}
+    precondition = preconditions(aws.CLOUD)["Internet gateway of a NAT gateway"]
+
+    assert len(list(precondition.violations(request_for("aws", NAT, inputs, account)))) == reasons
 
 
 @pytest.mark.parametrize("principal", ["control", "kubelet"])

@@ -45,6 +45,8 @@ def test_a_fault_is_injected_as_often_as_planned_in_all_processes(tmp_path: Path
         ({"faults": [{"kind": "error", "times": True}]}, "times is a whole number, 0 or more"),
         ({"faults": [{"kind": "error", "typ": "*"}]}, "'typ'.* A fault has .*'type'"),
         ({"faults": [{"kind": "error", "operation": "craete"}]}, "'craete'.*one of create, update"),
+        ({"faults": [{"kind": "lost", "operation": "read"}]}, "one of create, update, delete,"),
+        ({"faults": [{"kind": "capacity", "operation": "delete"}]}, "one of create, update,"),
         ({"faults": [{"kind": "error", "times": "2"}]}, "times '2'.*times is a whole number"),
         ({"latency": {"*": "slow"}}, "'slow'"),
         ({"fault": []}, r"unknown keys \['fault'\]; its keys are faults and latency"),

@@ -78,11 +78,16 @@ def test_files_of_a_killed_writer_are_never_read_and_are_removed_by_the_next_wri
 
 def test_any_damage_is_detected_and_the_previous_checkpoint_is_used(tmp_path: Path) -> None:
     rng = random.Random(3)
-    save(tmp_path, 1)
-    previous_folder = save(tmp_path, 2)
+    run = tmp_path / "run"
+    previous_folder = save(run, 2)
+    damaged_folder = save(run, 3)
+    intact_copy = shutil.copytree(damaged_folder, tmp_path / "intact")
+    intact = restore.newest_checkpoint(FolderStore(run), RUN)
+    assert intact is not None
+    assert intact.location == str(damaged_folder)
     for number in range(40):
-        damaged_folder = tmp_path / "step-00000003"
-        shutil.copytree(previous_folder, damaged_folder)
+        shutil.rmtree(damaged_folder)
+        shutil.copytree(intact_copy, damaged_folder)
         file = damaged_folder / rng.choice([files.STATE_FILE, files.MANIFEST_FILE])
         content = bytearray(file.read_bytes())
         if number % 2:
@@ -91,11 +96,10 @@ def test_any_damage_is_detected_and_the_previous_checkpoint_is_used(tmp_path: Pa
             content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
         file.write_bytes(content)
         skipped_checkpoints: list[SkippedCheckpoint] = []
-        restored = restore.newest_checkpoint(FolderStore(tmp_path), RUN, skipped_checkpoints.append)
+        restored = restore.newest_checkpoint(FolderStore(run), RUN, skipped_checkpoints.append)
         assert restored is not None
         assert restored.location == str(previous_folder)
         assert [skip.name for skip in skipped_checkpoints] == [damaged_folder.name]
-        shutil.rmtree(damaged_folder)
 
 
 def test_every_changed_byte_of_a_manifest_is_detected(tmp_path: Path) -> None:

@@ -165,9 +165,9 @@ def _subnet_free(request: ResourceRequest) -> Iterable[str]:
 
 
 def _has_gateway(request: ResourceRequest) -> Iterable[str]:
-    """Yield an error for a public zonal NAT gateway in a VPC without an Internet gateway."""
+    """Yield an error for a public NAT gateway, zonal or regional, in a VPC without an Internet gateway."""
     subnet = request.find(SUBNET, "subnetId")
-    vpc = subnet and subnet.inputs["vpcId"]
+    vpc = subnet.inputs["vpcId"] if subnet else request.inputs.get("vpcId")
     if request.inputs.get("connectivityType") == "private" or not vpc:
         return
     if not request.account.where(GATEWAY, vpcId=vpc):
@@ -179,7 +179,8 @@ def _mapped_addresses(attachment: Resource, account: Inventory) -> Iterable[str]
         subnet = account.find((SUBNET,), nat.inputs.get("subnetId") or "")
         if nat.inputs.get("connectivityType") == "private":
             continue  # it has no public address
-        if subnet and subnet.inputs["vpcId"] == attachment.inputs.get("vpcId"):
+        vpc = subnet.inputs["vpcId"] if subnet else nat.inputs.get("vpcId")
+        if vpc == attachment.inputs.get("vpcId"):
             yield f"Network {attachment.inputs['vpcId']} has some mapped public address(es): {nat.id}"
 
 

@@ -85,6 +85,11 @@ def _in_network(request: ResourceRequest) -> Iterable[str]:
     if block and space and not any(lies_in(block, prefix) for prefix in space):
         name = vnet.name if vnet else ""
         yield f"{block} is not in the address space of {name}: {', '.join(space)}"
+
+
+def _overlaps_none(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error for each other subnet of the network that has some of the same addresses."""
+    block = request.inputs.get("addressPrefix")
     for other in filter(is_child_of(parent_of(request.id)), request.others(SUBNET)):
         if overlap(block, other.inputs.get("addressPrefix")):
             yield f"{block} overlaps with the subnet {other.name}"
@@ -170,6 +175,8 @@ TYPES = (
         preconditions=(
             Precondition("subnet in its network", "Virtual Network FAQ",
                          "NetcfgSubnetRangeOutsideVnet", _in_network),
+            Precondition("subnets of a network do not overlap", "Virtual Network FAQ",
+                         "NetcfgSubnetRangesOverlap", _overlaps_none),
         ),
         deletion_guards=(
             DeletionGuard("subnet of kept pools", "Azure Resource Manager, subnets in use",

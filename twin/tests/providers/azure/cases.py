@@ -386,6 +386,10 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
         [resource(NETWORK, VNET, {"addressSpace": {"addressPrefixes": ["10.0.0.0/16"]}})],
         [resource(NETWORK, VNET, {"addressSpace": {"addressPrefixes": ["10.1.0.0/16"]}})], "is not in",
     ),
+    "subnets of a network do not overlap": (
+        SUBNET, inputs_with_id("virtualNetworkName subnetName", "v other") | {"addressPrefix": "10.0.0.0/25"},
+        [subnet(addressPrefix="10.0.1.0/24")], [subnet(addressPrefix="10.0.0.0/24")], "/subnets/nodes",
+    ),
     "subnets in the address space": (
         NETWORK, inputs_with_id("virtualNetworkName", "v") | {"addressSpace": {"addressPrefixes": ["10.0.0.0/16"]}},
         [subnet()], [subnet(addressPrefix="10.1.0.0/24")], "nodes has 10.1.0.0/24",
