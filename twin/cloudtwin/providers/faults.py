@@ -17,7 +17,6 @@ from typing import Any
 from cloudtwin import files
 from cloudtwin.providers.protocol.errors import ProviderError
 
-
 OPERATIONS = ("create", "update", "delete", "read")
 
 
@@ -124,7 +123,8 @@ def parse(document: Mapping[str, Any]) -> FaultPlan:
         if fault.operation not in operations or not is_count:
             raise ProviderError(
                 f"faults.json has a fault of kind {fault.kind} with the operation {fault.operation!r} and times "
-                f"{fault.times!r}: the operation is one of {', '.join(operations)}, and times is a whole number, 0 or more"
+                f"{fault.times!r}: the operation is one of {', '.join(operations)}, and times is a whole number, 0 or "
+                "more"
             )
     if unknown_keys:
         raise ProviderError(
