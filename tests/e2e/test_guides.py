@@ -46,7 +46,7 @@ class Observation:
     """A cluster and its training at one moment.
 
     Attributes:
-        nodes: names of the ready Nodes by pool.
+        nodes: names of the ready and schedulable nodes by pool.
         steps: trained steps.
         world_size: workers of the newest step.
         images: images in the specifications of the job's pods.

@@ -229,7 +229,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "conditions={}",
     ),
     Mutation(
-        "role trusted to the wrong service",
+        "role that trusts the wrong service",
         "components/aws/addons.py",
         "service=POD_IDENTITY",
         'service="ec2.amazonaws.com"',
@@ -437,7 +437,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         'AUDIENCE = "api://AzureADToken"',
     ),
     Mutation(
-        "identity of another namespace's account",
+        "identity that trusts a ServiceAccount of another namespace",
         "components/azure/blob.py",
         "serviceaccount:{JOB_NAMESPACE}:",
         "serviceaccount:default:",
