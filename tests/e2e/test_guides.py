@@ -226,7 +226,7 @@ def test_the_job_trains_from_the_users_images_pulled_by_digest(guide_run: GuideR
     assert image in training.pulled_images, "nodes pulled that digest"
 
 
-def test_an_eviction_costs_one_node_and_the_training_continues(guide_run: GuideRun) -> None:
+def test_the_reclaimed_node_is_lost_and_the_training_continues(guide_run: GuideRun) -> None:
     before, after = guide_run.observations["training"], guide_run.observations["evicted"]
 
     assert len(before.gpu_nodes) == WORKERS
