@@ -32,7 +32,8 @@ def _reserve(port: int) -> bool:
     """Reserve a port against other processes of the tests; return False if it is in use."""
     reservation = socket.socket(socket.AF_UNIX)
     try:
-        reservation.bind(f"\0everstep-tests-port-{port}")  # abstract: it ends with the process
+        # An abstract socket address, which is released when the process exits.
+        reservation.bind(f"\0everstep-tests-port-{port}")
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", port))
     except OSError:

@@ -1,4 +1,4 @@
-"""Base images of all Dockerfiles: each is pinned by digest, and each image has one pin."""
+"""Base images of all Dockerfiles: each is pinned by digest, except an open finding, and each image has one pin."""
 
 import re
 import subprocess
@@ -23,7 +23,7 @@ def base_images() -> set[ImageReference]:
     return {image_reference.parse(name) for name in names if "$" not in name and name != "scratch"}
 
 
-def test_every_base_image_is_pinned_by_digest() -> None:
+def test_every_base_image_except_the_open_finding_is_pinned_by_digest() -> None:
     images = base_images()
 
     assert {image.name for image in images if image.digest}, "no Dockerfile was found"

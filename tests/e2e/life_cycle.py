@@ -47,7 +47,7 @@ SHORT_TRAINING: dict[str, dict[str, Any]] = {
         "model": "resnet18",
         "replicas": WORKERS,
         "maxReplicas": WORKERS,
-        "epochs": 2,  # all evictions happen before its end, even on a busy machine
+        "epochs": 2,  # all evictions happen before the training ends, even on a busy machine
         "globalBatch": 256,
         "learningRate": 0.15,
     },
@@ -168,7 +168,7 @@ class LifeCycle:
         )
 
     def has_recovered_from(self, count: int) -> bool:
-        """Return True if `count` losses are each followed by a step and all workers train."""
+        """Return True if there are `count` losses, a step follows each loss, and all workers train."""
         report = self.progress()
         losses = [event for event in report.events if event.kind == "notice"]
         recovered = all(event.seconds_to_next_step is not None for event in losses)
@@ -184,7 +184,7 @@ def holds_now(condition: Callable[[], object]) -> bool:
 
 
 def copy_project(folder: Path) -> Path:
-    """Fill an empty folder with links to the program and copies of the stack files, and return it."""
+    """Fill a new or empty folder with links to the program and copies of the stack files, and return it."""
     shutil.copytree(REPOSITORY / "stacks", folder / "stacks")
     shutil.copy(REPOSITORY / "Pulumi.yaml", folder)
     for name in ("components", "__main__.py", "manifests"):
@@ -193,6 +193,6 @@ def copy_project(folder: Path) -> Path:
 
 
 def output(cycle: LifeCycle, name: str) -> str:
-    """Return the last lines of a command's output."""
+    """Return the end of a command's standard output and standard error."""
     result = cycle.results[name]
     return f"{result.stdout[-3000:]}\n{result.stderr[-3000:]}"

@@ -3,7 +3,7 @@
     python -m tests.e2e.object_server ADDRESS PORT FOLDER
 
 Serves the files of FOLDER/BUCKET/PREFIX. While the file FOLDER/hold exists, a request for all bytes of an object named
-*.jpegs waits; a request for a part of it does not. Each response is a line of FOLDER/requests.jsonl.
+*.jpegs waits; a request for a part of it does not. Each response with an object is a line of FOLDER/requests.jsonl.
 """
 
 import json
@@ -21,7 +21,7 @@ MISSING = b"<Error><Code>NoSuchKey</Code><Message>There is no such object.</Mess
 
 
 class Server(ThreadingHTTPServer):
-    """The server; each request has a thread."""
+    """The server; each connection has a thread."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -32,7 +32,7 @@ class Server(ThreadingHTTPServer):
         self.writing = threading.Lock()
 
     def record(self, client: str, name: str, *, is_whole: bool) -> None:
-        """Record a response, as one write."""
+        """Record the response to a request for an object or a part of it, as one write."""
         line = json.dumps({"client": client, "name": name, "is_whole": is_whole}) + "\n"
         with self.writing, (self.folder / REQUESTS).open("a") as file:
             file.write(line)
@@ -81,7 +81,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
-        """Write nothing: requests.jsonl has each response."""
+        """Write nothing: requests.jsonl has each response with an object."""
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Stacks on the twin whose workers take a fixed time for each sample.
+"""Stacks on the twin whose workers take at least a fixed time for each sample.
 
 All workers share the cores of this machine, so that a single worker trains about as fast as three, and a busy machine
-trains more slowly. A file on the volume makes each worker take the same time for a sample under any load.
+trains more slowly. A file on the volume makes each worker take at least the same time for each sample.
 Throughput then grows with the number of machines, as on separate machines.
 """
 
@@ -52,7 +52,7 @@ sys.meta_path.insert(0, Finder())
 
 
 def paced_job(sample_seconds: float) -> dict[str, Any]:
-    """Return the keys of the section `job` that make each worker take `sample_seconds` for a sample."""
+    """Return the keys of the section `job` that make each worker take at least `sample_seconds` for a sample."""
     return {
         "env": {
             "PYTHONPATH": f"{MOUNT}/{FOLDER}:/workspace",

@@ -132,7 +132,7 @@ class AzuriteStore(Store):
 
     stack, cloud = "aks-dev", "azure-native"
     program = servers.AZURITE
-    retry_seconds = 900  # 10.5 minutes until Azure has applied a role, and the starts of seven pods
+    retry_seconds = 900  # 10.5 minutes of back-off, and the starts of seven pods
     refusal = (
         f"the container '{FORBIDDEN}' of the account '{servers.AZURITE_ACCOUNT}' cannot be accessed",
         "Assign this identity the role Storage Blob Data Reader",

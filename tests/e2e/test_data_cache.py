@@ -1,4 +1,4 @@
-"""`data.cache` on real nodes: workers read shards of an object store, and a node that returns trains while it fills.
+"""`data.cache` on real nodes: workers read shards of a store, and a node that returns trains while its cache fills.
 
     pytest -m e2e tests/e2e/test_data_cache.py
 

@@ -167,7 +167,7 @@ class SourceCycle(LifeCycle):
                     raise
 
     def up_with_store(self) -> "subprocess.Popen[bytes]":
-        """Bring the stack up; start the store and give the Job credentials as soon as there is an API server.
+        """Bring the stack up; start the store and give pods credentials as soon as there is an API server.
 
         Returns:
             The store.

@@ -46,7 +46,7 @@ class Observation:
     """A cluster and its training at one moment.
 
     Attributes:
-        nodes: names of the ready Nodes by pool.
+        nodes: names of the ready and schedulable nodes by pool.
         steps: trained steps.
         world_size: workers of the newest step.
         images: images in the specifications of the job's pods.
@@ -226,7 +226,7 @@ def test_the_job_trains_from_the_users_images_pulled_by_digest(guide_run: GuideR
     assert image in training.pulled_images, "nodes pulled that digest"
 
 
-def test_an_eviction_costs_one_node_and_the_training_continues(guide_run: GuideRun) -> None:
+def test_the_reclaimed_node_is_lost_and_the_training_continues(guide_run: GuideRun) -> None:
     before, after = guide_run.observations["training"], guide_run.observations["evicted"]
 
     assert len(before.gpu_nodes) == WORKERS

@@ -2,8 +2,8 @@
 
     pytest -m e2e tests/e2e/test_measured_stacks.py -k eks-prod     # or eks-dev
 
-The production stack has TLS and users of etcd. The interconnect test has to find the rate to which a token
-bucket limits the links of its machines.
+The etcd of the production stack requires TLS and user authentication. The interconnect test has to find the rate to
+which a token bucket limits the links of its machines.
 """
 
 import json
@@ -67,7 +67,7 @@ class MeasuredCycle(LifeCycle):
     leftovers: list[str] = field(default_factory=list)
 
     def free_nodes(self) -> None:
-        """Wait for the end of the training; the controller of production stacks suspends it, which is quicker."""
+        """Suspend the training if the stack's controller can do so, otherwise wait for its end."""
         if self.stack.endswith("-prod"):
             self.api().merge(JOB_PATH, {"spec": {"RunPolicy": {"suspend": True}}})
         self.wait_until("the training leaves its nodes", self._has_stopped, TRAIN_SECONDS)
@@ -178,13 +178,17 @@ def test_the_interconnect_test_finds_the_rate_to_which_the_links_are_limited(
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
-def test_no_collective_is_faster_than_the_links(cycle: MeasuredCycle, collective: str) -> None:
+def test_the_bandwidth_of_each_collective_fits_the_rate_of_the_links(
+    cycle: MeasuredCycle, collective: str
+) -> None:
     bandwidths = [test["summary"][collective]["maximum"] for test in cycle.tests]
 
     assert all(0.3 * RATE < bandwidth < 1.1 * RATE for bandwidth in bandwidths), bandwidths
 
 
-def test_the_interconnect_is_not_reported_as_efa(cycle: MeasuredCycle) -> None:
+def test_the_interconnect_is_reported_as_tcp_and_all_results_are_correct(
+    cycle: MeasuredCycle,
+) -> None:
     for test in cycle.tests:
         assert test["network"]["efa"] is False
         assert test["network"]["transport"] == "TCP sockets"

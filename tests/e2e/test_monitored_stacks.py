@@ -57,7 +57,7 @@ class MonitoredCycle(LifeCycle):
     """The life cycle of a stack with monitoring services.
 
     Attributes:
-        created: types of the preview's resources.
+        created: types of the resources that the preview plans to create.
     """
 
     created: set[str] = field(default_factory=set)
@@ -68,7 +68,7 @@ class MonitoredCycle(LifeCycle):
 
 
 def types_of(preview: dict[str, Any]) -> set[str]:
-    """Return the types of the resources that a preview creates."""
+    """Return the types of the resources that a preview plans to create."""
     urns = (step["urn"] for step in preview["steps"] if step["op"] == "create")
     return {urn.split("::")[2].rpartition("$")[2] for urn in urns}
 
@@ -99,7 +99,7 @@ def test_the_preview_has_the_resources_of_each_service(cycle: MonitoredCycle) ->
     assert EXPECTED_TYPES[cycle.stack] <= cycle.created
 
 
-def test_the_job_trains_and_a_second_preview_changes_nothing(cycle: MonitoredCycle) -> None:
+def test_the_job_trains_and_a_second_preview_finds_no_changes(cycle: MonitoredCycle) -> None:
     assert cycle.results["again"].returncode == 0, output(cycle, "again")
 
 

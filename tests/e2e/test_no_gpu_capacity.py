@@ -1,4 +1,4 @@
-"""A new account, whose quota of GPU machines is 0: the stack is created completely, and its job waits."""
+"""A new account, whose quota of GPU spot machines is 0: the stack is created completely, and its job waits."""
 
 from collections.abc import Iterator
 
@@ -31,7 +31,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def cycle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LifeCycle]:
-    """Bring the stack up in an account without a GPU quota; the twin is always taken down."""
+    """Bring the stack up in an account without a quota of GPU spot machines; the twin is always taken down."""
     cycle = LifeCycle(STACK, copy_project(tmp_path_factory.mktemp(STACK)))
     cycle.change(**SHORT_TRAINING)
     QuotaStore(cycle.twin).set(G_AND_VT_SPOT, 0)

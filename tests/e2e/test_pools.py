@@ -76,7 +76,7 @@ class PoolsCycle(LifeCycle):
     """The life cycle of a stack with two pools.
 
     Attributes:
-        groups: the group at its first step, and after the loss of its zone.
+        groups: the group before and after the loss of its zone.
         steps: highest step before and after the loss.
     """
 

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(4 * COMMAND_SECONDS + 2 * UP_
 
 @dataclass(frozen=True)
 class Project:
-    """A clone whose stack file may be changed, with its own twin."""
+    """A copy of the project whose stack file may be changed, with its own twin."""
 
     folder: Path
 

@@ -152,7 +152,7 @@ def test_following_ends_with_the_training(tutorial: TutorialRun) -> None:
     assert "finished" in tutorial.output_of("everstep follow")
 
 
-def test_the_preview_shows_the_changed_key_and_changes_the_job_only(tutorial: TutorialRun) -> None:
+def test_the_preview_of_a_changed_job_updates_the_job_only(tutorial: TutorialRun) -> None:
     preview = tutorial.output_of("everstep pulumi preview")
 
     assert "training-job-fashion" in preview

@@ -56,7 +56,7 @@ class WorkflowRun:
     Attributes:
         jobs: result of each job that ran, by its name.
         actions: calls of stand-ins in their order: name of the action and its inputs, keys in lower case.
-        programs: calls of the cloud's programs in their order, such as `aws logs delete-log-group`.
+        programs: calls of the stand-ins for programs in their order, such as `aws logs delete-log-group`.
         summary: text of the run's summary.
         log: all output.
         exit_code: exit code of `act`: 0 unless a job failed or the workflow cannot be run.

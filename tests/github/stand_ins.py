@@ -1,7 +1,7 @@
 """Stand-ins for the actions and programs that the workflows use.
 
-Each records its inputs. Some do more: `actions/checkout` copies the repository, and `pulumi/actions` reads the
-stack, so that an invalid stack fails; variables set the responses of the cloud.
+Each, except the stand-in for `sudo`, records its call. Some do more: `actions/checkout` copies the repository, and
+`pulumi/actions` reads the stack, so that an invalid stack fails; variables set the responses of the cloud.
 """
 
 from typing import Any

@@ -45,7 +45,7 @@ def test_a_dev_stack_that_the_cloud_refuses_is_red_and_its_prod_stack_is_not_dep
     assert commands(run) == ["up eks-dev"], run.log
 
 
-def test_a_stack_file_with_an_error_is_red_before_the_cloud_is_reached(
+def test_a_stack_file_with_an_error_is_red(
     repository: Repository,
 ) -> None:
     repository.replace("stacks/Pulumi.eks-dev.yaml", "kubernetesVersion:", "kubernetesVersoin:")

@@ -4,7 +4,7 @@ import torch
 
 NO_GPU = (
     "no GPU: torch finds none, so nothing was tested. Run `make test-gpu` on a machine with an NVIDIA GPU, "
-    "its driver and a torch with CUDA."
+    "its driver and a CUDA build of torch."
 )
 
 

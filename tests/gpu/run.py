@@ -22,7 +22,7 @@ class Record:
 
     Attributes:
         passed: number of tests that passed.
-        failed: number of tests that failed, including their set-up.
+        failed: number of failures in the set-up, the call or the teardown of tests.
         reasons: reasons of tests that did not run, each once.
     """
 

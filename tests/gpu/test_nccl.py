@@ -55,6 +55,6 @@ def test_an_aborted_sum_reports_a_lost_peer_and_the_survivor_continues(work: Wor
         assert (first_sum, later_sum) == (2.0, 1.0)
         assert was_aborted
         assert outcome == LOST, (
-            "the step would be applied to gradients without the peer's contribution"
+            "the optimizer would apply gradients without the peer's contribution"
         )
         assert ranks.exit_code(0) == 0, "torch's watchdog has ended the survivor"

@@ -36,7 +36,7 @@ AZURE_VCPUS = 1000
 """Limit of each quota of the subscription, in vCPUs: more than the largest stack may use."""
 
 ZONE_IDS = {"us-east-1c": "use1-az4", "us-east-1d": "use1-az3"}
-"""Zone -> zone ID in this account; EKS supports a control plane in each of them."""
+"""Zone -> zone ID in this account: EKS supports no control plane in use1-az3, and a stack uses us-east-1c."""
 
 SETTINGS = {
     "PULUMI_CONFIG_PASSPHRASE": "test-passphrase",

@@ -29,7 +29,7 @@ def faults(folder: Path, text: str) -> str:
     """Return the messages of promtool about the configuration of an agent; empty if it is valid."""
     config = yaml.safe_load(text)
     for job in config["scrape_configs"]:
-        del job["kubernetes_sd_configs"]  # Debian builds Prometheus without Kubernetes
+        del job["kubernetes_sd_configs"]  # Debian builds Prometheus without it
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
     result = promtool("check", "config", "--agent", "prometheus.yml", folder=folder)
     return result.stdout + result.stderr if result.returncode else ""

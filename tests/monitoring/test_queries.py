@@ -41,7 +41,7 @@ PAST_HOURS, PAST_USD_PER_HOUR = 48, 1.75
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    """Yield a Prometheus that has scraped a run, a controller and a GPU node."""
+    """Yield a Prometheus that scrapes a run, a data preparation, a controller, a GPU node and a kubelet."""
     folder = tmp_path_factory.mktemp("monitoring")
     patch = pytest.MonkeyPatch()
     (folder / "prices.yaml").write_text(PRICES)

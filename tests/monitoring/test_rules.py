@@ -68,7 +68,7 @@ MISTAKES = {
         ("min by (elasticjob) (everstep_etcd", "min by (instance) (everstep_etcd"),
     ),
 }  # fmt: skip
-"""Alert -> strings of the rules that occur once, with a wrong metric or label in place of each."""
+"""Alert -> strings of the rules that occur once, with a replacement that breaks the alert, such as a wrong metric."""
 
 
 def alerts() -> dict[str, dict[str, Any]]:
@@ -117,7 +117,7 @@ def test_every_alert_has_a_deliberate_mistake() -> None:
 @pytest.mark.parametrize(
     ("alert", "old", "new"), [(name, *pair) for name, pairs in MISTAKES.items() for pair in pairs]
 )
-def test_a_wrong_metric_or_label_is_caught(tmp_path: Path, alert: str, old: str, new: str) -> None:
+def test_a_deliberate_mistake_is_caught(tmp_path: Path, alert: str, old: str, new: str) -> None:
     rules = RULES.read_text()
     assert rules.count(old) == 1, f"update the mistake of {alert}"
 

@@ -1,6 +1,6 @@
 """A small training program for the tests of queries. Its arguments are the port of its metrics and its folder.
 
-It saves often, evaluates often and never ends. `time.sleep` keeps it from using a whole core.
+It saves often and trains until it is killed. `time.sleep` keeps it from using a whole core.
 """
 
 import os

@@ -323,7 +323,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         "fence that names no generation",
         _ETCD,
         "        conditions = [_unchanged(key, mod_revision)]\n        for name, revision in create_revisions",
-        "        same = list[dict[str, str]]()\n        for name, revision in create_revisions",
+        "        conditions = list[dict[str, str]]()\n        for name, revision in create_revisions",
         ("tests/everstep/elastic/membership/test_fence.py",),
     ),
     Mutation(

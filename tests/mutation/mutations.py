@@ -103,7 +103,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         'http_tokens="optional"',
     ),
     Mutation(
-        "metadata service reachable from pods on GPU nodes",
+        "metadata service reachable from pods on EKS nodes",
         "components/aws/node_groups.py",
         "http_put_response_hop_limit=1,",
         "http_put_response_hop_limit=2,",
@@ -229,7 +229,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "conditions={}",
     ),
     Mutation(
-        "role trusted to the wrong service",
+        "role that trusts the wrong service",
         "components/aws/addons.py",
         "service=POD_IDENTITY",
         'service="ec2.amazonaws.com"',
@@ -437,7 +437,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         'AUDIENCE = "api://AzureADToken"',
     ),
     Mutation(
-        "identity of another namespace's account",
+        "identity that trusts a ServiceAccount of another namespace",
         "components/azure/blob.py",
         "serviceaccount:{JOB_NAMESPACE}:",
         "serviceaccount:default:",
@@ -497,7 +497,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         '        "controller": CONTROLLER,\n',
     ),
     Mutation(
-        "metadata service open to the controller",
+        "metadata service open to pods that may reach all addresses",
         "components/platform/network.py",
         "except_=[METADATA_SERVICE]",
         "except_=[]",

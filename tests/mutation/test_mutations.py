@@ -2,6 +2,7 @@
 
 import ast
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,18 @@ def test_a_mistake_changes_its_file_and_leaves_valid_python(mutation: Mutation) 
 
     assert source != original
     ast.parse(source)
+
+
+def test_no_mistake_uses_an_undefined_name(tmp_path: Path) -> None:
+    """Otherwise the name, and not the mistake, would make the test fail."""
+    for number, mutation in enumerate([*MUTATIONS, *ELASTIC_MUTATIONS]):
+        source = mutation.applied_to((ROOT / mutation.file).read_text())
+        (tmp_path / f"{number}.py").write_text(source)
+
+    ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select=F821", tmp_path]
+    result = subprocess.run(ruff, capture_output=True, text=True, check=False)
+
+    assert result.returncode == 0, result.stdout
 
 
 @every_mutation

@@ -27,7 +27,7 @@ class Cell:
         source: its text.
         tags: its tags.
         execution_count: its number in an execution; None before one.
-        output: all text that it printed; empty before an execution.
+        output: text of its outputs; empty before an execution.
     """
 
     id: str
@@ -85,7 +85,7 @@ def execute(path: Path, environment: Mapping[str, str], cell_seconds: float) -> 
         cell_seconds: time limit of each cell, in seconds.
 
     Raises:
-        AssertionError: a cell failed; contains its output.
+        AssertionError: a cell failed; contains the error output.
     """
     program = Path(sys.executable).with_name("jupyter-execute")
     arguments: Sequence[str] = [

@@ -1,4 +1,4 @@
-"""Simulation of kubelets and the ElasticJob controller, which only update statuses.
+"""Simulation of kubelets and the ElasticJob controller, which only update statuses and delete terminating pods.
 
 Nodes are ready, pods run, Jobs complete, and ElasticJobs run. Pulumi, the API server, the scheduler
 and the controllers of Kubernetes are real. So `up`, an update and `destroy` take seconds and need no

@@ -107,7 +107,7 @@ def test_the_members_serve_the_apis_that_torch_and_everstep_need(members: Member
     response = members.request(0, "/v2/keys/torchelastic?value=1", "", "PUT")
     lease = members.request(1, "/v3/lease/grant", json.dumps({"TTL": 2}))
 
-    assert response["node"]["value"] == "1", "torch's own backends use only v2"
+    assert response["node"]["value"] == "1", "torch's own etcd backends use only v2"
     assert lease["TTL"] == "2", "a longer lease would delay the detection of a lost worker"
 
 

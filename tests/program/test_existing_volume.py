@@ -73,7 +73,7 @@ def test_an_existing_volume_is_claimed_and_outlives_the_stack(
     project.run_checked("preview")
 
 
-def test_a_storage_class_of_the_cluster_provides_a_volume(
+def test_a_claim_with_a_storage_class_binds_a_volume_of_that_class(
     project: Project, cluster: Path, nodes: None, volume: str
 ) -> None:
     kubectl(cluster, "patch", "pv", volume, "-p", '{"spec":{"storageClassName":"team"}}')

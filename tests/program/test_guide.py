@@ -1,4 +1,4 @@
-"""The commands of docs/eks.md and docs/aks.md, one after the other from an empty backend, without machines.
+"""The commands of docs/eks.md and docs/aks.md from an empty backend to the registry, without machines.
 
 tests/e2e/test_guides.py runs all of them, on machines.
 """

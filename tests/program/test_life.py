@@ -132,7 +132,7 @@ def check_login(project: Project, cluster: Path) -> None:
         assert text not in state, "the state is readable in the backend"
 
 
-def test_a_stack_can_switch_to_the_upstream_controller_and_back(
+def test_a_stack_can_switch_from_the_upstream_to_the_maintained_controller(
     project: Project, cluster: Path, nodes: None
 ) -> None:
     project.change("controller", kind="upstream", image="torchelastic/kubernetes:0.1.0")

@@ -1,4 +1,4 @@
-"""Formats of ids, ARNs and address blocks that the API references define and the service models do not."""
+"""Formats of ids, ARNs and CIDR blocks that the API references define and the service models do not."""
 
 import ipaddress
 import re

@@ -1,7 +1,7 @@
 """The requests for a resource, by type: operations of AWS, and the members that its inputs become.
 
 An input becomes the member with its name, compared without case and plural s; `paths` lists the others. Inputs that
-only the provider reads are in `PROVIDER_ONLY`. Every other input is sent under its own name, so that the
+become no member of a request are in `PROVIDER_ONLY`. Every other input is sent under its own name, so that the
 service's model refuses it.
 """
 

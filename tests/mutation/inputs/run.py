@@ -15,7 +15,7 @@ from tests.mutation.inputs.wrong_values import Mutation
 
 SEED = 20261123
 MAX_ACCEPTED_SHARE = 0.02
-"""Largest share of the variants that the oracle refuses and the twin may accept."""
+"""The twin may accept at most this share of the variants that the oracle refuses."""
 
 TABLE_HEADER = (
     "| type | refused by the oracle | at preview | at up | accepted | failed |\n"
@@ -66,7 +66,7 @@ class Tally:
 
 
 def variants(resources: Iterable[DeclaredResource]) -> list[Variant]:
-    """Return the wrong variants of resources; each input of a type is changed in one resource only.
+    """Return the wrong variants of resources; each mistake in an input of a type is made in one resource only.
 
     The SDK declares resources in no fixed order; sorted, the same seed gives the same variants.
     """

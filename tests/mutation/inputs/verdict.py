@@ -26,7 +26,7 @@ class Verdict:
 
     Attributes:
         outcome: ACCEPTED, AT_PREVIEW, AT_UP or FAILED.
-        message: the refusal, or the traceback of a failure.
+        message: the refusal, or the traceback of a failure; empty if the variant is accepted.
     """
 
     outcome: str

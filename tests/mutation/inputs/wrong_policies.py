@@ -18,7 +18,7 @@ def wrong_documents(text: str, kind: str) -> Iterator[tuple[str, str]]:
 
     Args:
         text: a valid document.
-        kind: trust (of a role), identity (of a role's policy) or resource (of a bucket or a repository).
+        kind: trust (trust policy of a role), identity (identity-based) or resource (resource-based).
     """
     for description, wrong_text in (("not JSON", text[:-1]), ("empty object", "{}"), ("list", f"[{text}]"),
                          ("text", '"Allow"'), ("number", "7"), ("null", "null")):  # fmt: skip
@@ -68,8 +68,11 @@ def _statement_changes(
         for description, resource in _RESOURCES.items():
             yield description, {**statement, "Resource": resource}
     if kind == "identity":
-        yield "Principal in an identity's policy", {**statement, "Principal": "*"}
-        yield "NotPrincipal in an identity's policy", {**statement, "NotPrincipal": {"AWS": "*"}}
+        yield "Principal in an identity-based policy", {**statement, "Principal": "*"}
+        yield (
+            "NotPrincipal in an identity-based policy",
+            {**statement, "NotPrincipal": {"AWS": "*"}},
+        )
         return
     yield "no Principal", {key: value for key, value in statement.items() if key != "Principal"}
     for description, principal in _PRINCIPALS.items():

@@ -51,7 +51,7 @@ class Mutation:
     Attributes:
         description: kind of mistake and path of the input.
         valid_inputs: the inputs before the change.
-        path: path of the change; empty for none.
+        path: path of the change.
         value: the wrong value; MISSING removes it.
         certain: True if no service accepts it, even if the models allow it.
     """
@@ -148,7 +148,7 @@ def _wrong_values_of_shape(shape: Shape) -> Iterator[tuple[str, Any]]:
 
 
 def leaves_and_branches(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Yield all values below and including one, with their paths; of a list, the first entry only."""
+    """Yield a value and all values within it, with their paths; of a list, the first entry only."""
     yield path, value
     if isinstance(value, Mapping):
         for key, item in value.items():
@@ -158,7 +158,7 @@ def leaves_and_branches(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any
 
 
 def is_map(path: Path) -> bool:
-    """Return True if the keys at a path are the user's: tags, labels and metadata."""
+    """Return True if the keys at a path are the user's: tags, labels, metadata or configuration."""
     return bool(path) and path[-1] in ("tags", "labels", "metadata", "nodeLabels", "config")
 
 
