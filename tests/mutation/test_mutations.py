@@ -34,7 +34,7 @@ def test_no_mistake_uses_an_undefined_name(tmp_path: Path) -> None:
         source = mutation.applied_to((ROOT / mutation.file).read_text())
         (tmp_path / f"{number}.py").write_text(source)
 
-    ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select=F821", tmp_path]
+    ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select=F821", str(tmp_path)]
     result = subprocess.run(ruff, capture_output=True, text=True, check=False)
 
     assert result.returncode == 0, result.stdout
