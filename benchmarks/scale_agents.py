@@ -21,9 +21,9 @@ from everstep.errors import EverstepError
 STACK_BYTES = 512 * 1024  # stack of a thread; each agent has about seven
 STALL_INTERVAL_SECONDS = 0.1  # interval between two reports of workers that wait
 AGENT_THREADS = frozenset(
-    f"everstep-{name}" for name in ("bounds", "decide", "lease", "probes", "suspects", "watch")
+    f"everstep-{name}" for name in ("decide", "lease", "probes", "suspects", "watch")
 )
-"""Threads that live as long as their agent."""
+"""Names of the threads that live as long as their agent."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class SimulatedNode:
             on_regroup=self._leave_group,
             on_ended=lambda _: None,
             ttl_seconds=lease_seconds,
-            heartbeats=False,  # hundreds of agents share one interpreter, and would be late
+            heartbeats=False,  # dozens of agents share one interpreter: heartbeats would be late
         )
 
     def start(self) -> None:
@@ -96,7 +96,7 @@ class SimulatedNode:
                 group = self.agent.next_assignment().generation
                 self.generation = NodeGeneration(group.number, len(group.members), time.monotonic())
                 self.agent.report_progress(group.number)
-        except EverstepError:  # this agent was closed
+        except EverstepError:  # the agent failed or left
             return
 
 

@@ -16,8 +16,8 @@ from controller.rules.common import has_finished
 from controller.status import ConditionType, Status
 from everstep.catalog import metrics
 
-REQUEST_SECONDS = 10.0
-"""Time for one request; a client that sends nothing must not occupy its thread indefinitely."""
+SOCKET_SECONDS = 10.0
+"""Timeout of each read or write of a connection; a client that sends nothing must not occupy its thread indefinitely."""
 
 MetricT = TypeVar("MetricT", Counter, Gauge, Histogram)
 Environ = dict[str, Any]
@@ -93,7 +93,7 @@ class Metrics:
         self.moves.labels(*key).inc(new.placement.move_count - old_count)
 
     def _observe_spending(self, key: tuple[str, str], status: Status, spec: Spec | None) -> None:
-        """Export the spending of a job with limits or prices; remove the metrics of any other job."""
+        """Export the spending metrics of a job; remove each metric for which the job has no value."""
         spending, budget = (
             status.spending,
             spec.spending.budget_usd if spec and spec.spending else None,
@@ -168,7 +168,7 @@ class _ThreadingServer(ThreadingMixIn, WSGIServer):
 
 
 class _SilentHandler(WSGIRequestHandler):
-    timeout = REQUEST_SECONDS
+    timeout = SOCKET_SECONDS
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the base class's name for it)
         """Log nothing: probes arrive every few seconds."""

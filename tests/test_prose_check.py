@@ -54,8 +54,8 @@ def test_a_finding_is_shown_and_fails(repository: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [2, 139])
-@pytest.mark.parametrize("input_of_crash", ["page.md", "build/prose"])
-def test_a_crash_of_vale_fails(repository: Path, code: int, input_of_crash: str) -> None:
-    result = check(repository, f'case "$*" in *{input_of_crash}*) exit {code};; esac')
+@pytest.mark.parametrize("failing_input", ["page.md", "build/prose"])
+def test_a_failure_of_vale_fails_the_check(repository: Path, code: int, failing_input: str) -> None:
+    result = check(repository, f'case "$*" in *{failing_input}*) exit {code};; esac')
 
     assert result.returncode not in (0, 1), "without a result of Vale nothing was checked"

@@ -1,4 +1,4 @@
-"""Warnings about names of the clouds that `newer_names` accepts although the table of `catalog` lacks them."""
+"""Warnings about regions, locations and instance types that `newer_names` accepts although Everstep's table lacks them."""
 
 from cloudfacts import aws
 
@@ -9,7 +9,7 @@ from components.config.faults import nearest_hint
 
 
 def eks_warnings(cluster: EksConfig) -> list[str]:
-    """Return the warnings about a region and system machines that are newer than the table."""
+    """Return the warnings about a region and instance types of the system pool that are newer than the table."""
     types = [
         f"everstep:cluster.systemPool.instanceTypes[{index}]: {name} is not in Everstep's table, so it is "
         "not checked and its price is unknown; set it in cost.prices."
@@ -33,6 +33,6 @@ def aks_warnings(cluster: AksConfig) -> list[str]:
 def _warning(path: str, name: str, hint: str) -> str:
     similar = f" {hint[0].upper()}{hint[1:]}" if hint.startswith("did you mean") else ""
     return (
-        f"everstep:{path}: {name} is not in Everstep's table, so its zones and its machine "
-        f"types are not checked and its prices are unknown; set them in cost.prices.{similar}"
+        f"everstep:{path}: Everstep's table has no zones and prices for {name}, so whether its zones exist is not "
+        f"checked; set the prices in cost.prices.{similar}"
     )

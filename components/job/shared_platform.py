@@ -37,8 +37,9 @@ class SharedPlatform(Section):
         gpu_pool: nodes of workers.
         system_pool: nodes of the data preparation.
         zones: zones of the GPU nodes, the preferred one first.
-        zone_prices: price of a machine in USD per hour in each zone; a zone is absent if it is not known.
-        zone_ceilings: price in USD per hour above which a zone is not entered; a zone is absent without one.
+        zone_prices: price of a machine in USD per hour in each zone; a zone is absent if its price is unknown.
+        zone_ceilings: maximum price in USD per hour at which a job may move to a zone; a zone is absent if it has no
+            maximum.
         efa_interfaces: number of Elastic Fabric Adapters of a GPU node.
         scales_from_zero: whether GPU nodes are created when workers wait for them.
         dataset: data set that the stack has prepared; None if there is none.

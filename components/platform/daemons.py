@@ -4,8 +4,9 @@ They serve the node rather than the job, so each runs as long as the node: it to
 including taints that repel workers until the node is ready, and taints of a drain or a fault.
 
 Pulumi does not wait for all their pods: spot nodes join and leave, and `up` must not hang on a node that is being
-removed. On nodes that exist before the stack, Pulumi waits for the first pod, so that `up` fails if an image cannot
-be pulled. If the autoscaler starts the nodes, there may be no node yet; `everstep doctor` checks the images.
+removed. If the number of nodes is fixed, or the cluster already exists, Pulumi waits for the first pod, so that `up`
+fails if an image cannot be pulled. If the autoscaler starts the nodes, there may be no node yet; `everstep doctor
+--stack STACK` checks the images.
 """
 
 from collections.abc import Mapping, Sequence
@@ -83,7 +84,7 @@ class NodeDaemon:
             automount_service_account_token=self.service_account is not None,
             enable_service_links=False,
             host_network=self.host_network or None,
-            priority_class_name="system-node-critical",  # built in; the node is useless without it
+            priority_class_name="system-node-critical",  # built in: workers cannot preempt these pods
             node_selector=self.placement.selector or None,
             tolerations=[core.v1.TolerationArgs(operator="Exists")],
             termination_grace_period_seconds=self.grace_seconds,

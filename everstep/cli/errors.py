@@ -1,9 +1,10 @@
 """Exit codes of commands, and their error messages, without a traceback unless requested.
 
 0    done
-1    an error that the user can fix, or a failed job: `error:` and the fix; a closed pipe, without a message
+1    an error that the user can fix, or a failed job: `error:` and the fix; a failed check of `doctor` or a failed
+     preview, whose own output has the message; a closed pipe, without a message
 2    an invalid command line, reported by typer
-70   a bug in Everstep: one line, and a crash log for the report
+70   a bug in Everstep: `bug:`, and a crash log to attach to the bug report
 130  Ctrl-C
 """
 

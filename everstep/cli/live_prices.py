@@ -157,7 +157,7 @@ def _aws_prices(region: str, machines: Sequence[str]) -> LivePrices:
     except RequestError as error:
         raise EverstepError(
             f"--live cannot read the spot prices of {region}: {error}",
-            "Log in: `aws sso login`, or set AWS_PROFILE or AWS_ROLE_ARN. The identity needs the action "
+            "Log in: `aws sso login`, or set AWS_PROFILE. The identity needs the action "
             "ec2:DescribeSpotPriceHistory. Without --live, prices come from the table.",
         ) from None
     prices = {

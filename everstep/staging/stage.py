@@ -1,7 +1,7 @@
 """A staging run: list, plan, check the volume, copy in parallel, write the manifest.
 
-It can be killed at any point. The next run lists the source again and copies files that are not recorded as complete,
-that have changed since, or that are no longer at the destination.
+It can be killed at any point. The next run lists the source again and copies, or compares by checksum, files that are
+not recorded as complete, that have changed since, or that are no longer at the destination.
 """
 
 import os
@@ -74,7 +74,7 @@ class Observer:
         """Receive the plan, which fits the volume."""
 
     def report_progress(self, progress: CopyProgress) -> None:
-        """Receive the progress, about once a second."""
+        """Receive the progress: about every second, after each group of complete files, and at the end."""
 
 
 def plan(source: Source, destination: Path, options: Options, observer: Observer) -> StagingPlan:

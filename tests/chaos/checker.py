@@ -226,12 +226,12 @@ def ledgers_count_all_samples(history: History) -> Iterator[str]:
 
 
 def commits_only_advance(history: History) -> Iterator[str]:
-    """Check that neither the step nor the generation of a commit is lower than in the previous commit."""
+    """Check that neither the step nor the agreed generation of a commit is lower than in the previous commit."""
     for entry, previous_entries in history.changes_with_previous("committed"):
         key, previous = _commit_key(entry), max(map(_commit_key, previous_entries), default=(0, 0))
         if key[0] < previous[0] or key[1] < previous[1]:
             revision = entry["revision"]
-            yield f"revision {revision} commits {key} after {previous} (generation, step)"
+            yield f"revision {revision} commits {key} after {previous} (agreed generation, step)"
 
 
 def _commit_key(entry: Entry) -> Key:
@@ -316,7 +316,7 @@ def _writer_died(history: History, commit: Entry, next_commit: Entry | None) -> 
     )
 
 
-def generations_begin_with_one_state(history: History) -> Iterator[str]:
+def generations_begin_at_one_step(history: History) -> Iterator[str]:
     """Check that all workers of a generation begin at the same step."""
     steps = defaultdict(set)
     for start in history.starts:
@@ -478,7 +478,7 @@ INVARIANTS: dict[str, Callable[[History], Iterator[str]]] = {
     "generations grow": generations_only_grow,
     "commits stay": commits_stay,
     "one history": commits_are_one_history,
-    "one start": generations_begin_with_one_state,
+    "one start": generations_begin_at_one_step,
     "equal states": steps_have_one_state,
     "consecutive steps": steps_are_consecutive,
     "known origin": states_have_an_origin,

@@ -45,7 +45,7 @@ def test_a_zone_keeps_its_blocks_when_other_zones_change(
     zone = data.draw(st.sampled_from(names))
 
     assert subnets(cidr, names)[zone] == subnets(cidr, [zone])[zone], (
-        "a changed block replaces the subnet and the cluster in it"
+        "a changed block replaces the subnet and the node groups in it"
     )
 
 
@@ -55,8 +55,8 @@ def test_private_subnets_are_large_enough_for_pods_and_public_ones_for_load_bala
 ) -> None:
     for blocks in subnets(cidr, names).values():
         assert ipaddress.IPv4Network(blocks.private).num_addresses >= 256
-        assert ipaddress.IPv4Network(blocks.public).prefixlen <= 28, (
-            "AWS allows no subnet smaller than a /28"
+        assert ipaddress.IPv4Network(blocks.public).prefixlen <= 27, (
+            "a load balancer needs a subnet of at least a /27"
         )
 
 

@@ -217,8 +217,8 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "first of several unequal states instead of the majority's",
         _RECOVERY,
-        "    return max(sums, key=sums.count)",
-        "    return sums[0]",
+        "    return max(checksums, key=checksums.count)",
+        "    return checksums[0]",
         _RECOVERY_TESTS,
     ),
     Mutation(

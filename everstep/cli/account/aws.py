@@ -1,7 +1,7 @@
 """Checks of an AWS account for a stack of kind eks.
 
-Each check reads the account and returns results that name the key of the stack file and the fix. They run in
-the order in which `pulumi up` would fail: identity, permissions, names, versions, zones, machines.
+Each check reads the account and returns results that name the key of the stack file and the fix. They run in this
+order: identity, account, permissions, KMS key, names, versions, zones, instance types, quotas, images.
 """
 
 import re
@@ -77,7 +77,7 @@ def checks(config: "StackConfig", stack: str, secrets_provider: str = "") -> Ite
     try:
         caller = account.caller
     except RequestError as error:
-        fix = "Log in: `aws sso login`, or set AWS_PROFILE or AWS_ROLE_ARN; then `aws sts get-caller-identity`."
+        fix = "Log in: `aws sso login`, or set AWS_PROFILE; then `aws sts get-caller-identity`."
         yield AccountCheck("identity", passed=False, observed=str(error), fix=fix)
         return
     yield AccountCheck("identity", passed=True, observed=caller.arn)
@@ -85,7 +85,7 @@ def checks(config: "StackConfig", stack: str, secrets_provider: str = "") -> Ite
         "account": partial(check_account, account, cluster),
         "administrators": partial(check_administrators, account, cluster),
         "permissions": partial(check_permissions, account, config, cluster, secrets_provider),
-        "key": partial(check_key, account, cluster),
+        "KMS key": partial(check_key, account, cluster),
         "names": partial(check_names, account, cluster, stack),
         "add-ons": partial(check_addons, account, cluster),
         "zones": partial(check_zones, account, cluster),
@@ -132,8 +132,8 @@ def check_permissions(
 ) -> Iterator[AccountCheck]:
     """Check that the caller's policies allow all actions of a stack.
 
-    Roles are simulated with the ARN that they will have. Other resources get their ARNs when they are created, so a
-    policy for named resources leaves these actions undecided.
+    Actions on roles are simulated on the ARN of the cluster role, which stands for all roles. Other resources get
+    their ARNs when they are created, so a policy for named resources leaves these actions undecided.
     """
     check, actions = "permissions", _actions(config, cluster, secrets_provider)
     role_actions = {action for action in actions if action.startswith("iam:") and action != LINK}
@@ -152,7 +152,10 @@ def check_permissions(
         )
         yield fault(check, f"denied: {', '.join(denials.denied)}", "", fix)
     if denials.undecided:
-        observed = f"not decided, since no policy allows them on all resources: {', '.join(denials.undecided)}"
+        observed = (
+            "not decided, since no policy allows them on all resources, or a condition needs other values: "
+            f"{', '.join(denials.undecided)}"
+        )
         fix = "Check by hand that a policy allows them on the resources of this stack; docs/eks.md lists them."
         yield fault(check, observed, "", fix, fatal=False)
     if not denials.denied and not denials.undecided:
@@ -174,8 +177,8 @@ def _actions(config: "StackConfig", cluster: "EksConfig", secrets_provider: str)
 
 
 def check_key(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
-    """Check that the key of the stack, if it names one, can encrypt."""
-    check, field, arn = "key", "cluster.kmsKeyArn", cluster.kms_key_arn
+    """Check that the KMS key that the stack names, if any, can encrypt."""
+    check, field, arn = "KMS key", "cluster.kmsKeyArn", cluster.kms_key_arn
     if arn is None:
         return
     key = account.key(arn)
@@ -191,7 +194,7 @@ def check_key(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountChec
 
 
 def check_names(account: AwsAccount, cluster: "EksConfig", stack: str) -> Iterator[AccountCheck]:
-    """Check that no other resource has the name of one of the stack's resources."""
+    """Check that the names of the cluster, of its log groups and of its role are free, or belong to this stack."""
     check, key, name = "names", "cluster.name", cluster.name
     tags = account.cluster_tags(name)
     if tags is not None and tags.get("stack") == stack:
@@ -205,7 +208,10 @@ def check_names(account: AwsAccount, cluster: "EksConfig", stack: str) -> Iterat
         faults.append(fault(check, f"another cluster is named {name}", key, fix))
     for group in (f"/aws/eks/{name}/cluster", *cluster.insights_log_groups):
         if tags is None and group in account.log_groups(group):
-            fix = f"It remains from a deleted cluster: aws logs delete-log-group --log-group-name {group}"
+            fix = (
+                "Keep it if an earlier `pulumi up` of this stack failed. If it remains from a deleted cluster: "
+                f"aws logs delete-log-group --log-group-name {group}"
+            )
             faults.append(fault(check, f"the log group {group} exists", key, fix))
     owner = account.role_tags(f"{name}-cluster")
     if owner is not None and owner.get("stack") != stack:
@@ -311,7 +317,8 @@ def check_offerings(account: AwsAccount, cluster: "EksConfig") -> Iterator[Accou
                 continue
             observed = f"{', '.join(missing)} not offered in {zone}"
             elsewhere = sorted(set().union(*(zones_by_type[name] for name in missing)))
-            fix = f"Use another type, or a zone that has it: {', '.join(elsewhere) or 'none in this region'}."
+            others = ", ".join(elsewhere) or "none in this region"
+            fix = f"Use another type, or a zone that offers one of them: {others}."
             fatal = len(missing) == len(pool.types)
             yield fault(pool.name, observed, pool.field, fix, fatal=fatal)
 
@@ -355,7 +362,7 @@ def check_resource_quotas(
     for limit, unit, required, used, field in needs:
         allowed = account.quota(limit)
         observed = f"{used} of {allowed:g} {unit} used, {required} more for the stack: {limit.name}"
-        fix = f"{_increase(limit, used + required)}; or delete unused ones."
+        fix = f"{_increase(limit, used + required)}; or delete resources that are not used."
         yield AccountCheck(f"quota, {unit}", used + required <= allowed, observed, field, fix)
 
 

@@ -223,5 +223,5 @@ def _other_run(checkpoint: StoredCheckpoint, settings: Mapping[str, Any]) -> Oth
         checkpoint,
         f"{checkpoint.location} is a checkpoint of another run: {'; '.join(differences)}",
         "Give this run another name (job.name), restore the settings of the existing one, or pass "
-        "--fresh=WORD with any word: the old run is then moved away and training starts again.",
+        "--fresh=WORD with a new word: the old run is then moved away and training starts again.",
     )

@@ -72,13 +72,13 @@ class StateReport:
     Attributes:
         progress: progress of its state; `agreed_generation` is 0 if there is none or it is torn.
         committed: progress of the newest committed checkpoint that its agent has observed.
-        sums: a checksum of each tensor, in the order of the tensors; none without a state.
+        checksums: a checksum of each tensor, in the order of the tensors; empty without a state.
         computed_units: units of the next step that this worker has computed.
     """
 
     progress: StepProgress
     committed: StepProgress = field(default_factory=StepProgress)
-    sums: tuple[int, ...] = ()
+    checksums: tuple[int, ...] = ()
     computed_units: tuple[Span, ...] = ()
 
 
@@ -124,10 +124,12 @@ def plan_copy(reports: Sequence[StateReport]) -> CopyPlan | None:
     advanced_ranks = [
         rank for rank, report in enumerate(reports) if report.progress == best_progress
     ]
-    sums = _majority([reports[rank].sums for rank in advanced_ranks])
-    sources = [rank for rank in advanced_ranks if reports[rank].sums == sums]
+    checksums = _majority([reports[rank].checksums for rank in advanced_ranks])
+    sources = [rank for rank in advanced_ranks if reports[rank].checksums == checksums]
     missing_tensors = {
-        rank: tuple(tensor for tensor in range(len(sums)) if _differs(report, sums, tensor))
+        rank: tuple(
+            tensor for tensor in range(len(checksums)) if _differs(report, checksums, tensor)
+        )
         for rank, report in enumerate(reports)
         if rank not in sources
     }
@@ -136,17 +138,17 @@ def plan_copy(reports: Sequence[StateReport]) -> CopyPlan | None:
     return CopyPlan(best_progress, tuple(sources), missing_tensors, computed_units, unequal_ranks)
 
 
-def _majority(sums: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+def _majority(checksums: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """Return the most frequent checksums; in a tie, the checksums of the lowest rank.
 
-    Equal progress with different bytes is a fault of one worker's memory or CPU. The lowest ranks have
-    been in the run for the longest time.
+    Equal progress with different bytes is a fault of one worker's memory or CPU. Except in large runs, whose
+    coordinators have the first ranks, the lowest rank has been in the run for the longest time.
     """
-    return max(sums, key=sums.count)  # the first of several maxima
+    return max(checksums, key=checksums.count)  # the first of several maxima
 
 
-def _differs(report: StateReport, sums: tuple[int, ...], tensor: int) -> bool:
-    return tensor >= len(report.sums) or report.sums[tensor] != sums[tensor]
+def _differs(report: StateReport, checksums: tuple[int, ...], tensor: int) -> bool:
+    return tensor >= len(report.checksums) or report.checksums[tensor] != checksums[tensor]
 
 
 # --- events -----------------------------------------------------------------------------------
@@ -377,11 +379,11 @@ class Recovery:
                 self.phase = Phase.RESTORING
                 return [Restore()]
             return self._compare()  # matches rank 0's second report
-        has_torn_state = bool(plan.missing_tensors.get(self.rank))
+        receives_tensors = bool(plan.missing_tensors.get(self.rank))
         self.phase, self._incoming = Phase.COPYING, plan.progress
         if self.rank in plan.missing_tensors:
             self.unbroken_since = self.generation
-        if has_torn_state:
+        if receives_tensors:
             self.progress = StepProgress()  # torn from here on
         return [Copy(plan)]
 

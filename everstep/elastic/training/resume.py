@@ -100,7 +100,7 @@ def check_shapes(
         raise EverstepError(
             f"{location} does not fit this model: {difference}",
             "Restore the model of the checkpoint, or the data: another number of classes changes the last layer. "
-            "Or start again: pass --fresh=WORD with any word, or, without our trainer, another folder.",
+            "Or start again: pass --fresh=WORD with a new word, or, without our trainer, another folder.",
         )
 
 
@@ -110,5 +110,5 @@ def _other_data(checkpoint: StoredCheckpoint, recorded: str, current: str) -> Ev
         "Restore the previous data. Or continue with the current data from that step: pass "
         f"--accept-data={contents_digest(current)} (in a stack: job.acceptData; without our trainer: "
         f"Run(accept_data={contents_digest(current)!r})). "
-        "Or start again: pass --fresh=WORD with any word.",
+        "Or start again: pass --fresh=WORD with a new word.",
     )

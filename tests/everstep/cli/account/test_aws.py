@@ -145,7 +145,7 @@ def test_a_denied_and_an_undecided_action_are_two_results(doctor: Doctor) -> Non
     )
 
     assert (denied.observed, denied.fatal) == ("denied: iam:PassRole", True)
-    assert undecided.observed.endswith("on all resources: fsx:DeleteFileSystem")
+    assert undecided.observed.endswith("needs other values: fsx:DeleteFileSystem")
     assert not undecided.fatal
 
 
@@ -191,7 +191,7 @@ CASES: dict[str, Case] = {
     ),
     "an action is allowed on some resources only": (
         {}, {"scoped": frozenset({"ec2:DeleteVpc", "s3:PutObject"})}, "",
-        ("not decided", "on all resources: ec2:DeleteVpc, s3:PutObject", "by hand"), False,
+        ("not decided", "on all resources, or a condition needs other values: ec2:DeleteVpc, s3:PutObject", "by hand"), False,
     ),
     "an action that no policy can allow on some resources": (
         {}, {"scoped": frozenset({"kms:CreateKey"})}, "", ("denied: kms:CreateKey",), True,

@@ -79,14 +79,18 @@ def test_an_incomplete_event_is_read_when_it_is_complete(tmp_path: Path) -> None
 
 
 def test_engine_errors_are_kept_in_full_without_color_codes(tmp_path: Path) -> None:
-    message = "<{%reset%}>pod etcd-0 cannot be pulled\n  Back-off pulling image<{%reset%}>"
+    message = (
+        "<{%reset%}>the image of pod etcd-0 cannot be pulled\n  Back-off pulling image<{%reset%}>"
+    )
     diagnostic = {"urn": URN, "severity": "error", "message": message}
     path = tmp_path / "log"
     path.write_text(json.dumps({"diagnosticEvent": diagnostic}) + "\n")
     log = EventLog(path, Silent())
     log.advance()
 
-    assert log.errors == ["etcd: pod etcd-0 cannot be pulled\n  Back-off pulling image"]
+    assert log.errors == [
+        "etcd: the image of pod etcd-0 cannot be pulled\n  Back-off pulling image"
+    ]
 
 
 def test_a_failed_resource_is_shown_and_no_longer_running(

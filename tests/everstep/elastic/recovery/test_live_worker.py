@@ -421,7 +421,7 @@ def test_a_worker_that_receives_the_state_of_another_one_discards_its_own_gradie
     join_generation(agent, group, state)
     state.spans = ((0, 4),)
     group.handle_loss("peer")
-    ahead = StateReport(StepProgress(5, 41), sums=(1,), computed_units=((6, 8),))
+    ahead = StateReport(StepProgress(5, 41), checksums=(1,), computed_units=((6, 8),))
     monkeypatch.setattr(copying, "compare", lambda _, report, __: (report, ahead))
     monkeypatch.setattr(copying, "copy", lambda *_: None)
 

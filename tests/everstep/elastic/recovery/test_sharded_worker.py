@@ -5,7 +5,7 @@ from everstep.elastic.recovery.state_machine import StateReport, StepProgress, p
 
 
 def report(step: int, shard: int) -> StateReport:
-    return StateReport(StepProgress(1, step), sums=(10 * step + shard,))
+    return StateReport(StepProgress(1, step), checksums=(10 * step + shard,))
 
 
 def test_the_nodes_report_their_own_shard() -> None:

@@ -41,8 +41,8 @@ MOVES = 200
 CALM_PERIODS = 4  # periods of 30 s, after which training must have continued
 
 
-def report(agreed_generation: int, step: int, *sums: int) -> StateReport:
-    return StateReport(StepProgress(agreed_generation, step), StepProgress(), sums)
+def report(agreed_generation: int, step: int, *checksums: int) -> StateReport:
+    return StateReport(StepProgress(agreed_generation, step), StepProgress(), checksums)
 
 
 def training_worker(step: int = 10, *, rank: int = 1) -> Recovery:
@@ -150,7 +150,7 @@ def test_the_state_of_the_lower_rank_is_used_if_two_states_are_unequal() -> None
 
 def test_results_of_the_step_in_flight_are_kept() -> None:
     reports = [
-        StateReport(StepProgress(2, 10), sums=(1,), computed_units=spans)
+        StateReport(StepProgress(2, 10), checksums=(1,), computed_units=spans)
         for spans in (((0, 2),), ((4, 6),))
     ]
 
@@ -161,9 +161,9 @@ def test_results_of_the_step_in_flight_are_kept() -> None:
 
 
 def test_results_of_a_worker_from_an_older_group_are_not_kept() -> None:
-    group_report = StateReport(StepProgress(3, 10), sums=(1,), computed_units=((0, 2),))
+    group_report = StateReport(StepProgress(3, 10), checksums=(1,), computed_units=((0, 2),))
     # The others have taken over the share of the thawed worker.
-    thawed_report = StateReport(StepProgress(2, 10), sums=(1,), computed_units=((2, 4),))
+    thawed_report = StateReport(StepProgress(2, 10), checksums=(1,), computed_units=((2, 4),))
 
     plan = plan_copy([group_report, thawed_report])
 

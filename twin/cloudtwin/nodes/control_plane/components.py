@@ -14,7 +14,7 @@ CONTROLLER_MANAGER = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
 PROGRAMS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER)
 COMPONENTS = (KEEPER, *PROGRAMS)
-CAPACITY = "capacity"  # the optional daemon that starts and ends machines
+CAPACITY = "capacity"  # the optional daemon that starts and stops machines
 
 
 def holder(layout: Layout) -> Process | None:

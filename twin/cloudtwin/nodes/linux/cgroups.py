@@ -1,4 +1,4 @@
-"""Cgroups of the host: one for each twin and, in it, one for each machine.
+"""Cgroups of the host: one for each twin and, in it, one for the control plane, the capacity daemon and each machine.
 
 The cgroup of a machine accounts for its containers, and the machine can be frozen as a whole. The cgroup of a twin
 identifies all of its processes, even if their records are lost.
@@ -24,7 +24,9 @@ V1_CONTROLLERS = (
 V2_CONTROLLERS = ("cpu", "cpuset", "io", "memory", "pids", "hugetlb")
 # A new folder accepts no process while these files are empty.
 V1_INHERITED_FILES = ("cpuset.cpus", "cpuset.mems")
-EMPTY_SECONDS = 60.0  # limit on a busy host; typically 0.1
+CHANGE_SECONDS = (
+    60.0  # limit for the end or the freeze of all processes on a busy host; typically 0.1
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class CgroupHierarchies:
         return cls(root, 1, tuple(mounted_controllers))
 
     def folders(self, path: str) -> list[Path]:
-        """Return the folders of one cgroup, one for each controller."""
+        """Return the folders of one cgroup, one for each hierarchy."""
         if self.version == 2:
             return [self.root / path]
         return [self.root / name / path for name in self.controllers]
@@ -97,16 +99,16 @@ class CgroupHierarchies:
             state = self.root / "freezer" / path / "freezer.state"
             target_state = "FROZEN" if frozen else "THAWED"
             state.write_text(target_state)
-            return wait_until(lambda: state.read_text().strip() == target_state, EMPTY_SECONDS)
+            return wait_until(lambda: state.read_text().strip() == target_state, CHANGE_SECONDS)
         folder = self.root / path
         (folder / "cgroup.freeze").write_text(str(int(frozen)))
         line = f"frozen {int(frozen)}"
         return wait_until(
-            lambda: line in (folder / "cgroup.events").read_text().splitlines(), EMPTY_SECONDS
+            lambda: line in (folder / "cgroup.events").read_text().splitlines(), CHANGE_SECONDS
         )
 
     def is_frozen(self, path: str) -> bool:
-        """Return True if the processes are frozen."""
+        """Return True if the processes are frozen or being frozen."""
         state = (
             self.root / "freezer" / path / "freezer.state"
             if self.version == 1
@@ -126,7 +128,7 @@ class CgroupHierarchies:
         if not any(folder.exists() for folder in self.folders(path)):
             return
         self._thaw_all(path)
-        wait_until(lambda: not self._kill_once(path), EMPTY_SECONDS)
+        wait_until(lambda: not self._kill_once(path), CHANGE_SECONDS)
         self.remove(path)
 
     def remove(self, path: str) -> None:
@@ -189,7 +191,7 @@ def _delegate(parent: Path) -> None:
 
 
 def _deepest_first(top: Path) -> Iterator[Path]:
-    """Yield a cgroup's folder after those below it, as they are removed.
+    """Yield the folders of a cgroup and of all cgroups below it in the order in which they can be removed.
 
     The kubelet and runc may remove folders at the same time: `os.walk` skips these, `Path.rglob` raises an error.
     """
@@ -202,7 +204,7 @@ def _remove_folder(folder: Path) -> None:
     try:
         folder.rmdir()
     except OSError:
-        if not wait_until(lambda: _try_remove(folder), EMPTY_SECONDS):
+        if not wait_until(lambda: _try_remove(folder), CHANGE_SECONDS):
             folder.rmdir()
 
 

@@ -1,7 +1,7 @@
 """Aliases of local images that stand in for published ones, which a machine without access to registries cannot pull.
 
-An alias is a second name in a machine's containerd, so that pods use the same names as in a cloud. The kubelet
-finds the image present and contacts no registry.
+An alias is a second name in a machine's containerd, so that pods use the same names as in a cloud. Unless a
+pod's imagePullPolicy is Always, the kubelet finds the image present and contacts no registry.
 """
 
 import re

@@ -116,7 +116,7 @@ class KubernetesProvider(server.ProviderServer):
 
 
 def _is_kind(token: str) -> bool:
-    """Return True for a Kubernetes kind, and not one of the provider's own resources (helm.sh, yaml, kustomize)."""
+    """Return True for a Kubernetes kind, False for the provider's own resources (helm.sh, yaml, kustomize)."""
     return token.split(":")[1] not in ("helm.sh/v3", "helm.sh/v4", "yaml/v2", "kustomize/v2")
 
 

@@ -17,14 +17,14 @@ from twin.tests.nodes.pods import events_of, output_of, phase, pod, remove, star
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
-GPU_TAINT = Taint("example.com/spot", "true")
+SPOT_TAINT = Taint("example.com/spot", "true")
 AGENT_TAINT = Taint("fsx.csi.aws.com/agent-not-ready", "", "NoExecute")
 AWS = MachineSpec(
     name="gpu-aws",
     role=Role.GPU,
     gpus=2,
     labels={"example.com/pool": "gpu-spot", "team": "vision"},
-    taints=(GPU_TAINT, AGENT_TAINT),
+    taints=(SPOT_TAINT, AGENT_TAINT),
     instance_type="g5.xlarge",
     zone="us-east-1a",
     region="us-east-1",
@@ -133,7 +133,7 @@ def test_a_node_has_the_labels_and_taints_of_its_pool_and_of_its_cloud(
 
     wait_until(lambda: AGENT_TAINT.key not in taints(), 20, "the driver has removed its taint")
     aws, azure = node(api, AWS), node(api, AZURE)
-    assert taints() == [GPU_TAINT.key]
+    assert taints() == [SPOT_TAINT.key]
     assert (
         aws["metadata"]["labels"].items()
         >= {
@@ -227,7 +227,7 @@ def test_a_pod_without_its_volume_waits_and_its_events_name_the_reason(
 
     wait_until(lambda: reason in events_of(api, name), 90, "the kubelet reports the reason")
     assert phase(api, name) == "Pending"
-    # A kubelet tries one volume for one pod at a time, with growing pauses: the next pod must not wait behind this one.
+    # The kubelet mounts a volume for one pod at a time, with exponential back-off: the next pod must not wait.
     remove(api, name)
 
 
@@ -262,11 +262,11 @@ def test_the_refusal_of_another_identity_is_in_the_events_of_the_pod(
 
     wait_until(lambda: reason in events_of(api, name), 90, "the kubelet reports the reason")
     assert phase(api, name) == "Pending"
-    # A kubelet tries one volume for one pod at a time, with growing pauses: the next pod must not wait behind this one.
+    # The kubelet mounts a volume for one pod at a time, with exponential back-off: the next pod must not wait.
     remove(api, name)
 
 
-def test_gpus_and_their_load_are_visible_while_the_published_plugins_run(
+def test_gpus_and_their_utilization_are_visible_while_the_stand_ins_of_plugin_and_exporter_run(
     twin: Twin, api: KubernetesClient
 ) -> None:
     twin.alias_images(
@@ -293,7 +293,7 @@ def test_gpus_and_their_load_are_visible_while_the_published_plugins_run(
 
 
 def daemon_pod(name: str, image: str, folder: str | None = None) -> dict[str, Any]:
-    """Return a pod as a DaemonSet creates it: it runs the program of its image, with a folder of the machine."""
+    """Return a pod as a DaemonSet creates it: it runs its image's entrypoint, optionally with a hostPath volume."""
     body = pod(name, AWS.name, "")
     container = body["spec"]["containers"][0]
     del container["command"], container["securityContext"]
