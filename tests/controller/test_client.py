@@ -147,7 +147,7 @@ def test_a_node_that_does_not_exist_is_none_and_other_errors_are_raised() -> Non
         RecordingApi(error=FORBIDDEN).nodes(["n0"])
 
 
-def test_the_message_of_an_event_is_truncated_to_the_limit_of_the_api_server() -> None:
+def test_the_message_of_an_event_is_truncated() -> None:
     api = RecordingApi()
 
     api.record_event(job(), Event(reason="Scaled", message="x" * 2000), NOW)

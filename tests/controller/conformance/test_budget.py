@@ -9,7 +9,7 @@ from tests.controller.conformance.bench import Bench
 
 pytestmark = [
     pytest.mark.known_upstream_failure("it has no budgets"),
-    pytest.mark.only_on("stand-in", "machines have no prices"),
+    pytest.mark.only_on("stand-in", "it does not depend on processes"),
 ]
 
 A_DOLLAR_A_SECOND = [{"capacity": "spot", "usdPerHour": 3600}]

@@ -129,7 +129,7 @@ class Schedule(RuleBasedStateMachine):
             assert status.completion == self.completion, "the completion time must not change"
 
     @invariant()
-    def counters_match_events(self) -> None:
+    def counters_match_exits(self) -> None:
         condition = self.status().condition(ConditionType.FAILED)
         if condition and condition.is_true and condition.reason == "BackoffLimitExceeded":
             assert self.cluster.failures > self.limit, "a job fails only above its back-off limit"
@@ -163,7 +163,7 @@ class Schedule(RuleBasedStateMachine):
                 cluster.schedule(name)
             cluster.now += timedelta(seconds=max(wake or 0, 1))
             self.conditions_of_a_finished_job_are_final()
-            self.counters_match_events()
+            self.counters_match_exits()
         writes_before = cluster.writes
         for _ in range(5):
             self.reconcile()
@@ -200,7 +200,7 @@ TestSchedules.settings = settings(
 )
 
 
-def test_workers_that_crash_repeatedly_are_replaced_with_growing_delays() -> None:
+def test_workers_that_are_killed_repeatedly_are_replaced_with_growing_delays() -> None:
     cluster = ModelCluster(1, backoffLimit=0)
     reconciler = Reconciler(cluster, Metrics(), now=lambda: cluster.now)
     end = cluster.now + timedelta(hours=1)

@@ -1,4 +1,4 @@
-"""A real API server with a Node object, and the watcher as a process."""
+"""A real API server with Node objects, and the watcher as a process."""
 
 import base64
 import contextlib
