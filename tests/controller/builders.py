@@ -1,4 +1,4 @@
-"""Builders of specs, jobs and pods for the tests of the controller's plan."""
+"""Builders of specs, jobs and pods for the tests of the controller."""
 
 import json
 from collections.abc import Sequence

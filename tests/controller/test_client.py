@@ -57,7 +57,7 @@ class RecordingApi(KubernetesClient):
         return self.response
 
 
-def test_a_request_is_not_retried_within_its_timeout(tmp_path: Path) -> None:
+def test_a_failed_request_is_not_retried(tmp_path: Path) -> None:
     """By default, urllib3 retries three times, so that a pass would wait minutes for an API server."""
     kubeconfig = tmp_path / "kubeconfig"
     requests = list[bytes]()

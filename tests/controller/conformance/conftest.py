@@ -18,8 +18,8 @@ account. To test another controller, give its image; it runs on a machine withou
         docker://torchelastic/kubernetes:0.1.0 oci-archive:torchelastic-kubernetes.tar:torchelastic/kubernetes:0.1.0)
     EVERSTEP_CONFORMANCE=pods
     EVERSTEP_CONFORMANCE_IMAGE=torchelastic/kubernetes:0.1.0
-    EVERSTEP_CONFORMANCE_UPSTREAM=1    runs it with the flags of the upstream TorchElastic
-        controller, and expects its known failures (`known_upstream_failure`)
+    EVERSTEP_CONFORMANCE_UPSTREAM=1    runs it with the command and permissions of the upstream
+        TorchElastic controller, and expects its known failures (`known_upstream_failure`)
     pytest -m twin tests/controller/conformance
 
 Or use a cluster without other nodes, with the ElasticJob's CRD and a running controller, and give

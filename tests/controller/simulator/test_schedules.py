@@ -21,7 +21,7 @@ CODES = st.sampled_from([1, 2, 130, 137, 138, 143])
 
 
 class Schedule(RuleBasedStateMachine):
-    """One job, a controller that may crash at any write, and random changes of pods and machines."""
+    """One job, a controller that may crash at any write, and random changes of pods, machines and the spec."""
 
     @initialize(replicas=st.integers(1, 4), limit=st.integers(0, 4))
     def begin(self, replicas: int, limit: int) -> None:
