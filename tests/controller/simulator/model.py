@@ -2,7 +2,7 @@
 
 It replaces `controller.client.KubernetesClient` with the guarantees of the API server that the
 controller relies on: unique names, optimistic concurrency for statuses, and uid preconditions for
-deletions. All objects are JSON in the format of the API, so parsing is tested too.
+deletions. All objects except nodes are JSON in the format of the API, so parsing is tested too.
 """
 
 import copy

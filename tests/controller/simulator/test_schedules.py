@@ -1,4 +1,4 @@
-"""Under any schedule of faults the invariants hold, and the job eventually recovers."""
+"""Under any schedule of faults the invariants hold, and the job eventually recovers or ends."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -149,7 +149,7 @@ class Schedule(RuleBasedStateMachine):
         return Status.from_json(self.cluster.source.get("status") or {})
 
     def teardown(self) -> None:
-        """Check that without further faults the job becomes stable, with all its workers or finished."""
+        """Check that without further faults the job becomes stable: all workers run, the training has ended, or it failed."""
         if not hasattr(self, "cluster"):
             return
         cluster = self.cluster
