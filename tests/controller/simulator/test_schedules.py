@@ -149,7 +149,7 @@ class Schedule(RuleBasedStateMachine):
         return Status.from_json(self.cluster.source.get("status") or {})
 
     def teardown(self) -> None:
-        """Check that without further faults the job becomes stable: all workers run, the training has ended, or it failed."""
+        """Check that the job becomes stable without further faults: with all workers, with ended training, or failed."""
         if not hasattr(self, "cluster"):
             return
         cluster = self.cluster
