@@ -149,7 +149,7 @@ class Schedule(RuleBasedStateMachine):
         return Status.from_json(self.cluster.source.get("status") or {})
 
     def teardown(self) -> None:
-        """Check that the job becomes stable without further faults: with all workers, with ended training, or failed."""
+        """Check that the job becomes stable without further faults: with all workers, after its training, or failed."""
         if not hasattr(self, "cluster"):
             return
         cluster = self.cluster
