@@ -1,4 +1,4 @@
-"""Builders of specs, jobs and pods for the tests of the controller's plan."""
+"""Builders of specs, jobs and pods for the tests of the controller."""
 
 import json
 from collections.abc import Sequence
@@ -92,7 +92,7 @@ def decide(
         nodes: nodes by name; by default the nodes of the pods, all healthy.
         after: seconds from NOW to the pass.
         error: error of the API server in the pass.
-        schedulable: workers that would fit in addition, if the job follows capacity.
+        schedulable: number of further workers that the nodes could take; ignored unless the job follows capacity.
     """
     machines = (
         {existing.node: Node(name=existing.node) for existing in pods if existing.node}

@@ -57,7 +57,7 @@ class RecordingApi(KubernetesClient):
         return self.response
 
 
-def test_a_request_is_not_retried_within_its_timeout(tmp_path: Path) -> None:
+def test_a_failed_request_is_not_retried(tmp_path: Path) -> None:
     """By default, urllib3 retries three times, so that a pass would wait minutes for an API server."""
     kubeconfig = tmp_path / "kubeconfig"
     requests = list[bytes]()
@@ -147,7 +147,7 @@ def test_a_node_that_does_not_exist_is_none_and_other_errors_are_raised() -> Non
         RecordingApi(error=FORBIDDEN).nodes(["n0"])
 
 
-def test_the_message_of_an_event_is_truncated_to_the_limit_of_the_api_server() -> None:
+def test_the_message_of_an_event_is_truncated() -> None:
     api = RecordingApi()
 
     api.record_event(job(), Event(reason="Scaled", message="x" * 2000), NOW)

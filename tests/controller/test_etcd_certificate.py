@@ -40,7 +40,7 @@ def certificate(end: datetime, name: str = "etcd", serial: int = 1) -> bytes:
 
 @contextmanager
 def etcd(folder: Path) -> Iterator[int]:
-    """Yield the port of a TLS server with the certificates of etcd, which refuses clients without one."""
+    """Yield the port of a TLS server with etcd's certificate, which refuses clients without a certificate."""
     for name, content in issue("ca", [Certificate(name="server", names=["DNS:etcd"])]).items():
         (folder / name).write_text(content)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(folder / "ca.crt"))

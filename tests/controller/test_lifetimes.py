@@ -166,7 +166,7 @@ def test_the_observations_do_not_depend_on_the_passes_and_crashes_in_between(
     )
 
 
-def test_only_pods_on_spot_nodes_are_observed() -> None:
+def test_only_spot_pods_are_observed() -> None:
     nodes: dict[str, Node | None] = {
         "spot": Node(name="spot"),
         "fallback": Node(name="fallback", labels={"everstep.dev/capacity": "on-demand"}),

@@ -1,4 +1,4 @@
-"""On-demand workers: the nodes of pods, and the order in which spot and on-demand workers replace each other."""
+"""On-demand workers: the nodes that pods select, and the order in which workers of both kinds replace each other."""
 
 from datetime import timedelta
 from typing import Any

@@ -72,7 +72,7 @@ def decide(
 
 
 def searching_state(pods: Sequence[Pod] = ()) -> PlacementState:
-    """Return the state of a group that has searched other zones since NOW + SHORT_SECONDS."""
+    """Return the state of a group that searches other zones at NOW + SHORT_SECONDS."""
     return decide(pods, decide(pods).state, after=SHORT_SECONDS).state
 
 
@@ -410,14 +410,14 @@ def test_a_reason_does_not_change_with_the_clock_alone() -> None:
 def test_a_zone_that_was_removed_from_the_job_keeps_its_workers_until_it_is_short() -> None:
     settings = PlacementSettings(zones=(ZONE_B, ZONE_C))
     workers = [worker(index) for index in range(4)]
-    state = decide(workers, decide(workers).state, settings=settings)
+    plan = decide(workers, decide(workers).state, settings=settings)
 
-    assert (state.state.zone, state.leaving_pods, state.state.state) == (
+    assert (plan.state.zone, plan.leaving_pods, plan.state.state) == (
         ZONE_A,
         (),
         PlacementPhase.SETTLED,
     )
-    assert decide([], state.state, settings=settings).placeholders == {ZONE_B: 4, ZONE_C: 4}
+    assert decide([], plan.state, settings=settings).placeholders == {ZONE_B: 4, ZONE_C: 4}
 
 
 def test_the_annotation_lists_zones_with_prices_and_may_change_times() -> None:

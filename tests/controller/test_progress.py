@@ -30,7 +30,7 @@ everstep_worker_steps_total{elasticjob="job",worker="job-worker-0"} 7.0
 def share(
     reader: ProgressReader, pods: Sequence[Pod], now: datetime = NOW, uid: str = "u"
 ) -> float | None:
-    """Return the completed share of a job's training, as its workers report it."""
+    """Return the completed share of a job's training, as its workers report it; None if none reports it."""
     read = reader.share(uid, pods, now)
     return read.value if read else None
 

@@ -159,7 +159,7 @@ def test_capacity_that_proved_unusable_is_tried_with_growing_delays() -> None:
     assert waits == [10, 20, 40, 80]
 
 
-def test_a_scheduled_worker_resets_the_delay() -> None:
+def test_a_successful_scale_up_resets_the_delay() -> None:
     failed_state = state(3, basis=ScaleUpBasis.SCHEDULABLE, failed_scale_ups=3)
 
     scaling, _ = decide(capacity(3), failed_state, 5)

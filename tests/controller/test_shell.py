@@ -201,7 +201,7 @@ def test_a_leader_whose_requests_block_reports_the_loss_before_its_lease_expires
     assert losses[0] <= writes[-1] + LEASE_SECONDS, "another candidate may lead from then on"
 
 
-# A controller that becomes the leader; `operator` is the body of its operator.
+# A controller that becomes the leader; `operator` is the body of its operator's `run`.
 PROCESS = """
 import asyncio, itertools, os, signal, sys, threading, time
 from controller import leader
@@ -336,7 +336,7 @@ def test_jobs_are_counted_by_condition_until_they_are_deleted() -> None:
 
 
 def test_a_cause_of_restarts_is_exported_before_its_first_restart() -> None:
-    """Otherwise the rate of the first restart would be unknown."""
+    """Otherwise, `increase()` would not count the first restart."""
     labels = {"cause": "node_lost"}
     assert Metrics().registry.get_sample_value("elasticjob_worker_restarts_total", labels) == 0
 

@@ -226,7 +226,7 @@ def test_progress_before_the_first_observation_does_not_make_the_training_seem_f
 
 
 def test_the_estimated_work_is_the_same_while_no_share_is_read() -> None:
-    # With 4 machines, half of the training took 2 h. The other half takes as long, so that 5 h are left after 3 h.
+    # With 4 machines, half of the training took 2 h. The other half takes as long: after 3 h, 5 h of reserve are left.
     silent = decide((), state_with_share(0.5, 2), DEADLINE, after=3 * HOUR).state
 
     assert silent.share == Share(

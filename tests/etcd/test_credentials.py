@@ -222,7 +222,7 @@ def test_an_api_server_that_does_not_respond_is_reported_with_a_fix() -> None:
 def test_a_refusal_is_reported_without_the_content(
     refusal: tuple[int, str], text: str, api: Api
 ) -> None:
-    """Only a refusal for a lack of permissions names them as the cause."""
+    """Only after a 401 or 403 does the message name the permissions as the cause."""
     api.refusal = refusal
 
     with pytest.raises(SystemExit) as error:

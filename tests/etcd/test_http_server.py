@@ -18,7 +18,9 @@ BOTH_FAMILIES = ["127.0.0.1", pytest.param("[::1]", marks=needs_ipv6)]
 
 
 @pytest.mark.parametrize("host", BOTH_FAMILIES)
-def test_the_kubelet_probes_the_users_at_a_pods_address_of_either_family(host: str) -> None:
+def test_the_users_readiness_probe_succeeds_at_a_pods_address_of_either_family(
+    host: str,
+) -> None:
     with (
         serving(Readiness(ready=True).server(0)) as port,
         urllib.request.urlopen(f"http://{host}:{port}/") as response,

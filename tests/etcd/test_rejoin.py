@@ -175,7 +175,7 @@ class ScriptedPeers(Peers):
         self.changes.append(change)
 
 
-def test_a_single_silent_poll_does_not_start_a_new_cluster() -> None:
+def test_silent_polls_do_not_start_a_new_cluster() -> None:
     members_after_add = [member(0, started=False), *ALL_MEMBERS[1:]]
     peers = ScriptedPeers(*[None] * 100, ALL_MEMBERS, ALL_MEMBERS[1:], members_after_add)
 

@@ -1,4 +1,4 @@
-"""Each rule of the pack against one compliant and one violating resource."""
+"""Each rule of the pack against compliant and violating resources."""
 
 import json
 from dataclasses import dataclass
@@ -550,7 +550,7 @@ def test_every_rule_has_a_test() -> None:
         ("eks-non-prod", "", False),
     ],
 )
-def test_production_is_the_environment_prod_or_a_stack_of_that_name(
+def test_production_is_the_environment_prod_or_a_stack_whose_name_ends_with_it(
     stack: str, environment: str, expected: bool
 ) -> None:
     tags = {"environment": environment} if environment else {}

@@ -1,4 +1,4 @@
-"""An HTTP server that responds like the metadata services of both clouds."""
+"""An HTTP server that responds like the metadata service of either cloud."""
 
 import contextlib
 import json
@@ -22,10 +22,10 @@ class MetadataServer:
     """State of the server.
 
     Attributes:
-        cloud: `aws` or `azure`; the paths of the other cloud respond with 404.
-        documents: path -> JSON; other paths respond with 404.
+        cloud: `aws` or `azure`; requests for the other cloud's paths get an error.
+        documents: path -> JSON; a valid request of another path gets 404.
         token: the only valid token.
-        started_events: events that were started early.
+        started_events: IDs of the events that were started early.
         issued_tokens: number of session tokens issued.
         stalling: while set, requests are accepted but get no response.
         stalled_requests: number of requests that got no response.

@@ -18,11 +18,12 @@ class Simulation:
     """The metadata service and the API server; tests set their responses and failures.
 
     Attributes:
-        protected_pods: names of the pods under a disruption budget.
+        protected_pods: names of the pods whose disruption budget does not allow an eviction.
         refused_pods: names of the pods that the API server refuses to evict or to annotate.
         node_is_refused: True while the API server refuses to change the node.
         evictions: time and eviction, in order.
-        started_events: id of each event that the watcher started, and the number of pods on the node at that time.
+        started_events: ID of each event that the watcher started, and the number of pods on the node at that time,
+            without ignored pods.
     """
 
     now: float = START
@@ -88,7 +89,7 @@ class Simulation:
         return True
 
     def advance(self, seconds: float = 1.0) -> None:
-        """Advance the clock; terminating pods end after half of their grace period."""
+        """Advance the clock; a terminating pod ends half of its own grace period before it would be killed."""
         self.now += seconds
         self.running_pods = {
             name: pod

@@ -1,4 +1,4 @@
-"""The spot watcher against the metadata services of the twin."""
+"""The watcher's clients against the metadata services of the twin."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -149,7 +149,7 @@ def test_a_pod_under_a_budget_is_retried_and_does_not_block_the_others() -> None
     assert {eviction.pod.name for _, eviction in node.evictions} == {"free", "protected", "refused"}
 
 
-def test_a_cancelled_notice_restores_the_node() -> None:
+def test_a_canceled_notice_restores_the_node() -> None:
     node = Simulation(notices=(notice(30),))
     watcher = node.watcher()
 
@@ -368,7 +368,7 @@ def test_a_worker_that_cannot_be_annotated_is_still_evicted() -> None:
     assert node.evictions, "a missing permission must not prevent the drain"
 
 
-def test_a_cancelled_notice_removes_the_deadline_from_its_workers() -> None:
+def test_a_canceled_notice_removes_the_deadline_from_its_workers() -> None:
     node = Simulation(notices=(preemption(60),), running_pods=by_name(worker()))
     watcher = node.watcher()
     node.run(watcher, 1)

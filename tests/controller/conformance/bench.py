@@ -12,7 +12,8 @@ from kubernetes import client
 from tests.waiting import wait_until
 
 GROUP, VERSION, PLURAL = "elastic.pytorch.org", "v1alpha1", "elasticjobs"
-WAIT_SECONDS = 200.0  # limit on a busy machine; typically below 1
+WAIT_SECONDS = 200.0
+"""Limit on a busy machine; with simulated kubelets, a wait typically takes less than 1 s."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Bench:
         api: client of the cluster.
         namespace: namespace of the jobs.
         adapt_pod: adapts a pod's spec to the machines of the cluster.
-        time_factor: ratio of the timeouts to those with simulated kubelets.
+        time_factor: factor of the timeouts; the time for which `check_holds` observes a condition is divided by it.
     """
 
     api: client.ApiClient
@@ -185,7 +186,7 @@ class Job:
         }
 
     def desired_workers(self) -> int | None:
-        """Return the desired number of workers of a job that follows capacity."""
+        """Return the desired number of workers of a job that follows capacity; None without one in the status."""
         return ((self.read().get("status") or {}).get("scaling") or {}).get("desired")
 
     def count(self, kind: str) -> int:
@@ -224,14 +225,14 @@ class Job:
         """Check that a condition holds for some time."""
         end = time.monotonic() + seconds / self.bench.time_factor
         while time.monotonic() < end:
-            assert condition(), f"no longer true: {description}\n{self._describe()}"
+            assert condition(), f"does not hold: {description}\n{self._describe()}"
             time.sleep(0.05)
 
     def wait_until_running(self, indices: set[int], old_uids: dict[int, str] | None = None) -> None:
-        """Wait until exactly these workers run, and no pod has one of the old uids."""
+        """Wait until exactly these workers have pods, all pods run, and none has one of the old uids."""
         uids_to_avoid = set((old_uids or {}).values())
         self.wait_until(
-            f"workers {indices} run in new pods",
+            f"exactly the workers {indices} run, none of them in an old pod",
             lambda: (
                 self.running_workers() == indices == set(self.pods())
                 and not uids_to_avoid & set(self.uids().values())

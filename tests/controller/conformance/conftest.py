@@ -8,7 +8,8 @@ The same test functions run in two environments:
                 exit with a code, are killed, evicted, or lost with their machine
 
 `make test-twin` runs all tests on the stand-in and a subset (POD_TESTS) on pods. EVERSTEP_CONFORMANCE
-selects the environment: `stand-in`, or `pods` for all tests there (about ten minutes).
+selects the environment: `stand-in`, or `pods` for all tests there (about ten minutes). A test with the
+marker `only_on` runs in one environment only.
 
 The controller under test is the maintained one, as a process with the permissions of its service
 account. To test another controller, give its image; it runs on a machine without workers:
@@ -17,14 +18,17 @@ account. To test another controller, give its image; it runs on a machine withou
         docker://torchelastic/kubernetes:0.1.0 oci-archive:torchelastic-kubernetes.tar:torchelastic/kubernetes:0.1.0)
     EVERSTEP_CONFORMANCE=pods
     EVERSTEP_CONFORMANCE_IMAGE=torchelastic/kubernetes:0.1.0
-    EVERSTEP_CONFORMANCE_UPSTREAM=1    runs it with the flags of the upstream TorchElastic
-        controller, and expects its known failures (`known_upstream_failure`)
+    EVERSTEP_CONFORMANCE_UPSTREAM=1    runs it with the command and permissions of the upstream
+        TorchElastic controller, and expects its known failures (`known_upstream_failure`)
     pytest -m twin tests/controller/conformance
 
 Or use a cluster without other nodes, with the ElasticJob's CRD and a running controller, and give
-the label selector of its pods; the kubelets are simulated there:
+the label selector of its Deployment; the kubelets are simulated there:
 
-    EVERSTEP_CONFORMANCE_KUBECONFIG=... EVERSTEP_CONFORMANCE_CONTROLLER=app=torch-elastic pytest ...
+    EVERSTEP_CONFORMANCE=stand-in
+    EVERSTEP_CONFORMANCE_KUBECONFIG=/path/to/kubeconfig
+    EVERSTEP_CONFORMANCE_CONTROLLER=app=torch-elastic
+    pytest -m twin tests/controller/conformance
 """
 
 import json
@@ -72,7 +76,7 @@ POD_TESTS = {
     "test_a_failed_worker_is_replaced_after_a_back_off[pods-1]",
     "test_a_failed_worker_is_replaced_after_a_back_off[pods-139]",
     "test_an_evicted_worker_is_replaced",
-    "test_a_drained_worker_is_replaced",
+    "test_a_worker_evicted_through_the_api_is_replaced",
     "test_a_worker_that_exits_with_0_on_sigterm_has_not_finished",
     "test_workers_of_a_deleted_node_are_replaced",
     "test_a_job_succeeds_when_all_workers_have_finished",
@@ -164,7 +168,7 @@ class ControllerProcess:
 
 
 class ExternalController:
-    """A controller in the cluster, found by its pods; scaling its Deployment stops and starts it."""
+    """A controller in the cluster; its Deployment is found by its labels, and scaled to stop and to start it."""
 
     def __init__(self, api: client.ApiClient, selector: str) -> None:
         self.selector = selector

@@ -16,13 +16,13 @@ RENEW_SECONDS = 2.0  # the node controller marks a node as unreachable after 8 s
 SYNC_SECONDS = 0.05
 SIGTERM_CODE = 143
 RETRIED_STATUSES = (404, 409, 422, 429)
-"""Errors after which a kubelet tries again: the pod has changed, or there are too many requests."""
+"""Errors after which a kubelet tries again: the object is gone or has changed, or there are too many requests."""
 
 
 def accepts_workers(node: Any) -> bool:
     """Return True if workers can be scheduled on a node: it has no taint of the node controllers.
 
-    The taint of a pool does not delay readiness: it is permanent.
+    Other taints, such as a pool's, are permanent and do not count.
     """
     taints = [taint.key for taint in node.spec.taints or ()]
     return not node.spec.unschedulable and not any(

@@ -25,7 +25,7 @@ READY_SECONDS = 150.0
 
 
 def install(api: client.ApiClient, namespace: str, *, upstream: bool) -> None:
-    """Install the CRD of ElasticJobs and the permissions of the controller."""
+    """Create the namespaces, the CRD of ElasticJobs and the permissions of the controller."""
     core: Any = client.CoreV1Api(api)  # the stubs accept no JSON bodies
     for name in sorted({namespace, SYSTEM_NAMESPACE}):
         core.create_namespace({"metadata": {"name": name}})

@@ -1,7 +1,7 @@
 """Real kubelets on the machines of a twin, with real processes.
 
 The class has the methods of `fake_kubelet.py`, so the same test functions run on both. A worker is a
-process that waits for its exit code in a file; it can be killed, evicted for its use of the disk, or
+process that reads its exit code from a named pipe; it can be killed, evicted for its use of the disk, or
 lost together with its machine.
 """
 
@@ -54,7 +54,7 @@ if code > 128:
     code = 128 + os.WTERMSIG(status)
 os._exit(code)
 """
-"""A process that ends with the given code; for a signal, it ends its child and returns its code as a shell does."""
+"""A process that exits with the given code. Above 128, it ends its child by the signal and exits as a shell does."""
 
 
 def adapt_pod(spec: dict[str, Any]) -> dict[str, Any]:
@@ -182,7 +182,7 @@ class RealPods:
             connection.run_forever(timeout=EXEC_SECONDS)
             return str(connection.read_stdout(timeout=0)) if connection.peek_stdout() else ""
         finally:
-            connection.sock.shutdown()  # close() leaves the socket of a connection that has ended
+            connection.sock.shutdown()  # close() leaves the socket of an ended connection open
 
     def _process_id(self, pod: str) -> int:
         """Return the id, on the host, of the process that a pod's container runs."""

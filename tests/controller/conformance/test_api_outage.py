@@ -14,7 +14,7 @@ from cloudtwin.nodes.linux import processes
 from tests.controller.conformance.bench import Bench, Job
 from tests.controller.conformance.real_pods import IMAGE, Kubelet
 
-OUTAGE_SECONDS = 20  # the nodes of the twin count as lost after 8 s
+OUTAGE_SECONDS = 20  # a node of the twin is marked as not Ready after 8 s
 MIN_STEPS = 10  # during the outage; an idle machine takes about a hundred
 
 TRAINING = """

@@ -1,4 +1,4 @@
-"""A job whose budget is used up is suspended, and a higher budget resumes it; the API server refuses invalid limits."""
+"""A job whose budget is used up is suspended, and a higher budget resumes it; invalid settings are refused."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tests.controller.conformance.bench import Bench
 
 pytestmark = [
     pytest.mark.known_upstream_failure("it has no budgets"),
-    pytest.mark.only_on("stand-in", "machines have no prices"),
+    pytest.mark.only_on("stand-in", "it does not depend on processes"),
 ]
 
 A_DOLLAR_A_SECOND = [{"capacity": "spot", "usdPerHour": 3600}]
@@ -50,7 +50,7 @@ def test_a_budget_that_is_used_up_suspends_a_job_until_it_is_raised(
         {"pools": [{"capacity": "spot", "usdPerHour": -1}]},
     ],
 )
-def test_the_api_server_refuses_invalid_limits(
+def test_the_api_server_refuses_invalid_spending_settings(
     bench: Bench, name: str, spending: dict[str, Any]
 ) -> None:
     with pytest.raises(client.ApiException) as error:

@@ -104,7 +104,7 @@ def test_edits_of_replicas_and_bounds_apply_together_and_keep_the_remaining_work
 ) -> None:
     job = create_job(replicas=1, max_replicas=1)
     job.wait_until_running({0})
-    uids_before = job.uids()[0]
+    uid_before = job.uids()[0]
 
     job.patch({"maxReplicas": 3})
     job.wait_until_running({0, 1, 2})
@@ -113,11 +113,11 @@ def test_edits_of_replicas_and_bounds_apply_together_and_keep_the_remaining_work
     job.patch({"minReplicas": 1, "maxReplicas": 1, "replicaSpecs": {"Worker": {"replicas": 1}}})
     job.wait_until_running({0})
 
-    assert job.uids()[0] == uids_before
+    assert job.uids()[0] == uid_before
     job.wait_until("the worker has the new bounds", lambda: job.annotated_bounds() == {0: "1:1"})
 
 
-@pytest.mark.only_on("stand-in", "only the maintained controller excludes cordoned machines")
+@pytest.mark.only_on("stand-in", "it does not depend on processes")
 def test_a_cordoned_machine_gets_no_worker(
     create_job: Callable[..., Job], kubelet: Kubelet
 ) -> None:

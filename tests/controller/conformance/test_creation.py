@@ -1,4 +1,4 @@
-"""The pods and Services of a job have the names that manifests for the upstream controller rely on."""
+"""The pods, Services and status of a new job, as manifests for the upstream controller rely on them."""
 
 import pytest
 

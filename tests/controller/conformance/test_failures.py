@@ -1,4 +1,4 @@
-"""Workers are replaced after any kind of exit; repeated failures fail the job with a reason."""
+"""Workers are replaced after failures and disruptions; repeated failures fail the job with a reason."""
 
 import pytest
 
@@ -54,7 +54,7 @@ def test_an_evicted_worker_is_replaced(bench: Bench, kubelet: Kubelet, name: str
     job.wait_until_running({0, 1}, old_uids={0: uids_before[0]})
 
 
-def test_a_drained_worker_is_replaced(bench: Bench, name: str) -> None:
+def test_a_worker_evicted_through_the_api_is_replaced(bench: Bench, name: str) -> None:
     job = bench.job(name, replicas=3)
     job.wait_until_running({0, 1, 2})
     uids_before = job.uids()
@@ -161,7 +161,7 @@ def test_with_a_back_off_limit_of_0_the_first_failure_fails_the_job(
 
 
 @pytest.mark.known_upstream_failure("backoffLimit has no effect under ExitCode")
-def test_evictions_never_count_against_the_back_off_limit(
+def test_signals_never_count_against_the_back_off_limit(
     bench: Bench, kubelet: Kubelet, name: str
 ) -> None:
     job = bench.job(name, replicas=1, run_policy={"backoffLimit": 0})

@@ -20,7 +20,7 @@ from tests.controller.conformance.test_capacity import one_per_node
 
 pytestmark = [
     pytest.mark.known_upstream_failure("it has no zones"),
-    pytest.mark.only_on("stand-in", "only this controller moves jobs"),
+    pytest.mark.only_on("stand-in", "it adds a simulated node"),
 ]
 
 NEAR, FAR = "us-east-1a", "us-east-1b"
@@ -38,7 +38,7 @@ MOVE_SECONDS = 150
 
 @pytest.fixture
 def nodes(bench: Bench, kubelet: FakeKubelet) -> Iterator[tuple[str, ...]]:
-    """Yield the nodes without a zone, next to a node in the near zone; restore all nodes after the test."""
+    """Yield nodes without a zone, besides a node in the near zone; restore all nodes after the test."""
     scheduling: Any = client.SchedulingV1Api(bench.api)
     priority_class = {
         "metadata": {"name": PLACEHOLDER_PRIORITY_CLASS},
@@ -72,7 +72,7 @@ def placeholders(job: Job) -> list[Any]:
     return pods
 
 
-def test_a_job_moves_to_the_zone_that_has_machines_and_its_workers_leave_last(
+def test_a_job_moves_to_the_zone_that_has_machines_and_its_old_workers_leave_last(
     bench: Bench, name: str, controller: Controller, nodes: tuple[str, ...]
 ) -> None:
     annotations = {PLACEMENT_ANNOTATION: json.dumps(PLACEMENT)}
@@ -117,7 +117,7 @@ def test_a_job_moves_to_the_zone_that_has_machines_and_its_workers_leave_last(
 
 
 def interrupt(job: Job, pod: str) -> None:
-    """Send an interruption notice to the machine of a worker."""
+    """Annotate a worker's pod with an interruption notice for its machine."""
     annotations = {DEADLINE_ANNOTATION: "2030-01-01T00:00:00Z"}
     patch = {"metadata": {"annotations": annotations}}
     job.bench.core.patch_namespaced_pod(pod, job.bench.namespace, patch)

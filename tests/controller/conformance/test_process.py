@@ -20,7 +20,7 @@ WAIT_SECONDS = 500.0
 
 @pytest.fixture
 def start(controller: Controller, tmp_path: Path) -> Iterator[Start]:
-    """Return a function that starts another controller with leader election; all are stopped after the test."""
+    """Yield a function that starts another controller with leader election; all are stopped after the test."""
     if not isinstance(controller, ControllerProcess):
         pytest.skip("these tests start the maintained controller, and another one is under test")
     processes: list[subprocess.Popen[bytes]] = []

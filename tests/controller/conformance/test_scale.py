@@ -1,4 +1,4 @@
-"""The number of workers follows `replicaSpecs.Worker.replicas`; unhealthy and pending workers are removed first."""
+"""The workers follow the spec's `replicas`, bounds and `suspend`; pending workers are removed first."""
 
 import pytest
 
@@ -77,9 +77,7 @@ def test_scale_out_fills_the_lowest_free_index(bench: Bench, kubelet: Kubelet, n
 @pytest.mark.known_upstream_failure(
     "it recreates the worker that is being removed, then deletes it"
 )
-def test_a_worker_that_is_lost_during_its_removal_is_not_created_again(
-    bench: Bench, name: str
-) -> None:
+def test_a_removed_worker_is_not_created_again(bench: Bench, name: str) -> None:
     job = bench.job(name, replicas=3)
     job.wait_until_running({0, 1, 2})
 

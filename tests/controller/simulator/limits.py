@@ -11,7 +11,7 @@ from tests.controller.simulator.model import ModelCluster
 
 SPOT_USD, ON_DEMAND_USD = 1.0, 3.0
 BOOT_SECONDS = 300.0
-"""Seconds from the request of a machine until its pod runs, as `everstep plan` assumes."""
+"""Seconds from the request of a machine until its pod runs; less than `START_SECONDS`, which the policy assumes."""
 
 ADDRESS = "10.0.0.1"
 
@@ -38,7 +38,7 @@ class LimitedCluster(ModelCluster):
         ]
         self.source["spec"]["spending"] = {"pools": pools, **spending}
 
-    # Calls of the controller.
+    # Used by the controller.
 
     def nodes(self, names: Iterable[str]) -> dict[str, Node | None]:
         labels = {True: {CAPACITY_LABEL: ON_DEMAND}, False: {}}
@@ -49,16 +49,16 @@ class LimitedCluster(ModelCluster):
             for name in names
         }
 
-    # Changes from outside.
-
-    @property
-    def desired_replicas(self) -> int:
-        return 2 * self.replicas  # spot and on-demand workers
-
     def scrape(self, address: str) -> str:
         assert address == ADDRESS
         share = min(self.completed_work / self.work, 1.0)
         return f"everstep_step {share * 1e6:.0f}\neverstep_planned_steps 1000000\n"
+
+    # Used by the model and the tests.
+
+    @property
+    def desired_replicas(self) -> int:
+        return 2 * self.replicas  # spot and on-demand workers
 
     def set_spot_machines(self, machines: int) -> None:
         """Set the number of spot machines; pods of lost machines are lost, too."""

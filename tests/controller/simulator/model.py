@@ -2,7 +2,7 @@
 
 It replaces `controller.client.KubernetesClient` with the guarantees of the API server that the
 controller relies on: unique names, optimistic concurrency for statuses, and uid preconditions for
-deletions. All objects are JSON in the format of the API, so parsing is tested too.
+deletions. All objects except nodes are JSON in the format of the API, so parsing is tested too.
 """
 
 import copy
@@ -34,7 +34,7 @@ class ModelCluster(KubernetesClient):
         unready: times since which nodes have not responded, by name.
         crash_in: number of writes that succeed before the controller crashes; None for no crash.
         created_uids: uids of all pods ever created, in order.
-        writes: number of writes.
+        writes: number of writes, including failed ones.
         failures: number of failures of the workers themselves.
     """
 
@@ -68,7 +68,7 @@ class ModelCluster(KubernetesClient):
             },
         }
 
-    # Calls of the controller.
+    # Used by the controller.
 
     def job(self, _namespace: str, _name: str) -> Any:
         return None if self.deleted else copy.deepcopy(self.source)
@@ -144,7 +144,7 @@ class ModelCluster(KubernetesClient):
     def record_event(self, _job: ElasticJob, event: Event, _now: datetime) -> None:
         self.events.append(event)
 
-    # Changes from outside.
+    # Used by the model and the tests.
 
     @property
     def replicas(self) -> int:

@@ -1,4 +1,4 @@
-"""In any spot market, a deadline that on-demand machines can meet is met, and a budget is kept."""
+"""In any spot market, a feasible deadline is met, and a budget is exceeded by the price of one interval at most."""
 
 from collections.abc import Sequence
 from datetime import timedelta

@@ -388,7 +388,7 @@ def test_a_job_that_follows_capacity_moves_with_as_many_workers_as_the_zone_has_
     assert cluster.placeholder_pods == {}
 
 
-def test_workers_that_find_no_node_in_the_new_zone_do_not_suspend_workers_of_the_old_zone() -> None:
+def test_workers_that_find_no_node_in_the_new_zone_do_not_suspend_the_job() -> None:
     cluster = ZonedCluster(WORKERS, {**TIMES, "moveSeconds": 400})
     cluster.follow_capacity()
     cluster.set_machines("a", WORKERS)

@@ -1,4 +1,4 @@
-"""Under any schedule of faults the invariants hold, and the job eventually recovers."""
+"""Under any schedule of faults the invariants hold, and the job eventually recovers or ends."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -21,7 +21,7 @@ CODES = st.sampled_from([1, 2, 130, 137, 138, 143])
 
 
 class Schedule(RuleBasedStateMachine):
-    """One job, a controller that may crash at any write, and random changes of pods and machines."""
+    """One job, a controller that may crash at any write, and random changes of pods, machines and the spec."""
 
     @initialize(replicas=st.integers(1, 4), limit=st.integers(0, 4))
     def begin(self, replicas: int, limit: int) -> None:
@@ -129,7 +129,7 @@ class Schedule(RuleBasedStateMachine):
             assert status.completion == self.completion, "the completion time must not change"
 
     @invariant()
-    def counters_match_events(self) -> None:
+    def counters_match_exits(self) -> None:
         condition = self.status().condition(ConditionType.FAILED)
         if condition and condition.is_true and condition.reason == "BackoffLimitExceeded":
             assert self.cluster.failures > self.limit, "a job fails only above its back-off limit"
@@ -149,7 +149,7 @@ class Schedule(RuleBasedStateMachine):
         return Status.from_json(self.cluster.source.get("status") or {})
 
     def teardown(self) -> None:
-        """Check that without further faults the job becomes stable, with all its workers or finished."""
+        """Check that the job becomes stable without further faults: with all workers, after its training, or failed."""
         if not hasattr(self, "cluster"):
             return
         cluster = self.cluster
@@ -163,7 +163,7 @@ class Schedule(RuleBasedStateMachine):
                 cluster.schedule(name)
             cluster.now += timedelta(seconds=max(wake or 0, 1))
             self.conditions_of_a_finished_job_are_final()
-            self.counters_match_events()
+            self.counters_match_exits()
         writes_before = cluster.writes
         for _ in range(5):
             self.reconcile()
@@ -200,7 +200,7 @@ TestSchedules.settings = settings(
 )
 
 
-def test_workers_that_crash_repeatedly_are_replaced_with_growing_delays() -> None:
+def test_workers_that_are_killed_repeatedly_are_replaced_with_growing_delays() -> None:
     cluster = ModelCluster(1, backoffLimit=0)
     reconciler = Reconciler(cluster, Metrics(), now=lambda: cluster.now)
     end = cluster.now + timedelta(hours=1)

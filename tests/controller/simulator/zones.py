@@ -41,7 +41,7 @@ class ZonedCluster(ModelCluster):
         machines: number of machines that each zone offers.
         placeholder_pods: JSON of the placeholders, by name.
         joined_uids: uids of the pods that have joined the group.
-        lost_uids: uids of the workers whose machine was lost or got an interruption notice.
+        lost_uids: uids of the workers and placeholders whose machine was lost or got an interruption notice.
         fault: fault of the workers' metrics that the controller observes.
     """
 
@@ -57,7 +57,7 @@ class ZonedCluster(ModelCluster):
         self.source["spec"]["maxReplicas"] = replicas
         self.nodes_up = {}
 
-    # Calls of the controller.
+    # Used by the controller.
 
     def placeholders(self, _job: object = None) -> list[Placeholder]:
         return [
@@ -65,7 +65,7 @@ class ZonedCluster(ModelCluster):
         ]
 
     def scrape(self, address: str) -> str:
-        """Return the metrics of the worker whose pod has an address."""
+        """Return the metrics of the worker at an address."""
         pod = next(pod for pod in self.pods.values() if pod["status"].get("podIP") == address)
         is_missing = self.fault is Fault.PARTIAL and index_of(pod) % 2
         if self.fault is Fault.LOST or is_missing or not self.has_live_node(pod):
@@ -99,7 +99,7 @@ class ZonedCluster(ModelCluster):
         placeholder["status"] = {"phase": "Pending"}
         self.placeholder_pods[name] = placeholder
 
-    # Changes from outside.
+    # Used by the model and the tests.
 
     @property
     def desired_replicas(self) -> int:
@@ -110,7 +110,7 @@ class ZonedCluster(ModelCluster):
         self.source["metadata"]["annotations"][SCALING_ANNOTATION] = SCALING_CAPACITY
 
     def used_machines(self, zone: str) -> int:
-        """Return the number of machines of a zone that have a pod."""
+        """Return the number of pods that were bound to a machine of a zone, even if it is lost."""
         pods = [*self.pods.values(), *self.placeholder_pods.values()]
         return sum("nodeName" in pod["spec"] and zone_of(pod) == zone for pod in pods)
 
@@ -153,7 +153,7 @@ class ZonedCluster(ModelCluster):
             self.lost_uids.add(pod["metadata"]["uid"])
 
     def interrupt(self, name: str) -> None:
-        """Send an interruption notice to the machine of a worker."""
+        """Annotate a running worker's pod with an interruption notice for its machine."""
         pod = self.pods[name]
         if self._runs(pod):
             pod["metadata"].setdefault("annotations", {})[DEADLINE_ANNOTATION] = format_time(
@@ -162,7 +162,7 @@ class ZonedCluster(ModelCluster):
             self.lost_uids.add(pod["metadata"]["uid"])
 
     def end_interrupted(self) -> None:
-        """End the machines that have an interruption notice."""
+        """Remove the machines that have an interruption notice."""
         for pod in self.pods.values():
             if DEADLINE_ANNOTATION in pod["metadata"].get("annotations", {}):
                 self.nodes_up.pop(pod["spec"]["nodeName"], None)

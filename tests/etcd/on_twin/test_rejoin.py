@@ -87,7 +87,7 @@ class Cluster:
             process.wait()
 
     def start_all(self, pods: dict[str, ExitStack]) -> dict[str, "subprocess.Popen[bytes]"]:
-        """Start a new cluster: as in a StatefulSet, all pods start in parallel."""
+        """Start a new cluster: all pods start in parallel, as with `podManagementPolicy: Parallel`."""
         init_processes = {
             name: self.start_init_container(name, self.folder / name) for name in pods
         }
@@ -163,7 +163,7 @@ def test_the_cluster_survives_when_each_member_in_turn_loses_its_data(
 
 @pytest.mark.timeout(600)
 def test_a_member_without_data_waits_for_silent_peers_and_loses_no_write(cluster: Cluster) -> None:
-    """Its peers are cut off for longer than any reasonable number of attempts."""
+    """Its peers are frozen: they accept connections and send no response."""
     with ExitStack() as stack:
         pods = {name: stack.enter_context(ExitStack()) for name in HOSTS}
         processes = cluster.start_all(pods)

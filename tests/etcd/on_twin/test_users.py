@@ -117,7 +117,7 @@ class Pod:
         return False
 
     def probe_responds(self) -> bool:
-        """Return True if the probe gets a response, ready or not."""
+        """Return True if the port of the readiness probe accepts connections."""
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.health_port), 1):
             return True
         return False
@@ -212,7 +212,7 @@ def test_an_agent_can_neither_read_nor_write_another_run(pod: Pod, run: str, key
 def test_a_launcher_of_another_run_may_put_its_keys_below_the_keys_of_the_run(
     pod: Pod, tmp_path: Path
 ) -> None:
-    """`everstep scale` trains with the credentials of the stack's job, in runs of their own."""
+    """`everstep scale` trains with the credentials of the stack's job, in separate runs."""
     connection = {
         "protocol": "https",
         "cacert": pod.agent_options().certificate_authority,
@@ -363,7 +363,7 @@ def test_the_container_ends_immediately_with_its_pod(tmp_path: Path) -> None:
     """A signal without a handler has no effect on PID 1 of a container."""
     pod = new_pod(tmp_path)
     with pod.users() as process:
-        pod.wait_until(pod.probe_responds, "the probe responds")
+        pod.wait_until(pod.probe_responds, "the port of the probe accepts connections")
 
         process.terminate()
 

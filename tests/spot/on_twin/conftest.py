@@ -1,4 +1,4 @@
-"""A real API server with a Node object, and the watcher as a process."""
+"""A real API server with Node objects, and the watcher as a process."""
 
 import base64
 import contextlib
@@ -86,7 +86,7 @@ def prepare_cluster(kubeconfig: Path, credentials: Path) -> WatcherBench:
         "containers": [{"name": "c", "image": "i"}],
     }
     core.create_namespaced_pod(SYSTEM_NAMESPACE, {"metadata": {"name": "watcher"}, "spec": spec})
-    # The pod has finished, so that drains ignore it; its token remains valid.
+    # No kubelet runs the pod, so it is marked as finished; its token remains valid.
     finished_status = {"status": {"phase": "Succeeded"}}
     core.patch_namespaced_pod_status("watcher", SYSTEM_NAMESPACE, finished_status)
     binding = ("--bound-object-kind=Pod", "--bound-object-name=watcher")

@@ -110,7 +110,7 @@ def test_a_node_that_azure_reboots_is_drained_released_and_restored(
     assert azure.started_events == ["event-1"]
 
 
-def test_the_watcher_drains_if_the_node_group_of_ec2_does_not(
+def test_the_watcher_drains_if_the_managed_node_group_does_not(
     bench: WatcherBench, aws: MetadataServer
 ) -> None:
     aws.documents = {REBALANCE: {"noticeTime": ec2_time(0)}}
@@ -166,7 +166,7 @@ def test_a_notice_survives_a_stalled_service_and_a_restart_of_the_watcher(
         assert notice(bench)["since"] == since
         azure.stalling.clear()
         azure.documents[EVENTS] = {"Events": []}
-        wait_until(lambda: is_restored(bench), "the cancelled notice is removed")
+        wait_until(lambda: is_restored(bench), "the canceled notice is removed")
 
 
 @contextmanager
@@ -187,7 +187,7 @@ FORBIDDEN_ACTIONS: dict[str, Callable[[client.CoreV1Api], Any]] = {
     "relabel its node": lambda core: core.patch_node(
         NODE, {"metadata": {"labels": {"everstep.dev/pool": "system"}}}
     ),
-    "untaint its node": lambda core: core.patch_node(
+    "change the taints of its node": lambda core: core.patch_node(
         NODE, {"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}
     ),
     "delete its node": lambda core: core.delete_node(NODE),
@@ -236,7 +236,7 @@ def workers(bench: WatcherBench) -> Iterator[None]:
 
 @pytest.mark.usefixtures("workers")
 @pytest.mark.parametrize("action", FORBIDDEN_ACTIONS)
-def test_the_api_server_refuses_other_changes_of_the_watcher(
+def test_the_api_server_refuses_other_actions_of_the_watcher(
     bench: WatcherBench, action: str
 ) -> None:
     with as_watcher(bench) as core:
