@@ -17,7 +17,7 @@ from controller.status import ConditionType, Status
 from everstep.catalog import metrics
 
 SOCKET_SECONDS = 10.0
-"""Timeout of each read or write of a connection; a client that sends nothing must not occupy its thread indefinitely."""
+"""Timeout of each read or write of a connection; a client that sends nothing must not occupy its thread forever."""
 
 MetricT = TypeVar("MetricT", Counter, Gauge, Histogram)
 Environ = dict[str, Any]

@@ -1,4 +1,4 @@
-"""Warnings about regions, locations and instance types that `newer_names` accepts although Everstep's table lacks them."""
+"""Warnings about regions, locations and instance types that `newer_names` accepts and Everstep's table lacks."""
 
 from cloudfacts import aws
 

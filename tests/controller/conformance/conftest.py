@@ -25,7 +25,6 @@ account. To test another controller, give its image; it runs on a machine withou
 Or use a cluster without other nodes, with the ElasticJob's CRD and a running controller, and give
 the label selector of its Deployment; the kubelets are simulated there:
 
-    EVERSTEP_CONFORMANCE=stand-in
     EVERSTEP_CONFORMANCE_KUBECONFIG=/path/to/kubeconfig
     EVERSTEP_CONFORMANCE_CONTROLLER=app=torch-elastic
     pytest -m twin tests/controller/conformance
@@ -128,6 +127,8 @@ def _is_selected(item: pytest.Item) -> bool:
     if marker and environment != marker.args[0]:
         return False
     selected_environments = os.environ.get("EVERSTEP_CONFORMANCE")
+    if os.environ.get("EVERSTEP_CONFORMANCE_KUBECONFIG"):  # real pods need a twin
+        selected_environments = STAND_IN
     if environment is None or selected_environments:
         return environment in (None, selected_environments)
     function = item.name.partition("[")[0]
@@ -249,7 +250,9 @@ def controller(
     if image := os.environ.get("EVERSTEP_CONFORMANCE_IMAGE"):
         assert isinstance(machines, RealPods), "an image needs EVERSTEP_CONFORMANCE=pods"
         machines.start()
-        yield from InCluster(api, NAMESPACE, image, upstream=upstream).deployed()
+        yield from InCluster(
+            api, NAMESPACE, image, upstream=upstream, flags=SHORT_DELAYS
+        ).deployed()
         return
     folder = tmp_path_factory.mktemp("controller")
     process = ControllerProcess(_as_service_account(api, kubeconfig, folder), folder / "log")

@@ -62,12 +62,13 @@ def _controller_settings(namespace: str, *, upstream: bool) -> ControllerSetting
 
 @dataclass(frozen=True)
 class InCluster:
-    """A Deployment of one pod, scaled to zero to stop it."""
+    """A Deployment of one pod, scaled to zero to stop it; `flags` are options of the maintained controller."""
 
     api: client.ApiClient
     namespace: str
     image: str
     upstream: bool
+    flags: tuple[str, ...] = ()
 
     def deployed(self) -> Iterator["InCluster"]:
         """Yield the controller while it is deployed."""
@@ -97,7 +98,7 @@ class InCluster:
             "image": self.image,
             "imagePullPolicy": "IfNotPresent",
             "command": command,
-            "args": [] if self.upstream else [f"--namespace={self.namespace}"],
+            "args": [] if self.upstream else [f"--namespace={self.namespace}", *self.flags],
         }
         spec = {
             "serviceAccountName": account["metadata"]["name"],

@@ -191,7 +191,7 @@ CASES: dict[str, Case] = {
     ),
     "an action is allowed on some resources only": (
         {}, {"scoped": frozenset({"ec2:DeleteVpc", "s3:PutObject"})}, "",
-        ("not decided", "on all resources, or a condition needs other values: ec2:DeleteVpc, s3:PutObject", "by hand"), False,
+        ("not decided", "needs other values: ec2:DeleteVpc, s3:PutObject", "by hand"), False,
     ),
     "an action that no policy can allow on some resources": (
         {}, {"scoped": frozenset({"kms:CreateKey"})}, "", ("denied: kms:CreateKey",), True,
