@@ -33,6 +33,6 @@ def aks_warnings(cluster: AksConfig) -> list[str]:
 def _warning(path: str, name: str, hint: str) -> str:
     similar = f" {hint[0].upper()}{hint[1:]}" if hint.startswith("did you mean") else ""
     return (
-        f"everstep:{path}: Everstep's table has no zones and prices for {name}, so whether its zones exist is not "
-        f"checked; set the prices in cost.prices.{similar}"
+        f"everstep:{path}: Everstep's table has no zones for {name}, so whether they exist is not checked, and "
+        f"its prices are unknown; set them in cost.prices.{similar}"
     )
