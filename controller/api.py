@@ -2,7 +2,7 @@
 
 The API is the TorchElastic controller's (`elastic.pytorch.org/v1alpha1`), so that a manifest for
 that controller runs here. The schema of the custom resource rejects most invalid specs; the rules
-are checked again because a cluster may still have the older, laxer schema. The faults of an invalid
+are checked again because a cluster may still have the older, laxer schema. The errors of an invalid
 spec are values, not exceptions: the controller reports them in the status and continues with the
 last valid spec.
 """
@@ -98,7 +98,7 @@ class ElasticJob:
 
     Attributes:
         spec: the object's spec, or the last valid spec if it is invalid; None if no spec was ever valid.
-        faults: faults of the object's current spec and annotations; empty if both are valid.
+        validation_errors: errors of the object's current spec and annotations; empty if both are valid.
         created: time at which the object was created; None if the object has none.
         scaling: source of the number of workers.
         placement: zones of the workers; None if they may be in any zone.
@@ -109,7 +109,7 @@ class ElasticJob:
     uid: str
     generation: int
     spec: Spec | None
-    faults: tuple[str, ...]
+    validation_errors: tuple[str, ...]
     status: Status
     terminating: bool = False
     created: datetime | None = None
@@ -130,18 +130,18 @@ def read_job(source: Mapping[str, Any], rejection: str | None = None) -> Elastic
     """
     metadata = source["metadata"]
     status = Status.from_json(source.get("status") or {})
-    spec, faults = read_spec(source.get("spec") or {}, metadata["name"])
+    spec, errors = read_spec(source.get("spec") or {}, metadata["name"])
     annotations = metadata.get("annotations") or {}
     scaling = annotations.get(SCALING_ANNOTATION, Scaling.FIXED)
     if scaling not in list(Scaling):
-        faults = (*faults, _fault_of_scaling(scaling))
+        errors = (*errors, _error_of_scaling(scaling))
         # The job keeps its previous mode.
         spec, scaling = None, Scaling.CAPACITY if status.scaling else Scaling.FIXED
-    placement, faults_of_placement = read_settings(annotations.get(PLACEMENT_ANNOTATION))
-    if faults_of_placement:
-        spec, faults = None, (*faults, *faults_of_placement)
+    placement, placement_errors = read_settings(annotations.get(PLACEMENT_ANNOTATION))
+    if placement_errors:
+        spec, errors = None, (*errors, *placement_errors)
     if rejection:
-        spec, faults = None, (*faults, rejection)
+        spec, errors = None, (*errors, rejection)
     if spec is None and status.last_valid_spec:
         spec, _ = read_spec(status.last_valid_spec, metadata["name"])
     return ElasticJob(
@@ -150,7 +150,7 @@ def read_job(source: Mapping[str, Any], rejection: str | None = None) -> Elastic
         uid=metadata["uid"],
         generation=metadata.get("generation", 0),
         spec=spec,
-        faults=faults,
+        validation_errors=errors,
         status=status,
         terminating="deletionTimestamp" in metadata,
         created=parse_time(metadata.get("creationTimestamp")),
@@ -160,21 +160,21 @@ def read_job(source: Mapping[str, Any], rejection: str | None = None) -> Elastic
 
 
 def read_spec(source: Mapping[str, Any], job_name: str) -> tuple[Spec | None, tuple[str, ...]]:
-    """Parse a spec; return it and no faults, or None and its faults."""
+    """Parse a spec; return it and no errors, or None and its errors."""
     worker = _mapping(_mapping(source.get("replicaSpecs")).get("Worker"))
-    spending, faults_of_spending = read_spending(source.get("spending"))
-    faults = [
-        *faults_of_spending,
-        *_faults_of_workers(worker),
-        *_faults_of_range(source, worker.get("replicas")),
-        *_faults_of_run_policy(_mapping(source.get("RunPolicy"))),
+    spending, spending_errors = read_spending(source.get("spending"))
+    errors = [
+        *spending_errors,
+        *_errors_of_workers(worker),
+        *_errors_of_range(source, worker.get("replicas")),
+        *_errors_of_run_policy(_mapping(source.get("RunPolicy"))),
     ]
     if not source.get("rdzvEndpoint"):
-        faults.append("spec.rdzvEndpoint is empty; name the etcd service, as host:port")
-    if not faults:
-        faults = _faults_of_name(job_name, source.get("maxReplicas") or worker["replicas"])
-    if faults:
-        return None, tuple(faults)
+        errors.append("spec.rdzvEndpoint is empty; name the etcd service, as host:port")
+    if not errors:
+        errors = _errors_of_name(job_name, source.get("maxReplicas") or worker["replicas"])
+    if errors:
+        return None, tuple(errors)
     replicas: int = worker["replicas"]
     return Spec(
         rendezvous_endpoint=source["rdzvEndpoint"],
@@ -202,39 +202,39 @@ def _read_run_policy(source: Mapping[str, Any]) -> RunPolicy:
     )
 
 
-def _faults_of_workers(worker: Mapping[str, Any]) -> list[str]:
-    path, faults = "spec.replicaSpecs.Worker", []
+def _errors_of_workers(worker: Mapping[str, Any]) -> list[str]:
+    path, errors = "spec.replicaSpecs.Worker", []
     if not _is_whole(worker.get("replicas"), minimum=0):
-        faults.append(
+        errors.append(
             f"{path}.replicas is {worker.get('replicas')!r}; set it to a whole number, 0 or more"
         )
     policy = worker.get("restartPolicy")
     if policy and policy not in list(RestartPolicy):
-        faults.append(f"{path}.restartPolicy is {policy!r}; use one of {', '.join(RestartPolicy)}")
+        errors.append(f"{path}.restartPolicy is {policy!r}; use one of {', '.join(RestartPolicy)}")
     containers = _mapping(_mapping(worker.get("template")).get("spec")).get("containers") or []
     if not any(_mapping(container).get("name") == WORKER_CONTAINER for container in containers):
-        faults.append(
+        errors.append(
             f"{path}.template has no container named {WORKER_CONTAINER}; use this name for the container that trains, "
             "since its exit code determines what happens to the worker"
         )
-    faults += [
+    errors += [
         f"{path}.template has the args {container['args']!r} in the container {container.get('name')!r}; "
         "write them as a list"
         for container in map(_mapping, containers)
         if not isinstance(container.get("args") or [], list)
     ]
-    return faults
+    return errors
 
 
-def _faults_of_range(source: Mapping[str, Any], replicas: object) -> list[str]:
+def _errors_of_range(source: Mapping[str, Any], replicas: object) -> list[str]:
     minimum, maximum = source.get("minReplicas"), source.get("maxReplicas")
-    faults = [
+    errors = [
         f"spec.{name} is {value!r}; set it to a whole number, 1 or more, or leave it out"
         for name, value in (("minReplicas", minimum), ("maxReplicas", maximum))
         if value is not None and not _is_whole(value, minimum=1)
     ]
-    if faults or not isinstance(replicas, int):
-        return faults
+    if errors or not isinstance(replicas, int):
+        return errors
     if minimum is not None and maximum is not None and minimum > maximum:
         return [
             f"spec.minReplicas ({minimum}) is more than spec.maxReplicas ({maximum}); lower one or raise the other"
@@ -256,8 +256,8 @@ def _faults_of_range(source: Mapping[str, Any], replicas: object) -> list[str]:
     return []
 
 
-def _faults_of_run_policy(source: Mapping[str, Any]) -> list[str]:
-    faults = [
+def _errors_of_run_policy(source: Mapping[str, Any]) -> list[str]:
+    errors = [
         f"spec.RunPolicy.{name} is {source[name]!r}; set it to a whole number, {minimum} or more, or leave it out"
         for name, minimum in (
             ("ttlSecondsAfterFinished", 0),
@@ -268,13 +268,13 @@ def _faults_of_run_policy(source: Mapping[str, Any]) -> list[str]:
     ]
     policy = source.get("cleanPodPolicy")
     if policy and policy not in list(CleanPodPolicy):
-        faults.append(
+        errors.append(
             f"spec.RunPolicy.cleanPodPolicy is {policy!r}; use one of {', '.join(CleanPodPolicy)}"
         )
-    return faults
+    return errors
 
 
-def _faults_of_name(name: str, max_workers: int) -> list[str]:
+def _errors_of_name(name: str, max_workers: int) -> list[str]:
     longest_name = f"{name}-worker-{max(max_workers, 1) - 1}"
     if DNS_LABEL.fullmatch(name) and len(longest_name) <= DNS_LABEL_LENGTH:
         return []
@@ -287,7 +287,7 @@ def _faults_of_name(name: str, max_workers: int) -> list[str]:
     ]
 
 
-def _fault_of_scaling(value: str) -> str:
+def _error_of_scaling(value: str) -> str:
     return f"metadata.annotations[{SCALING_ANNOTATION}] is {value!r}; use one of {', '.join(Scaling)}, or leave it out"
 
 

@@ -156,10 +156,14 @@ class KubernetesClient:
     def pod_rejection(self, job: ElasticJob) -> str | None:
         """Return why the API server rejects this job's pods in a dry run; None if it does not.
 
-        Each job's newest result is kept, so that repeated passes need only one dry run for each spec. Only faults of
-        the pod itself count: an exhausted quota is not a fault of the spec.
+        Each job's newest result is kept, so that repeated passes need only one dry run for each spec. Only errors of
+        the pod itself count: an exhausted quota is not an error of the spec.
         """
-        if job.spec is None or job.faults or job.spec.source == job.status.last_valid_spec:
+        if (
+            job.spec is None
+            or job.validation_errors
+            or job.spec.source == job.status.last_valid_spec
+        ):
             self._rejections.pop(job.uid, None)
             return None
         generation, rejection = self._rejections.get(job.uid, (None, None))

@@ -23,16 +23,16 @@ STATE_EVENTS = {
 
 
 def condition_events(state: ObservedState, status: Status) -> tuple[Event, ...]:
-    """Return an event for each new exit, fault, decision and condition that became True."""
+    """Return an event for each new exit, validation error, decision and condition that became True."""
     old = state.job.status
     events = [
         Event(reason="WorkerEnded", message=worker_exit.message, warning=True)
         for worker_exit in state.exits
         if status is not old
     ]
-    if state.job.faults and state.job.generation != old.observed_generation:
-        faults = "; ".join(state.job.faults)
-        events.append(Event(reason=INVALID_SPEC, message=faults, warning=True))
+    if state.job.validation_errors and state.job.generation != old.observed_generation:
+        errors = "; ".join(state.job.validation_errors)
+        events.append(Event(reason=INVALID_SPEC, message=errors, warning=True))
     events += _scaling_events(old.scaling, status.scaling)
     events += _placement_events(old.placement, status.placement)
     events += _spending_events(old.spending, status.spending, status.training_ended)

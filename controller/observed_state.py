@@ -334,8 +334,8 @@ def observe(
 
 
 def _stored_placement(job: ElasticJob) -> PlacementState | None:
-    """Return the stored placement of a job that still has zones, or has faults, perhaps in the annotation."""
-    return job.status.placement if job.placement or job.faults else None
+    """Return the stored placement of a job that still has zones, or has errors, perhaps in the annotation."""
+    return job.status.placement if job.placement or job.validation_errors else None
 
 
 def _with_zone(pod: Pod, nodes: Mapping[str, Node | None]) -> Pod:

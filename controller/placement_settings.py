@@ -1,6 +1,6 @@
 """The zones of a job with their prices and the times of its moves, from an annotation of the ElasticJob.
 
-The Pulumi program writes only the zones and their prices. Faults are values, like faults of the spec.
+The Pulumi program writes only the zones and their prices. Errors are values, like errors of the spec.
 """
 
 import json
@@ -51,7 +51,7 @@ class PlacementSettings:
 
 
 def read_settings(text: str | None) -> tuple[PlacementSettings | None, tuple[str, ...]]:
-    """Parse the annotation; return the settings and no faults, or None and all faults."""
+    """Parse the annotation; return the settings and no errors, or None and all errors."""
     if text is None:
         return None, ()
     try:
@@ -62,14 +62,14 @@ def read_settings(text: str | None) -> tuple[PlacementSettings | None, tuple[str
         return None, (
             f'{PATH} is {text!r}; set it to a JSON object such as {{"zones": ["us-east-1a"]}}',
         )
-    faults = (
-        *_faults_of_zones(source.get("zones")),
-        *_faults_of_prices(PRICES, source.get(PRICES, {}), source.get("zones")),
-        *_faults_of_prices(CEILINGS, source.get(CEILINGS, {}), source.get("zones")),
-        *_faults_of_times(source),
+    errors = (
+        *_errors_of_zones(source.get("zones")),
+        *_errors_of_prices(PRICES, source.get(PRICES, {}), source.get("zones")),
+        *_errors_of_prices(CEILINGS, source.get(CEILINGS, {}), source.get("zones")),
+        *_errors_of_times(source),
     )
-    if faults:
-        return None, faults
+    if errors:
+        return None, errors
     times = {name: float(source[key]) for key, name in _times().items() if key in source}
     prices, ceilings = (
         {zone: float(price) for zone, price in source.get(key, {}).items()}
@@ -92,7 +92,7 @@ def _camel(name: str) -> str:
     return first + "".join(other.capitalize() for other in others)
 
 
-def _faults_of_zones(zones: object) -> tuple[str, ...]:
+def _errors_of_zones(zones: object) -> tuple[str, ...]:
     names = zones if isinstance(zones, list) else []
     if names and all(isinstance(name, str) and name for name in names):
         if len(set(names)) == len(names):
@@ -101,7 +101,7 @@ def _faults_of_zones(zones: object) -> tuple[str, ...]:
     return (f"{PATH}.zones is {zones!r}; set it to a list of at least one zone",)
 
 
-def _faults_of_prices(key: str, prices: object, zones: object) -> tuple[str, ...]:
+def _errors_of_prices(key: str, prices: object, zones: object) -> tuple[str, ...]:
     if not isinstance(prices, Mapping):
         return (
             f'{PATH}.{key} is {prices!r}; set it to an object such as {{"us-east-1a": 0.5}}, or leave it out',
@@ -122,7 +122,7 @@ def _faults_of_prices(key: str, prices: object, zones: object) -> tuple[str, ...
     )
 
 
-def _faults_of_times(source: Mapping[str, Any]) -> tuple[str, ...]:
+def _errors_of_times(source: Mapping[str, Any]) -> tuple[str, ...]:
     times = _times()
     valid_keys = ["zones", PRICES, CEILINGS, *times]
     unknown = [key for key in source if key not in valid_keys]

@@ -1,7 +1,7 @@
 """The deadline, the budget and the prices of a job: the key `spending` of an ElasticJob's spec.
 
 Upstream's API does not have this key. The Pulumi program writes the prices of its price table, so the
-controller needs none. Faults are values, like faults in the rest of the spec.
+controller needs none. Errors are values, like errors in the rest of the spec.
 """
 
 from collections.abc import Mapping
@@ -92,19 +92,19 @@ class SpendingSettings:
 
 
 def read_spending(source: object) -> tuple[SpendingSettings | None, tuple[str, ...]]:
-    """Parse the key; return the settings and no faults, or None and all faults."""
+    """Parse the key; return the settings and no errors, or None and all errors."""
     if source is None:
         return None, ()
     if not isinstance(source, Mapping):
         return None, (f"{PATH} is {source!r}; set it to an object, or leave it out",)
-    faults = (
-        *_faults_of_numbers(source),
-        *_faults_of_on_demand(source.get("onDemand")),
-        *_faults_of_deadline(source),
-        *_faults_of_pools(source),
+    errors = (
+        *_errors_of_numbers(source),
+        *_errors_of_on_demand(source.get("onDemand")),
+        *_errors_of_deadline(source),
+        *_errors_of_pools(source),
     )
-    if faults:
-        return None, faults
+    if errors:
+        return None, errors
     seconds, budget = source.get("deadlineSeconds"), source.get("budgetUsd")
     return SpendingSettings(
         on_demand=OnDemand(source["onDemand"]) if source.get("onDemand") else None,
@@ -124,27 +124,27 @@ def _pool(source: Mapping[str, Any]) -> PoolPrice:
     )
 
 
-def _faults_of_numbers(source: Mapping[str, Any]) -> list[str]:
-    faults = [
+def _errors_of_numbers(source: Mapping[str, Any]) -> list[str]:
+    errors = [
         f"{PATH}.{name} is {source[name]!r}; set it to a number above 0 and below 1e9, or leave it out"
         for name in POSITIVE_NUMBERS
         if source.get(name) is not None and not _is_price(source[name])
     ]
     fixed = source.get(FIXED)
     if fixed is not None and not _is_price(fixed) and (fixed != 0 or isinstance(fixed, bool)):
-        faults.append(
+        errors.append(
             f"{PATH}.{FIXED} is {fixed!r}; set it to 0 or a number above 0 and below 1e9, or leave it out"
         )
-    return faults
+    return errors
 
 
-def _faults_of_on_demand(value: object) -> list[str]:
+def _errors_of_on_demand(value: object) -> list[str]:
     if value is None or value in list(OnDemand):
         return []
     return [f"{PATH}.onDemand is {value!r}; use one of {', '.join(OnDemand)}, or leave it out"]
 
 
-def _faults_of_deadline(source: Mapping[str, Any]) -> list[str]:
+def _errors_of_deadline(source: Mapping[str, Any]) -> list[str]:
     deadline = source.get("deadline")
     if deadline is None:
         return []
@@ -157,7 +157,7 @@ def _faults_of_deadline(source: Mapping[str, Any]) -> list[str]:
     return []
 
 
-def _faults_of_pools(source: Mapping[str, Any]) -> list[str]:
+def _errors_of_pools(source: Mapping[str, Any]) -> list[str]:
     pools = source.get("pools") or []
     if not isinstance(pools, list):
         return [f"{PATH}.pools is {pools!r}; set it to a list of prices"]

@@ -43,12 +43,12 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def with_faults(state: ObservedState, message: str) -> str:
-    """Return a message, with the faults of the newest spec appended if it has any."""
-    if not state.job.faults:
+def with_validation_errors(state: ObservedState, message: str) -> str:
+    """Return a message, with the errors of the newest spec appended if it has any."""
+    if not state.job.validation_errors:
         return message
-    faults = "; ".join(state.job.faults)
-    return f"{message}; the newest spec is invalid, so the previous one stays in effect: {faults}"
+    errors = "; ".join(state.job.validation_errors)
+    return f"{message}; the newest spec is invalid, so the previous one stays in effect: {errors}"
 
 
 def mark_created(state: ObservedState) -> ObservedState:
@@ -63,7 +63,7 @@ def mark_created(state: ObservedState) -> ObservedState:
 
 def accept_spec(state: ObservedState, spec: Spec) -> ObservedState:
     """Return the state with the spec recorded as the last valid one."""
-    if state.job.faults:
+    if state.job.validation_errors:
         return state
     return replace(state, status=replace(state.status, last_valid_spec=spec.source))
 

@@ -10,7 +10,7 @@ def fail_invalid_spec(state: ObservedState) -> Plan | None:
     """Fail a job without a valid spec; a corrected spec starts it, since nothing has run yet."""
     if state.job.spec is not None:
         return None
-    message = "; ".join(state.job.faults)
+    message = "; ".join(state.job.validation_errors)
     state = mark_created(state).with_condition(
         ConditionType.FAILED, is_true=True, reason=INVALID_SPEC, message=message
     )

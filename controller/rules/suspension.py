@@ -13,7 +13,7 @@ from controller.rules.common import (
     mark_created,
     reset_records,
     spec_of,
-    with_faults,
+    with_validation_errors,
 )
 from controller.spending import used_up_message
 from controller.status import ConditionType
@@ -27,7 +27,10 @@ def suspend(state: ObservedState) -> Plan | None:
     reason, message = _reason(state, spec)
     state = accept_spec(mark_created(state), spec)
     state = state.with_condition(
-        ConditionType.RUNNING, is_true=False, reason=reason, message=with_faults(state, message)
+        ConditionType.RUNNING,
+        is_true=False,
+        reason=reason,
+        message=with_validation_errors(state, message),
     )
     state = state.with_condition_cleared(ConditionType.FAILED, "SpecValid", "the spec is valid now")
     state = state.with_condition_cleared(ConditionType.RESTARTING, reason, message)

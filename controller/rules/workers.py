@@ -18,7 +18,7 @@ from controller.rules.common import (
     mark_created,
     reset_records,
     spec_of,
-    with_faults,
+    with_validation_errors,
 )
 from controller.scaling import ScaleUpBasis
 from controller.status import ConditionType
@@ -184,7 +184,7 @@ def _with_conditions(
         ConditionType.RUNNING,
         is_true=enough_run,
         reason="ElasticJobRunning" if enough_run else "TooFewWorkers",
-        message=with_faults(state, _summary(state, spec, running)),
+        message=with_validation_errors(state, _summary(state, spec, running)),
     )
     if not _is_still_suspended(state):
         state = state.with_condition_cleared(

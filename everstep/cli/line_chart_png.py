@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SCALE = 2
 """Pixels of the picture for one pixel of the SVG, for high-resolution screens and print."""
 
-SMOOTHING = 2
+SUPERSAMPLING = 2
 """Factor by which the picture is drawn larger, since Pillow draws lines without anti-aliasing."""
 
 PAPER, GRID, AXIS, HEADING, TEXT = "#ffffff", "#e2e8f0", "#64748b", "#0f172a", "#334155"
@@ -37,13 +37,13 @@ def png(chart: LineChart) -> bytes:
     """Return a chart as a PNG file."""
     from PIL import Image, ImageDraw
 
-    factor = SCALE * SMOOTHING
+    factor = SCALE * SUPERSAMPLING
     image = Image.new("RGB", (chart.width * factor, chart.height * factor), PAPER)
     pen = _Pen(ImageDraw.Draw(image), factor)
     _draw_axes(pen, chart)
     _draw_curves(pen, chart)
     file = io.BytesIO()
-    image.reduce(SMOOTHING).save(file, "PNG")
+    image.reduce(SUPERSAMPLING).save(file, "PNG")
     return file.getvalue()
 
 

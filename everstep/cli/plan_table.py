@@ -234,7 +234,7 @@ def _unplanned_note(plan: PlanTable) -> str:
     """Return a note with the zones of the stack that are not planned, and the reason."""
     names = ", ".join(plan.unplanned_zones)
     if plan.source.traces:
-        return f"Not planned, because there is no trace of them: {names}. Add --trace for each of them."
+        return f"Not planned, because no trace was given for them: {names}. Add --trace for each of them."
     return (
         f"Not planned: {names}. Generated histories have the {len(PUBLISHED.zones)} zones of the published traces; "
         "use --trace to plan more zones."

@@ -427,7 +427,7 @@ def training_continues(history: History) -> Iterator[str]:
     for entry in history.faults:
         if entry["event"] == "faults_end":
             faults_end = entry
-        elif entry["event"] == "calm" and faults_end:
+        elif entry["event"] == "recovered" and faults_end:
             seconds = float(entry["at"]) - float(faults_end["at"])
             if seconds > float(faults_end["bound"]):
                 yield f"all nodes train together only after {seconds:.0f} s"
@@ -522,7 +522,7 @@ def recoveries(folder: Path) -> list[tuple[list[str], float]]:
             kinds.append(entry["type"])
         elif entry["event"] == "faults_end":
             ended_at = float(entry["at"])
-        elif entry["event"] == "calm" and kinds:
+        elif entry["event"] == "recovered" and kinds:
             rounds.append((kinds, round(float(entry["at"]) - ended_at, 1)))
             kinds = []
     return rounds

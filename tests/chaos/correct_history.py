@@ -61,7 +61,7 @@ def write_history(folder: Path) -> None:
         [
             {"at": 10.0, "event": "begin", "fault": "0-0", "type": "kill-all"},
             {"at": 12.0, "event": "faults_end", "bound": 60},
-            {"at": 20.0, "event": "calm"},
+            {"at": 20.0, "event": "recovered"},
             {"at": 21.0, "event": "drain_all"},
             {"at": 22.0, "event": "left", "target": "w0", "code": 143},
             {"at": 22.0, "event": "left", "target": "w1", "code": 143},

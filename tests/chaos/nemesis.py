@@ -22,10 +22,10 @@ from cloudtwin.images.confine import KILLED_WITH_PARENT
 from tests.chaos.cluster import Cluster, sleep_until
 from tests.chaos.schedule import Round, ScheduledFault
 
-CALM_SECONDS = 300.0
+RECOVERY_SECONDS = 300.0
 """Time limit for all nodes to train together again; a loaded machine needs a minute to start a node."""
 POLL_SECONDS = 0.05
-CALM_STEPS = 2  # steps that every node applies in the full group
+RECOVERED_STEPS = 2  # steps that every node applies in the full group
 START_GROUP_SECONDS = 300.0
 RECORD_SECONDS = 100.0
 MEMORY_MARGIN_BYTES = 48 << 20
@@ -34,7 +34,7 @@ MEMORY_HOG = "import time; blocks = [bytearray(1 << 20) for _ in range(160)]; ti
 TORN_STEPS_AHEAD = 1_000  # the nodes do not save a step this far ahead soon
 
 
-class NotCalmError(AssertionError):
+class NotRecoveredError(AssertionError):
     """The nodes did not train together again in time."""
 
 
@@ -64,20 +64,20 @@ class Nemesis:
         """Start all nodes and wait until they train together."""
         for name in self._cluster.nodes:
             self._cluster.start(name)
-        self._wait_until_calm(START_GROUP_SECONDS)
+        self._wait_until_recovered(START_GROUP_SECONDS)
 
     def play(self, rounds: tuple[Round, ...]) -> None:
         """Execute all rounds.
 
         Raises:
-            NotCalmError: after a round not all nodes train together in time.
+            NotRecoveredError: after a round not all nodes train together in time.
         """
         for number, round_ in enumerate(rounds):
             time.sleep(round_.pause)
             self._note("round", number=number)
             self._play_round(number, round_)
-            self._note("faults_end", bound=CALM_SECONDS)
-            self._wait_until_calm(CALM_SECONDS)
+            self._note("faults_end", bound=RECOVERY_SECONDS)
+            self._wait_until_recovered(RECOVERY_SECONDS)
 
     def finish(self) -> None:
         """Drain all nodes: the last one saves the last step."""
@@ -138,7 +138,7 @@ class Nemesis:
                 self._note("start", target=name, code=code)
                 self._cluster.start(name)
 
-    def _wait_until_calm(self, seconds: float) -> None:
+    def _wait_until_recovered(self, seconds: float) -> None:
         """Wait until every node has applied steps in a group of all nodes, and etcd has this group's generation.
 
         An etcd that has lost this generation gets the next one within about a second. If all agents ended before that,
@@ -154,16 +154,16 @@ class Nemesis:
                     initial_counts[name] = count
             if (
                 all(
-                    step_counts[n] >= 0 and step_counts[n] >= initial_counts[n] + CALM_STEPS
+                    step_counts[n] >= 0 and step_counts[n] >= initial_counts[n] + RECOVERED_STEPS
                     for n in cluster.nodes
                 )
                 and cluster.recorder.generation == cluster.generation()
             ):
-                self._note("calm", nodes=len(cluster.nodes))
+                self._note("recovered", nodes=len(cluster.nodes))
                 return
             self._start_missing()
-        self._note("not_calm")
-        raise NotCalmError(f"not all nodes train together after {seconds} s\n{cluster.logs()}")
+        self._note("not_recovered")
+        raise NotRecoveredError(f"not all nodes train together after {seconds} s\n{cluster.logs()}")
 
     def _note(self, event: str, **fields: object) -> None:
         line = {"at": round(time.monotonic(), 3), "event": event, **fields}

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from tests.chaos.checker import Violation, check, recoveries, summary
 from tests.chaos.cluster import Cluster
-from tests.chaos.nemesis import Nemesis, NotCalmError
+from tests.chaos.nemesis import Nemesis, NotRecoveredError
 from tests.chaos.schedule import KINDS, NODES, Round, members, schedule
 
 PROGRAMS = ("ip", "nft", "tc", "nsenter", "unshare", "setpriv", "mount", "go")
@@ -79,7 +79,7 @@ def play(
             nemesis.start_all()
             nemesis.play(tuple(rounds))
             nemesis.finish()
-        except NotCalmError as failure:
+        except NotRecoveredError as failure:
             error = str(failure)
         finally:
             cluster.close_processes()

@@ -287,13 +287,15 @@ def test_a_restored_checkpoint_with_different_content_is_found(run: Path) -> Non
 
 
 def test_a_group_that_does_not_form_again_within_the_bound_is_found(run: Path) -> None:
-    change_entry(run / "faults.jsonl", {"at": 99.0}, match=lambda line: line["event"] == "calm")
+    change_entry(
+        run / "faults.jsonl", {"at": 99.0}, match=lambda line: line["event"] == "recovered"
+    )
 
     assert kinds(run) == {"progress"}
 
 
 def test_a_group_that_never_forms_again_is_found(run: Path) -> None:
-    edit(run / "faults.jsonl", lambda lines: [e for e in lines if e["event"] != "calm"])
+    edit(run / "faults.jsonl", lambda lines: [e for e in lines if e["event"] != "recovered"])
 
     assert kinds(run) == {"progress"}
 

@@ -170,6 +170,6 @@ def test_each_spec_of_several_jobs_is_dry_run_once() -> None:
     assert len(api.requests) == 4, "a new spec, and a job whose result was dropped"
 
 
-def test_a_refusal_for_a_reason_other_than_the_pod_is_not_a_fault_of_the_spec() -> None:
+def test_a_refusal_for_a_reason_other_than_the_pod_is_not_a_validation_error() -> None:
     """For example, an exhausted quota."""
     assert RecordingApi(error=FORBIDDEN).pod_rejection(job()) is None

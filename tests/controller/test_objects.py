@@ -39,9 +39,9 @@ def pod_json(
 
 
 def test_missing_bounds_default_to_the_number_of_replicas() -> None:
-    job_spec, faults = read_spec(spec(2, min_replicas=None, max_replicas=None), "job")
+    job_spec, errors = read_spec(spec(2, min_replicas=None, max_replicas=None), "job")
 
-    assert faults == ()
+    assert errors == ()
     assert job_spec is not None
     assert (job_spec.min_replicas, job_spec.max_replicas) == (2, 2)
 
@@ -81,14 +81,14 @@ def test_the_args_of_a_container_may_be_missing_or_a_list(args: object) -> None:
         ({}, "replicas is None"),
     ],
 )
-def test_a_fault_is_reported_with_its_value(body: Any, expected: str) -> None:
-    job_spec, faults = read_spec(body, "job")
+def test_a_validation_error_has_the_value(body: Any, expected: str) -> None:
+    job_spec, errors = read_spec(body, "job")
 
     assert job_spec is None
-    assert any(expected in fault for fault in faults), faults
+    assert any(expected in error for error in errors), errors
 
 
-def test_all_faults_are_reported_together() -> None:
+def test_all_validation_errors_are_reported_together() -> None:
     assert len(read_spec(spec(-1, policy="x", backoffLimit=-1), "job")[1]) == 3
 
 

@@ -444,7 +444,7 @@ def test_the_annotation_lists_zones_with_prices_and_may_change_times() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "fault"),
+    ("text", "error"),
     [
         ("us-east-1a", "is 'us-east-1a'; set it to a JSON object"),
         ("[]", "set it to a JSON object"),
@@ -482,11 +482,11 @@ def test_the_annotation_lists_zones_with_prices_and_may_change_times() -> None:
         ),
     ],
 )
-def test_an_invalid_annotation_is_refused_with_its_fix(text: str, fault: str) -> None:
-    settings, faults = read_settings(text)
+def test_an_invalid_annotation_is_refused_with_its_fix(text: str, error: str) -> None:
+    settings, errors = read_settings(text)
 
     assert settings is None
-    assert fault in "; ".join(faults)
+    assert error in "; ".join(errors)
 
 
 def test_the_zone_and_the_notice_of_a_worker_are_read_from_its_pod() -> None:

@@ -376,7 +376,7 @@ def test_the_spending_survives_serialization() -> None:
 
 
 def test_settings_are_read_with_their_prices() -> None:
-    settings, faults = read_spending(
+    settings, errors = read_spending(
         {
             "deadline": "2026-01-02T00:00:00Z",
             "budgetUsd": 5,
@@ -386,7 +386,7 @@ def test_settings_are_read_with_their_prices() -> None:
         }
     )  # fmt: skip
 
-    assert faults == ()
+    assert errors == ()
     assert settings == SpendingSettings(
         on_demand=OnDemand.FALLBACK,
         deadline=NOW + timedelta(hours=12),
@@ -424,9 +424,9 @@ def test_the_stack_may_have_no_fixed_price() -> None:
         ({"pools": [{"usdPerHour": 1}]}, "set capacity to spot or onDemand"),
     ],
 )
-def test_a_faulty_key_is_named_with_its_value_and_a_fix(source: object, words: str) -> None:
-    settings, faults = read_spending(source)
+def test_an_invalid_key_is_named_with_its_value_and_a_fix(source: object, words: str) -> None:
+    settings, errors = read_spending(source)
 
     assert settings is None
-    assert len(faults) == 1
-    assert words in faults[0]
+    assert len(errors) == 1
+    assert words in errors[0]

@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from everstep.cli.engine import token_program
-from everstep.cli.engine.token_program import AKS_SERVER, value_of
+from everstep.cli.engine import credential_plugin
+from everstep.cli.engine.credential_plugin import AKS_SERVER, value_of
 
 PROGRAMS = ("aws", "az", "kubelogin")
 SUPPORTED = frozenset(
@@ -52,7 +52,7 @@ def login_of(program: str, arguments: Sequence[str]) -> dict[str, Any]:
         "az": ["get-token", "--login", "devicecode", "--server-id", AKS_SERVER],
     }
     return {
-        "apiVersion": token_program.API_VERSION,
+        "apiVersion": credential_plugin.API_VERSION,
         "command": "aws" if program == "aws" else "kubelogin",
         "args": arguments_by_program[program],
         "interactiveMode": "IfAvailable",
@@ -86,8 +86,8 @@ def main(program: str, twin: Path, arguments: Sequence[str]) -> int:
     if (program, *arguments[:2]) in SUPPORTED:
         write_kubeconfig(program, twin, arguments)
         return 0
-    if program in token_program.REQUIRED:
-        return token_program.main(program, twin, arguments)
+    if program in credential_plugin.REQUIRED:
+        return credential_plugin.main(program, twin, arguments)
     print(f"{program}: this stand-in has no {json.dumps(arguments)}", file=sys.stderr)
     return USAGE_ERROR
 

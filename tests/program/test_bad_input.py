@@ -96,6 +96,4 @@ def test_a_location_newer_than_the_table_is_a_warning(project_without_cluster: P
 
     result = project_without_cluster.run("preview")
 
-    assert (
-        "Everstep's table has no zones for denmarkeast" in result.stdout + result.stderr
-    )
+    assert "Everstep's table has no zones for denmarkeast" in result.stdout + result.stderr

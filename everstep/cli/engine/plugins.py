@@ -25,17 +25,17 @@ class Cloud:
     """Requirements of one cloud on the machine that runs Pulumi.
 
     Attributes:
-        name: name for the user.
+        name: display name.
         package: the module of its Pulumi SDK.
         extra: name of the extra of `everstep` that installs it, and of the make target in a clone.
-        token_program: program that a kubeconfig of this cloud runs to get a token.
+        credential_plugin: exec credential plugin that kubeconfigs of this cloud run.
         credentials: environment variables or files in the home folder that may contain credentials.
     """
 
     name: str
     package: str
     extra: str
-    token_program: str
+    credential_plugin: str
     credentials: tuple[str, ...]
 
 
@@ -78,7 +78,7 @@ def twin_clouds(workspace: Workspace, kubeconfig: Path, clouds: Sequence[str]) -
     for name in clouds:
         require_sdk(name)
         install_provider(workspace.engine / "home", name)
-        _write_token_program(programs / CLOUDS[name].token_program, kubeconfig)
+        _write_credential_plugin(programs / CLOUDS[name].credential_plugin, kubeconfig)
     return {
         "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         "CLOUDTWIN_NAME": workspace.twin,
@@ -86,13 +86,13 @@ def twin_clouds(workspace: Workspace, kubeconfig: Path, clouds: Sequence[str]) -
     }
 
 
-def _write_token_program(path: Path, kubeconfig: Path) -> None:
-    """Write the replacement of a cloud's token program."""
+def _write_credential_plugin(path: Path, kubeconfig: Path) -> None:
+    """Write the replacement of a cloud's credential plugin."""
     words = [
         sys.executable,
         "-P",
         "-m",
-        "everstep.cli.engine.token_program",
+        "everstep.cli.engine.credential_plugin",
         path.name,
         str(kubeconfig),
     ]
@@ -130,7 +130,7 @@ def missing_requirements(cloud: Cloud) -> list[str]:
         *_missing_engine(),
         *_missing_sdk(cloud),
         *_missing_credentials(cloud),
-        *_missing_token_program(cloud),
+        *_missing_credential_plugin(cloud),
     ]
 
 
@@ -177,11 +177,11 @@ def _exists(source: str) -> bool:
     return bool(os.environ.get(source))
 
 
-def _missing_token_program(cloud: Cloud) -> list[str]:
-    if shutil.which(cloud.token_program):
+def _missing_credential_plugin(cloud: Cloud) -> list[str]:
+    if shutil.which(cloud.credential_plugin):
         return []
     return [
-        f"{cloud.token_program}: not on PATH. Kubernetes clients run it to get a token, as the kubeconfig says."
+        f"{cloud.credential_plugin}: not on PATH. Kubernetes clients run it to get a token, as the kubeconfig says."
     ]
 
 

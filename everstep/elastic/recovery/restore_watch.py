@@ -48,7 +48,7 @@ def watch_reading(
             if now >= report_at:
                 report_at += REPORT_SECONDS
                 log.error(
-                    "the checkpoint has been read for %.0f s; its storage responded %.0f s ago; "
+                    "still reading the checkpoint after %.0f s; its storage last responded %.0f s ago; "
                     "all workers wait",
                     now - started_at,
                     silent_seconds,

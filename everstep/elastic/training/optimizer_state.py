@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from everstep.elastic.training.encoding import Tensors, decode, encode
-from everstep.elastic.transport.parts import own_part
+from everstep.elastic.transport.local_tensors import local_tensor
 from everstep.errors import EverstepError
 
 MOMENTUM = "momentum_buffer"  # its names in checkpoints begin with `momentum`
@@ -75,7 +75,7 @@ class OptimizerState:
 
     def tensors(self) -> Tensors:
         """Return the state's tensors by name: the optimizer's, or zeros until it has them."""
-        return {slot.name: own_part(self._tensor(slot)) for slot in self._slots}
+        return {slot.name: local_tensor(self._tensor(slot)) for slot in self._slots}
 
     def numbers(self, tensors: Tensors) -> Any:  # noqa: ANN401 - JSON
         """Return the hyperparameters and the numbers of the state as JSON.

@@ -29,13 +29,13 @@ from everstep.elastic.training.resume import DATA
 from everstep.elastic.training.run_storage import RunStorage, storage_at
 from everstep.elastic.training.samples import SampleLoader, size_of
 from everstep.elastic.training.session import Session
-from everstep.elastic.training.split_model import check_split
+from everstep.elastic.training.sharded_model import check_sharding
 from everstep.elastic.training.steps import SCALARS, ExactSteps, LiveSteps
 from everstep.elastic.training.training_state import RunState, Stateful
 from everstep.elastic.training.worker import Worker, announce_errors, connect, worker_name
 from everstep.elastic.transport.exact_reducer import ExactReducer
 from everstep.elastic.transport.group import PeerLostError, RankAssignment
-from everstep.elastic.transport.parts import is_split
+from everstep.elastic.transport.local_tensors import is_sharded
 from everstep.elastic.transport.reducer import GradientReducer
 from everstep.errors import EverstepError
 
@@ -105,7 +105,7 @@ class Run:
             "scaler": scaler is not None,
             "checkpoint": checkpoint is not None,
         }
-        check_split(model, group[0] if group else None, unsupported)
+        check_sharding(model, group[0] if group else None, unsupported)
         size = size_of(dataset, dataset_size)
         device = _device_of(model)
         states = _all_states(states or {}, scheduler, scaler, run_options)
@@ -277,7 +277,7 @@ class Run:
                     yield (warm_up := self._warm_up_batch())
                     warm_up.close()
             if not any(
-                map(is_split, session.state.model.parameters())
+                map(is_sharded, session.state.model.parameters())
             ):  # FSDP cannot be interrupted
                 make_interruptible(session.state.model, self._check)
             while (batch := self._next_batch()) is not None:

@@ -27,7 +27,7 @@ from everstep.elastic.training.optimizer_state import OptimizerState
 from everstep.elastic.training.options import RunHooks
 from everstep.elastic.training.resume import MODEL_PREFIX, check_shapes
 from everstep.elastic.transport.exact_reducer import ExactReducer
-from everstep.elastic.transport.parts import own_part
+from everstep.elastic.transport.local_tensors import local_tensor
 from everstep.elastic.transport.reducer import GradientReducer
 from everstep.elastic.transport.stalls import Stall
 from everstep.errors import EverstepError
@@ -215,7 +215,7 @@ class RunState:
     def tensors(self) -> Tensors:
         """Return the model's parameters and buffers, the optimizer's tensors and, in `exact`, the ranges, by name."""
         state = {
-            f"{MODEL_PREFIX}{plain_name(name)}": own_part(tensor)
+            f"{MODEL_PREFIX}{plain_name(name)}": local_tensor(tensor)
             for name, tensor in self.model.state_dict().items()
         }
         state.update(self.optimizer_state.tensors())

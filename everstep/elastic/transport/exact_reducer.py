@@ -24,7 +24,7 @@ import torch
 
 from everstep.elastic.data_order.sampler import Ids
 from everstep.elastic.transport.fixed_point import FixedPoint
-from everstep.elastic.transport.reducer import AllReduce, dense_part, is_counter
+from everstep.elastic.transport.reducer import AllReduce, dense_local_tensor, is_counter
 from everstep.elastic.transport.tensor_lists import copy_all
 
 BITS = 31  # magnitude bits of a sum
@@ -170,7 +170,7 @@ class ExactReducer:
         gradients = [parameter.grad for parameter in self._parameters]
         # In memory order: autograd lays gradients out like parameters.
         numbers = {
-            index: dense_part(gradient.detach()).as_strided((gradient.numel(),), (1,))
+            index: dense_local_tensor(gradient.detach()).as_strided((gradient.numel(),), (1,))
             for index, gradient in enumerate(gradients)
             if gradient is not None
         }

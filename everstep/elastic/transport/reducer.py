@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from everstep.elastic.transport.group import PeerLostError
-from everstep.elastic.transport.parts import join_part, own_part
+from everstep.elastic.transport.local_tensors import from_local, local_tensor
 from everstep.elastic.transport.tensor_lists import copy_all
 from everstep.errors import EverstepError
 
@@ -68,7 +68,9 @@ class GradientReducer:
         copy_late: bool | None = None,
     ) -> None:
         self._parameters = [p for p in model.parameters() if p.requires_grad]
-        parts = self._parts = [own_part(parameter) for parameter in self._parameters]
+        local_tensors = self._local_tensors = [
+            local_tensor(parameter) for parameter in self._parameters
+        ]
         self._all_buffers = list(model.buffers())
         self._buffers = [buffer for buffer in self._all_buffers if buffer.is_floating_point()]
         self._saved_buffers = [buffer.clone() for buffer in self._all_buffers]
@@ -76,12 +78,12 @@ class GradientReducer:
         self._saved_counters = [buffer for buffer in self._saved_buffers if is_counter(buffer)]
         self._averages = [torch.zeros_like(buffer) for buffer in self._buffers]
         self._sizes = [
-            *(tensor.numel() for tensor in (*parts, *self._buffers)),
+            *(tensor.numel() for tensor in (*local_tensors, *self._buffers)),
             len(self._counters),
             scalars,
         ]
         self._compress = compress
-        self._buckets = _buckets([part.numel() * 4 for part in parts], bucket_bytes)
+        self._buckets = _buckets([tensor.numel() * 4 for tensor in local_tensors], bucket_bytes)
         self._bucket_numbers = {i: n for n, bucket in enumerate(self._buckets) for i in bucket}
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call] # torch's
@@ -135,7 +137,7 @@ class GradientReducer:
             values.as_strided(part.shape, part.stride(), values.storage_offset())
             for values, part in zip(
                 torch.split(flat, self._sizes[: len(self._parameters)]),
-                self._parts,
+                self._local_tensors,
                 strict=True,
             )
         ]
@@ -284,7 +286,7 @@ class GradientReducer:
             self._all_gradients.copy_(self._sent_gradients)
         summed = self._own_views if self._is_single else self._gradients
         for parameter, gradient in zip(self._parameters, summed, strict=True):
-            parameter.grad = join_part(gradient.to(parameter.dtype), parameter)
+            parameter.grad = from_local(gradient.to(parameter.dtype), parameter)
 
     def _take(self, index: int, parameter: torch.Tensor) -> None:
         """Add a parameter's gradient of this micro-batch, and start the sums that are ready."""
@@ -294,7 +296,7 @@ class GradientReducer:
         if not self._in_microbatch or gradient is None:
             return  # a backward pass outside a step
         self._has_gradients = True
-        gradient = dense_part(gradient)
+        gradient = dense_local_tensor(gradient)
         if index in self._own_indices:
             self._own_views[index].add_(gradient)
         else:
@@ -316,7 +318,7 @@ class GradientReducer:
     def _take_all(self) -> None:
         """Add all gradients of this micro-batch."""
         gradients = {
-            index: dense_part(parameter.grad)
+            index: dense_local_tensor(parameter.grad)
             for index, parameter in enumerate(self._parameters)
             if parameter.grad is not None
         }
@@ -387,9 +389,9 @@ def _sum_type(parameters: Sequence[torch.Tensor]) -> torch.dtype:
     return torch.float64 if has_double else torch.float32
 
 
-def dense_part(gradient: torch.Tensor) -> torch.Tensor:
-    """Return this process's part of a gradient, as a dense tensor."""
-    part = own_part(gradient)
+def dense_local_tensor(gradient: torch.Tensor) -> torch.Tensor:
+    """Return the local tensor of a gradient, dense."""
+    part = local_tensor(gradient)
     return part.to_dense() if part.is_sparse else part
 
 

@@ -161,12 +161,12 @@ class Moves(RuleBasedStateMachine):
     @rule()
     def observe_stale_placeholders(self) -> None:
         stale = self.cluster.placeholders()
-        self.calm_period()
+        self.reconcile_repeatedly()
         self.cluster.stale_placeholders = stale
         self.reconcile()
 
     @rule(joins=st.booleans())
-    def calm_period(self, joins: bool = True) -> None:
+    def reconcile_repeatedly(self, joins: bool = True) -> None:
         for _ in range(4):
             wake = self.reconcile()
             self.cluster.finish_deletions()

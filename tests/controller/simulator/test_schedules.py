@@ -66,7 +66,7 @@ class Schedule(RuleBasedStateMachine):
             self.cluster.schedule(name)
 
     @rule()
-    def calm_period(self) -> None:
+    def reconcile_repeatedly(self) -> None:
         for _ in range(3):
             wake = self.reconcile()
             self.cluster.finish_deletions()

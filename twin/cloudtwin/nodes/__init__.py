@@ -1,4 +1,4 @@
-"""Real Kubernetes nodes in namespaces of one Linux machine, and operations on them."""
+"""Real Kubernetes nodes in namespaces of one Linux host, and operations on them."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING

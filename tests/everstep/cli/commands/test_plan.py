@@ -128,7 +128,7 @@ def test_zones_without_a_trace_are_named(
 
     output = plan_output(capsys, trace=[trace])
 
-    assert "Not planned, because there is no trace of them: us-east-1a." in output
+    assert "Not planned, because no trace was given for them: us-east-1a." in output
     assert "Not planned" not in plan_output(capsys)
 
 
@@ -170,7 +170,7 @@ def limited_stack(folder: Path, monkeypatch: pytest.MonkeyPatch, job: dict[str, 
     enter_project(folder, monkeypatch, {"limited": yaml.safe_dump(content)})
 
 
-def test_the_limits_of_a_stack_are_planned_unless_the_command_line_has_others(
+def test_options_override_the_limits_of_the_stack(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = {"deadline": "24h", "budgetUsd": 500, "onDemand": "never"}
@@ -216,7 +216,7 @@ def test_the_same_seed_gives_the_same_plan(capsys: pytest.CaptureFixture[str]) -
     assert json.loads(plan_text)["choices"] != json.loads(other_text)["choices"]
 
 
-def test_a_trace_of_the_user_is_replayed(
+def test_a_trace_that_the_user_gives_is_replayed(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     trace = tmp_path / "mine.json"

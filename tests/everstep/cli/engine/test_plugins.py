@@ -1,4 +1,4 @@
-"""Prerequisites of a cloud on this host, and the twin's replacements for its token programs."""
+"""Prerequisites of a cloud on this host, and the twin's replacements for its credential plugins."""
 
 import base64
 import json
@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from everstep.cli.engine import plugins
+from everstep.cli.engine.credential_plugin import AKS_SERVER, credential, fault
 from everstep.cli.engine.plugins import CLOUDS
-from everstep.cli.engine.token_program import AKS_SERVER, credential, fault
 from everstep.errors import EverstepError
 
 EKS = ["eks", "get-token", "--cluster-name", "everstep", "--region", "us-east-1"]
@@ -72,11 +72,11 @@ def test_commands_that_the_real_programs_refuse_or_the_replacement_lacks_are_ref
     assert expected in (fault(program, arguments) or "")
 
 
-def test_the_token_program_returns_the_key_without_containing_it(
+def test_the_credential_plugin_returns_the_key_without_containing_it(
     tmp_path: Path, kubeconfig: Path
 ) -> None:
     program = tmp_path / "bin" / "aws"
-    plugins._write_token_program(program, kubeconfig)
+    plugins._write_credential_plugin(program, kubeconfig)
 
     result = subprocess.run([program, *EKS], capture_output=True, text=True, check=False)
 
@@ -85,9 +85,9 @@ def test_the_token_program_returns_the_key_without_containing_it(
     assert "PRIVATE" not in program.read_text()
 
 
-def test_the_token_program_fails_before_the_cluster_exists(tmp_path: Path) -> None:
+def test_the_credential_plugin_fails_before_the_cluster_exists(tmp_path: Path) -> None:
     program = tmp_path / "bin" / "aws"
-    plugins._write_token_program(program, tmp_path / "nowhere")
+    plugins._write_credential_plugin(program, tmp_path / "nowhere")
 
     result = subprocess.run([program, *EKS], capture_output=True, text=True, check=False)
 

@@ -86,7 +86,7 @@ def play(seed: int, events: int) -> LedgerWorld:
     assert world.events >= events, f"seed {seed}: only {world.events} events"
     while sum(not agent.core.leaving for agent in world.alive()) < world.limits.min_members:
         world.spawn()
-    world.calm()
+    world.end_faults()
     reached_step = max(len(agent.worker.state or ()) for agent in world.alive())
     for _ in range(MAX_MOVES):  # until that step is committed, too: the disk may be slow
         if world.etcd.committed and len(world.etcd.committed[-1][1]) >= reached_step:

@@ -569,7 +569,7 @@ class World:
             case _ if len(self.alive()) < self.limits.max_members:
                 self.spawn()
 
-    def calm(self) -> None:
+    def end_faults(self) -> None:
         """End outages, damaged keys, cut connections and freezes, then run for 30 s."""
         self.end_outage()
         if self.etcd.unreadable:

@@ -236,13 +236,13 @@ def test_a_run_that_becomes_small_stops_no_group_before_the_members_are_read() -
 @pytest.mark.parametrize("seed", range(10))
 def test_a_run_that_loses_all_coordinators_together_trains_again(seed: int) -> None:
     world = World(seed, nodes=5, min_members=1, coordinators=2)
-    world.calm()
+    world.end_faults()
     for agent in list(world.alive()):
         if agent.lease_identity in world.etcd.coordinators:
             world.kill(agent)
     step = world.step
 
-    world.calm()
+    world.end_faults()
 
     assert world.step > step, f"seed {seed}: the others claim the role"
     assert len(world.etcd.coordinators) == 2

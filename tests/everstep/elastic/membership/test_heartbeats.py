@@ -29,7 +29,7 @@ TIMEOUT_SECONDS = 100.0  # limit on a loaded machine; 0.6 s otherwise
 
 @pytest.fixture(autouse=True)
 def few_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let two heartbeats suffice to judge a silence; `test_suspicion` tests the real number."""
+    """Let a member be suspected after two heartbeats; `test_suspicion` tests the real number."""
     monkeypatch.setattr(arrivals, "MIN_BEATS", 2)
 
 

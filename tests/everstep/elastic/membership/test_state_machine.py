@@ -321,7 +321,7 @@ def test_an_unresponsive_member_stops_the_others_for_at_most_a_minute(
     coordinators: int, seed: int
 ) -> None:
     world = World(seed, nodes=4, min_members=1, coordinators=coordinators)
-    world.calm()
+    world.end_faults()
     world.agents[seed % 4].stuck = True
     world.agents[(seed + 1) % 4].worker_ended(world.now)
     step = world.step
@@ -780,7 +780,7 @@ def test_random_schedules_keep_the_invariants_and_eventually_make_progress(
         while sum(not agent.leave_requested for agent in world.alive()) < min_members:
             world.spawn()
         initial_step = world.step
-        world.calm()
+        world.end_faults()
         check_invariants(world, seed)
         leaving_agents = [a for a in world.alive() if a.core.leaving]
         assert not leaving_agents, f"seed {seed}: {leaving_agents[0].name} never left"
@@ -810,7 +810,7 @@ def test_training_continues_after_etcd_was_wiped_or_restored(
             world.spawn()
         initial_step = world.step
         for _ in range(4):
-            world.calm()
+            world.end_faults()
         assert world.step > initial_step, f"seed {seed}: no worker trains"
 
 
@@ -835,7 +835,7 @@ def test_no_group_forms_while_the_generation_cannot_be_read_and_training_continu
         while sum(not agent.leave_requested for agent in world.alive()) < min_members:
             world.spawn()
         initial_step = world.step
-        world.calm()
+        world.end_faults()
         check_invariants(world, seed)
         assert world.step > initial_step, f"seed {seed}: no worker trains"
 
@@ -845,7 +845,7 @@ def test_no_group_forms_while_the_generation_cannot_be_read_and_training_continu
 def test_an_unreadable_key_does_not_change_the_group(name: str, coordinators: int) -> None:
     for seed in range(10):
         world = World(seed, nodes=4, min_members=1, coordinators=coordinators)
-        world.calm()
+        world.end_faults()
         generation_count, step = len(world.etcd.agreed_generations), world.step
         world.etcd.damage(name)
         world.spawn()  # a joiner
@@ -857,7 +857,7 @@ def test_an_unreadable_key_does_not_change_the_group(name: str, coordinators: in
         assert len(world.etcd.agreed_generations) == generation_count, f"seed {seed}"
         step = world.step
 
-        world.calm()
+        world.end_faults()
 
         assert world.committed.get(world.step), f"seed {seed}: commits continue"
         assert world.step > step
@@ -883,7 +883,7 @@ def test_each_joiner_restarts_the_wait_for_latecomers() -> None:
 @pytest.mark.parametrize("seed", range(30))
 def test_an_outage_of_etcd_does_not_change_the_group(coordinators: int, seed: int) -> None:
     world = World(seed, nodes=4, min_members=1, coordinators=coordinators)
-    world.calm()
+    world.end_faults()
     generation_count, step = len(world.etcd.agreed_generations), world.step
     for _ in range(3):
         world.begin_outage()
@@ -896,7 +896,7 @@ def test_an_outage_of_etcd_does_not_change_the_group(coordinators: int, seed: in
         for _ in range(60):
             world.deliver(world.random.choice(world.agents), world.random.randint(1, 3))
             world.train()
-        world.calm()
+        world.end_faults()
         assert world.committed.get(world.step), f"seed {seed}: commits continue"
 
     assert len(world.etcd.agreed_generations) == generation_count, (

@@ -167,9 +167,9 @@ class PartialFaultWorld(LiveWorld):
         if self.hang_times.pop(id(agent.worker), None) is not None:
             self.crash(agent)
 
-    def calm(self) -> None:
+    def end_faults(self) -> None:
         for agent in self.alive():
             self.heal(agent)
         self.faultless = True
-        super().calm()
+        super().end_faults()
         self.requests = [r for r in self.requests if not r.writer.agent.gone]

@@ -250,7 +250,7 @@ def test_a_disk_that_hangs_while_a_checkpoint_is_read_is_reported(
 
     join_generation(agent, group, state)
 
-    assert "the checkpoint has been read for" in caplog.text
+    assert "still reading the checkpoint after" in caplog.text
 
 
 def keep_checking(group: LiveGroup) -> None:

@@ -38,7 +38,7 @@ from tests.everstep.elastic.recovery.recovery_simulation import LiveWorld, Worke
 SCHEDULES = int(os.environ.get("EVERSTEP_SCHEDULES", "300"))
 PARTIAL_SCHEDULES = int(os.environ.get("EVERSTEP_SCHEDULES", "700"))
 MOVES = 200
-CALM_PERIODS = 4  # periods of 30 s, after which training must have continued
+FAULTLESS_PERIODS = 4  # periods of 30 s, after which training must have continued
 
 
 def report(agreed_generation: int, step: int, *checksums: int) -> StateReport:
@@ -224,14 +224,14 @@ def test_work_in_flight_survives_a_group_that_fails_before_it_trains() -> None:
     )
 
 
-@pytest.mark.parametrize("own_sum", [0, 1], ids=["with other tensors", "with equal tensors"])
-def test_the_state_of_another_worker_forbids_older_snapshots(own_sum: int) -> None:
+@pytest.mark.parametrize("own_checksum", [0, 1], ids=["with other tensors", "with equal tensors"])
+def test_the_state_of_another_worker_forbids_older_snapshots(own_checksum: int) -> None:
     core = training_worker(step=10)
     assert core.unbroken_since == 0
     core.handle(GroupLost("peer"))
     core.handle(Assigned(3, 1, 2))
     core.handle(Connected())
-    core.handle(Compared((report(2, 11, 1), report(2, 10, own_sum))))
+    core.handle(Compared((report(2, 11, 1), report(2, 10, own_checksum))))
 
     assert core.unbroken_since == 3
 
@@ -303,7 +303,7 @@ def test_random_schedules_lose_and_duplicate_no_step_and_commit_one_history(
         while sum(not agent.core.leaving for agent in world.alive()) < min_members:
             world.spawn()
         initial_progress = progress(world)
-        world.calm()
+        world.end_faults()
         check(world, seed)
         leaving_names = [agent.name for agent in world.alive() if agent.core.leaving]
         assert not leaving_names, f"seed {seed}: {leaving_names} never left"
@@ -325,7 +325,7 @@ def test_the_schedules_interrupt_copies() -> None:
 
 @pytest.mark.parametrize("coordinators", [0, 2])
 @pytest.mark.parametrize("min_members", [1, 2])
-def test_partial_late_duplicated_and_reordered_faults_break_no_invariant(
+def test_partial_faults_and_late_duplicated_or_reordered_messages_break_no_invariant(
     min_members: int, coordinators: int
 ) -> None:
     for seed in range(PARTIAL_SCHEDULES // (5 if coordinators else 2)):
@@ -344,10 +344,10 @@ def play(
         world.move()
     check(world, seed)
     initial_progress = progress(world)
-    for _ in range(CALM_PERIODS):  # avoided members are probed again, and overdue ones evicted
+    for _ in range(FAULTLESS_PERIODS):  # avoided members are probed again, and overdue ones evicted
         while sum(not agent.core.leaving for agent in world.alive()) < min_members:
             world.spawn()
-        world.calm()
+        world.end_faults()
         if progress(world) > initial_progress:
             break
     check(world, seed)
@@ -361,7 +361,7 @@ def test_a_worker_that_hangs_in_the_kernel_does_not_stop_the_others_permanently(
 ) -> None:
     """Its agent lives, and SIGKILL does not end it."""
     world = LiveWorld(seed, nodes=3, min_members=1)
-    world.calm()
+    world.end_faults()
     victim, leaver = world.alive()[seed % 3], world.alive()[(seed + 1) % 3]
     work = world.work
     monkeypatch.setattr(
@@ -369,10 +369,10 @@ def test_a_worker_that_hangs_in_the_kernel_does_not_stop_the_others_permanently(
     )
     leaver.handle(Leave(), world.now)
     for _ in range(4):
-        world.calm()
+        world.end_faults()
     initial_progress = progress(world)
 
-    world.calm()
+    world.end_faults()
 
     assert progress(world) > initial_progress, (
         f"seed {seed}: the others continue\n{describe(world)}"

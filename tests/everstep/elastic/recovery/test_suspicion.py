@@ -19,7 +19,7 @@ def test_false_suspicions_break_no_invariant(min_members: int, coordinators: int
 def training_world(seed: int, nodes: int = 3) -> SuspicionWorld:
     """Return a group that trains and whose members exchange heartbeats."""
     world = SuspicionWorld(seed, nodes=nodes, min_members=1)
-    world.calm()
+    world.end_faults()
     assert progress(world) > 0
     return world
 

@@ -6,11 +6,11 @@ from torch import nn
 
 from everstep.elastic.recovery.sharded_worker import ShardedGroup
 from everstep.elastic.recovery.worker import Group
-from everstep.elastic.transport.parts import is_split, own_part
+from everstep.elastic.transport.local_tensors import is_sharded, local_tensor
 from everstep.errors import EverstepError
 
 
-def check_split(model: nn.Module, group: Group | None, unsupported: Mapping[str, bool]) -> None:
+def check_sharding(model: nn.Module, group: Group | None, unsupported: Mapping[str, bool]) -> None:
     """Check a model that is sharded over the workers of a node; an unsharded model is accepted.
 
     Args:
@@ -21,10 +21,10 @@ def check_split(model: nn.Module, group: Group | None, unsupported: Mapping[str,
     Raises:
         EverstepError: the model is sharded in another way, or cannot be trained with these arguments.
     """
-    split = {name: p for name, p in model.named_parameters() if is_split(p)}
-    if not split:
+    sharded = {name: p for name, p in model.named_parameters() if is_sharded(p)}
+    if not sharded:
         return
-    name, parameter = next(iter(split.items()))
+    name, parameter = next(iter(sharded.items()))
     if not isinstance(group, ShardedGroup) or not group.mesh_size:
         raise EverstepError(
             f"the parameter {name} is a {type(parameter.data).__name__}, of which this process has "
@@ -38,7 +38,10 @@ def check_split(model: nn.Module, group: Group | None, unsupported: Mapping[str,
             "Remove these arguments of Run.",
         )
     for name, parameter in model.named_parameters():
-        if name not in split or own_part(parameter).numel() * group.mesh_size != parameter.numel():
+        if (
+            name not in sharded
+            or local_tensor(parameter).numel() * group.mesh_size != parameter.numel()
+        ):
             raise EverstepError(
                 f"the parameter {name} of shape {tuple(parameter.shape)} is not sharded evenly "
                 f"over the {group.mesh_size} workers of a node",

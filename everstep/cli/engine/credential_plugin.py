@@ -2,7 +2,7 @@
 
 The Kubernetes client runs it for a kubeconfig, as in the cloud:
 
-    python -m everstep.cli.engine.token_program aws KUBECONFIG eks get-token --cluster-name NAME ...
+    python -m everstep.cli.engine.credential_plugin aws KUBECONFIG eks get-token --cluster-name NAME ...
 
 The real program prints a token for the user's role; the twin has one administrator, so this program prints
 the administrator's certificate. It refuses arguments that the real program refuses, since a kubeconfig with wrong

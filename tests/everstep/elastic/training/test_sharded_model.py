@@ -1,4 +1,4 @@
-"""Models that torch has split over processes, as `Run` accepts or refuses them."""
+"""Models that are sharded over processes (FSDP2), as `Run` accepts or refuses them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +12,8 @@ from torch.distributed.fsdp import fully_shard
 from everstep import elastic
 from everstep.elastic.accounting.time_account import TimeAccount
 from everstep.elastic.recovery.sharded_worker import ShardedGroup
-from everstep.elastic.training.split_model import check_split
-from everstep.elastic.transport.parts import is_split, join_part, own_part
+from everstep.elastic.training.sharded_model import check_sharding
+from everstep.elastic.transport.local_tensors import from_local, is_sharded, local_tensor
 from everstep.errors import EverstepError
 
 
@@ -34,8 +34,8 @@ class GroupOfSize(ShardedGroup):
 
 
 @pytest.fixture
-def split_model(tmp_path: Path) -> Iterator[nn.Module]:
-    """Yield a model that is split into one part."""
+def sharded_model(tmp_path: Path) -> Iterator[nn.Module]:
+    """Yield a model that is sharded over one process."""
     distributed.init_process_group("gloo", f"file://{tmp_path}/store", rank=0, world_size=1)
     model = nn.Linear(5, 6)
     fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
@@ -45,29 +45,31 @@ def split_model(tmp_path: Path) -> Iterator[nn.Module]:
 
 def error_of(model: nn.Module, group: ShardedGroup | None, **unsupported: bool) -> EverstepError:
     with pytest.raises(EverstepError) as exception:
-        check_split(model, group, unsupported)
+        check_sharding(model, group, unsupported)
     return exception.value
 
 
-def test_a_split_model_needs_a_group_that_has_its_mesh(split_model: nn.Module) -> None:
+def test_a_sharded_model_needs_a_group_that_has_its_mesh(sharded_model: nn.Module) -> None:
     for group in (None, GroupOfSize(0)):
-        error = error_of(split_model, group)
+        error = error_of(sharded_model, group)
         assert "the parameter weight is a DTensor" in error.problem
         assert "examples/sharded/fsdp.py" in error.fix
 
 
-def test_arguments_that_need_the_whole_model_are_refused(split_model: nn.Module) -> None:
-    error = error_of(split_model, GroupOfSize(1), scaler=True, checkpoint=False, max_grad_norm=True)
+def test_arguments_that_need_the_whole_model_are_refused(sharded_model: nn.Module) -> None:
+    error = error_of(
+        sharded_model, GroupOfSize(1), scaler=True, checkpoint=False, max_grad_norm=True
+    )
 
     assert "cannot be trained with scaler, max_grad_norm:" in error.problem
 
 
-def test_a_disabled_gradient_scaler_counts_as_none(split_model: nn.Module) -> None:
-    optimizer = torch.optim.SGD(split_model.parameters(), lr=0.1)
+def test_a_disabled_gradient_scaler_counts_as_none(sharded_model: nn.Module) -> None:
+    optimizer = torch.optim.SGD(sharded_model.parameters(), lr=0.1)
 
     def start(*, enabled: bool) -> elastic.Run:
         return elastic.Run(
-            split_model,
+            sharded_model,
             optimizer,
             dataset_size=4,
             global_batch=4,
@@ -81,40 +83,42 @@ def test_a_disabled_gradient_scaler_counts_as_none(split_model: nn.Module) -> No
     start(enabled=False)._session.state.reducer.close()
 
 
-def test_unequal_parts_are_refused(split_model: nn.Module) -> None:
-    error = error_of(split_model, GroupOfSize(2))
+def test_unequal_shards_are_refused(sharded_model: nn.Module) -> None:
+    error = error_of(sharded_model, GroupOfSize(2))
 
     assert "weight of shape (6, 5) is not sharded evenly over the 2 workers" in error.problem
 
 
-def test_a_parameter_that_is_not_split_is_refused(split_model: nn.Module) -> None:
-    model = nn.Sequential(split_model, nn.Linear(6, 1))
+def test_a_parameter_that_is_not_sharded_is_refused(sharded_model: nn.Module) -> None:
+    model = nn.Sequential(sharded_model, nn.Linear(6, 1))
 
     assert "the parameter 1.weight" in error_of(model, GroupOfSize(1)).problem
 
 
-def test_equal_parts_and_whole_models_are_accepted(split_model: nn.Module) -> None:
-    check_split(split_model, GroupOfSize(1), {"scaler": False})
-    check_split(nn.Linear(5, 6), None, {"scaler": True})
+def test_equal_shards_and_unsharded_models_are_accepted(sharded_model: nn.Module) -> None:
+    check_sharding(sharded_model, GroupOfSize(1), {"scaler": False})
+    check_sharding(nn.Linear(5, 6), None, {"scaler": True})
 
 
-def test_a_part_shares_the_memory_of_its_tensor(split_model: nn.Module) -> None:
-    (weight, _) = split_model.parameters()
+def test_a_local_tensor_shares_the_memory_of_its_dtensor(sharded_model: nn.Module) -> None:
+    (weight, _) = sharded_model.parameters()
 
-    own_part(weight).fill_(3)
+    local_tensor(weight).fill_(3)
 
-    assert torch.equal(own_part(weight), torch.full((6, 5), 3.0))
-    assert not is_split(own_part(weight))
+    assert torch.equal(local_tensor(weight), torch.full((6, 5), 3.0))
+    assert not is_sharded(local_tensor(weight))
 
 
-def test_a_joined_part_is_split_like_its_model(split_model: nn.Module) -> None:
-    (weight, _) = split_model.parameters()
-    joined = join_part(torch.ones(6, 5), weight)
+def test_a_tensor_from_a_local_tensor_is_sharded_like_its_template(
+    sharded_model: nn.Module,
+) -> None:
+    (weight, _) = sharded_model.parameters()
+    sharded = from_local(torch.ones(6, 5), weight)
 
-    weight.grad = joined
+    weight.grad = sharded
     torch.optim.SGD([weight], lr=1.0).step()
 
-    assert is_split(joined)
-    assert joined.shape == weight.shape
+    assert is_sharded(sharded)
+    assert sharded.shape == weight.shape
     ordinary = torch.ones(2)
-    assert join_part(ordinary, ordinary) is own_part(ordinary) is ordinary
+    assert from_local(ordinary, ordinary) is local_tensor(ordinary) is ordinary
