@@ -52,7 +52,8 @@ SLACKS = (1.1, 1.25, 1.5, 2.0)
 
 POLICIES: Sequence[Policy] = (latest_start, uniform_progress, greedy, always)
 MACHINE_TYPES = (("g5.xlarge", "us-east-1"), ("Standard_NC24ads_A100_v4", "eastus"))
-"""Machine types and regions with their prices: spot costs half of the on-demand price, and less than a fifth of it."""
+"""Machine types and regions with their prices: spot costs half of the on-demand price for the first, and less
+than a fifth of it for the second."""
 
 WORST_REGION = 0.29
 """Share of the time in which no zone of the worst region in the two-month traces has a machine."""
@@ -94,7 +95,9 @@ def fit_rows(histories: Sequence[CapacityHistory]) -> Iterator[Row]:
         expected = f"{published.mean_share * MACHINES:.1f}"
         yield Row(f"zone {zone + 1}: mean machines", spread(means, ".1f"), expected)
         yield Row(
-            f"zone {zone + 1}: none", spread(none_shares, ".0%"), f"{published.none_share:.0%}"
+            f"zone {zone + 1}: time without machines",
+            spread(none_shares, ".0%"),
+            f"{published.none_share:.0%}",
         )
         expected = f"{lowest_rate}-{highest_rate}"
         yield Row(f"zone {zone + 1}: changes an hour", spread(rates, ".2f"), expected)
@@ -104,7 +107,7 @@ def fit_rows(histories: Sequence[CapacityHistory]) -> Iterator[Row]:
         "13.3",
     )
     yield Row(
-        "best zone: none",
+        "best zone: time without machines",
         spread([statistics.none_anywhere for statistics in descriptions], ".0%"),
         f"{PUBLISHED.none_anywhere:.0%}",
     )
@@ -124,7 +127,7 @@ def following_rows(histories: Sequence[CapacityHistory], job: JobModel = ENDLESS
         follow(item, job) for item in track(histories, "following capacity", len(histories))
     ]
     best = [sum(map(max, item.machines)) * item.gap_seconds for item in histories]
-    shares = [item.work_done / offered for item, offered in zip(outcomes, best, strict=True)]
+    shares = [item.work_done / hours for item, hours in zip(outcomes, best, strict=True)]
     total = sum(item.work_done for item in outcomes)
     yield Row("of the best zone's machine-hours, all histories", f"{total / sum(best):.1%}", "90%")
     yield Row("... by history", spread(shares, ".1%"))
@@ -134,12 +137,14 @@ def following_rows(histories: Sequence[CapacityHistory], job: JobModel = ENDLESS
     single_zone = [
         sum(follow(item.with_zones([zone]), job).work_done for item in histories) for zone in zones
     ]
-    yield Row("times a zone drawn at random", f"{total / mean(single_zone):.2f}", "2")
+    yield Row("machine-hours relative to a random zone", f"{total / mean(single_zone):.2f}", "2")
     by_zone = ", ".join(f"{total / item:.2f}" for item in single_zone)
-    yield Row("times each of the zones", by_zone)
+    yield Row("machine-hours relative to each zone", by_zone)
     bounds = [upper_bound(item) for item in histories]
-    offered = sum(_mean_zone_total(item) * item.gap_seconds for item in histories)
-    yield Row("upper bound: best zone over mean zone, all histories", f"{sum(best) / offered:.2f}")
+    mean_zone = sum(_mean_zone_total(item) * item.gap_seconds for item in histories)
+    yield Row(
+        "upper bound: best zone over mean zone, all histories", f"{sum(best) / mean_zone:.2f}"
+    )
     yield Row("... by history", spread(bounds, ".2f"))
 
 

@@ -340,7 +340,7 @@ CONTROLLER = Dashboard(
                 ),
                 Panel(
                     title="Leader",
-                    description="Controllers that lead: 1, except for a moment when it changes.",
+                    description="Number of leading controllers: 1, except while the leader changes.",
                     queries=(Query(f"sum({metrics.LEADER.name})", "leaders"),),
                     decimals=0,
                 ),

@@ -7,8 +7,8 @@ machines: where the paper switches all machines to on-demand, these buy the miss
 `latest_start` is Everstep's. While the group can still finish in time with all machines, it buys none: a machine
 bought now costs as much as one bought later, and spot machines that arrive in the meantime make it unnecessary. From
 that moment it replaces every missing machine. Unlike the greedy policy it continues to use spot machines,
-because a group that grows and shrinks without restarts can do so with a small reserve of time. When only one start and
-one pass are left of this reserve, it uses only on-demand machines.
+because a group that grows and shrinks without restarts can do so with a small margin of time. When the margin is down
+to one start and one pass, it uses only on-demand machines.
 
 The simulator and the controller call the same functions, so that the controller does what `everstep plan` shows. The
 controller imports this module. Its image has only a part of Everstep, so this module imports only `lifetimes`.
@@ -131,9 +131,9 @@ def missing_machines(terms: Terms, progress: JobProgress) -> int:
 
     Machines that were bought are kept until spot machines that replace them train.
     """
-    without_training_spot = max(0, terms.machines - progress.spot)
+    not_covered_by_spot = max(0, terms.machines - progress.spot)
     return max(
-        without_training_spot - progress.starting, min(progress.on_demand, without_training_spot)
+        not_covered_by_spot - progress.starting, min(progress.on_demand, not_covered_by_spot)
     )
 
 
@@ -145,12 +145,12 @@ def latest_start(terms: Terms, progress: JobProgress) -> Purchase:
     safety = terms.start_seconds + terms.pass_seconds
     reserve = safety + _expected_losses(terms, progress) * terms.start_seconds
     if margin <= safety:
-        reason = f"{margin:.0f} s of reserve are left: on-demand machines only"
+        reason = f"{margin:.0f} s of margin are left: on-demand machines only"
         return Purchase(terms.machines, use_spot=False, reason=reason)
     if margin <= reserve or (progress.on_demand and margin <= reserve + terms.pass_seconds):
-        reason = f"{margin:.0f} s of reserve are left: missing machines are bought on demand"
+        reason = f"{margin:.0f} s of margin are left: missing machines are bought on demand"
         return Purchase(missing_machines(terms, progress), use_spot=True, reason=reason)
-    reason = f"{margin:.0f} s of reserve are left: spot machines only"
+    reason = f"{margin:.0f} s of margin are left: spot machines only"
     return Purchase(0, use_spot=True, reason=reason)
 
 

@@ -226,13 +226,13 @@ def test_progress_before_the_first_observation_does_not_make_the_training_seem_f
 
 
 def test_the_estimated_work_is_the_same_while_no_share_is_read() -> None:
-    # With 4 machines, half of the training took 2 h. The other half takes as long: after 3 h, 5 h of reserve are left.
+    # With 4 machines, half of the training took 2 h. The other half takes as long: after 3 h, 5 h of margin are left.
     silent = decide((), state_with_share(0.5, 2), DEADLINE, after=3 * HOUR).state
 
     assert silent.share == Share(
         first_share=0.0, newest_share=0.5, machine_seconds=8 * HOUR, pending_seconds=4 * HOUR
     )
-    assert silent.reason.startswith(f"{5 * HOUR:.0f} s of reserve are left")
+    assert silent.reason.startswith(f"{5 * HOUR:.0f} s of margin are left")
 
 
 def test_workers_that_start_next_to_a_complete_group_do_not_make_the_training_seem_slower() -> None:

@@ -114,7 +114,7 @@ class GuideRun:
         elif words.startswith("everstep follow"):
             self.observe("training")
         elif words.startswith("everstep node reclaim"):
-            self.observe("evicted")
+            self.observe("reclaimed")
         elif words.startswith("pulumi up") and command.section == "Upgrade":
             self.observe("upgraded")
 
@@ -227,7 +227,7 @@ def test_the_job_trains_from_the_users_images_pulled_by_digest(guide_run: GuideR
 
 
 def test_the_reclaimed_node_is_lost_and_the_training_continues(guide_run: GuideRun) -> None:
-    before, after = guide_run.observations["training"], guide_run.observations["evicted"]
+    before, after = guide_run.observations["training"], guide_run.observations["reclaimed"]
 
     assert len(before.gpu_nodes) == WORKERS
     assert min(before.gpu_nodes) not in after.gpu_nodes, "the machine was reclaimed"
@@ -245,7 +245,7 @@ def test_the_preview_of_the_upgrade_replaces_no_resource(guide_run: GuideRun) ->
 
 
 def test_the_upgrade_replaces_every_node_while_the_training_continues(guide_run: GuideRun) -> None:
-    before, after = guide_run.observations["evicted"], guide_run.observations["upgraded"]
+    before, after = guide_run.observations["reclaimed"], guide_run.observations["upgraded"]
 
     for pool, names in before.nodes.items():
         assert not names & after.nodes[pool], f"{pool} has nodes of the old version"

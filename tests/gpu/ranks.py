@@ -153,7 +153,7 @@ def build_use_and_abort_twice(rank: Rank) -> list[Any]:
 # --- two GPUs ---
 
 
-def add_ranks(rank: Rank) -> list[float]:
+def all_reduce_every_dtype(rank: Rank) -> list[float]:
     """Sum floats and integers over all workers; return the smallest and largest sums."""
     link, sums = rank.link(1), list[float]()
     for dtype in (torch.float32, torch.int32, torch.float64, torch.bfloat16):

@@ -1,4 +1,4 @@
-"""The settings of a training run and their faults."""
+"""The settings of a training run and their validation."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def test_the_folder_of_the_run_is_named_after_the_job() -> None:
     assert parse(ARGUMENTS).job == "fashion"
 
 
-def test_all_faults_are_reported_together() -> None:
+def test_all_errors_are_reported_together() -> None:
     with pytest.raises(EverstepError) as error:
         parse([*ARGUMENTS, "--epochs", "0", "--global-batch", "-1", "--label-smoothing", "2"])
 

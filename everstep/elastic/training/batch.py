@@ -64,7 +64,7 @@ class Batch:
         The iteration ends early if the group is gone.
 
         Raises:
-            EverstepError: the method is called twice, or no gradient has arrived by the end of a micro-batch.
+            EverstepError: the method is called twice, or no gradient has been computed by the end of a micro-batch.
         """
         if self._computed or self._current:
             raise self._misuse("microbatches() was called twice")
@@ -89,7 +89,7 @@ class Batch:
     def _end(self, microbatch: Microbatch) -> None:
         if not self.is_warm_up and not self._session.end_microbatch(microbatch, self._loss):
             raise self._misuse(
-                "no gradient arrived: backward() was not called, or no parameter needs a gradient"
+                "no gradient was computed: backward() was not called, or no parameter requires one"
             )
         self._current = None
 

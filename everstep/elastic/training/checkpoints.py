@@ -68,7 +68,7 @@ class Checkpoints:
         self._storage, self._options, self._fingerprint = storage, options, dict(fingerprint)
         self._group, self._journal = group, journal
         self._saved_at, self._saved_step = time.monotonic(), 0
-        self._leads_since, self._writes_since = time.time(), time.monotonic()
+        self._writer_since, self._writer_since_monotonic = time.time(), time.monotonic()
         self._last_written: WrittenCheckpoint | None = None
         self._failures = 0
         self._writer = self._create_writer(storage) if storage else None
@@ -94,7 +94,7 @@ class Checkpoints:
         self._failures += 1
         self._journal.note("checkpoint_failed", step=step, reason=reason)
 
-    def reading(self, *, saves: bool) -> dict[metrics.Metric, float | None]:
+    def metric_values(self, *, saves: bool) -> dict[metrics.Metric, float | None]:
         """Return the values for Prometheus; thread-safe. Empty for a run without checkpoints.
 
         Args:
@@ -103,7 +103,7 @@ class Checkpoints:
         if self._writer is None:
             return {}
         last_written = self._last_written
-        saved_at = max(last_written.committed_at if last_written else 0.0, self._leads_since)
+        saved_at = max(last_written.committed_at if last_written else 0.0, self._writer_since)
         return {
             metrics.CHECKPOINT_TIME: saved_at if saves else None,
             metrics.CHECKPOINT_INTERVAL: self._options.checkpoint_seconds,
@@ -117,11 +117,11 @@ class Checkpoints:
         if self._writer:
             self._writer.prepare(state)
 
-    def begin_to_save(self, step: int, *, promoted: bool) -> None:
+    def become_writer(self, step: int, *, promoted: bool) -> None:
         """Count the age of the last checkpoint from now; the next is due soon if this worker replaces a writer."""
         age = self._options.checkpoint_seconds - PROMOTED_SAVE_SECONDS if promoted else 0
         self._saved_at, self._saved_step = time.monotonic() - age, step
-        self._leads_since, self._writes_since = time.time(), time.monotonic()
+        self._writer_since, self._writer_since_monotonic = time.time(), time.monotonic()
 
     @property
     def timeout_seconds(self) -> float:
@@ -131,7 +131,7 @@ class Checkpoints:
     @property
     def is_hung(self) -> bool:
         """True if a write hangs; the time before this worker became the writer does not count."""
-        return self._writer is not None and self._writer.is_hung(self._writes_since)
+        return self._writer is not None and self._writer.is_hung(self._writer_since_monotonic)
 
     def responded_at(self) -> float:
         """Return the monotonic time in seconds at which the storage last responded."""

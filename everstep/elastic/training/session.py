@@ -131,7 +131,7 @@ class Session:
         if worker.leads:
             state.checkpoints.prepare(state.all_tensors())
         if promoted or not self._has_entered:
-            state.checkpoints.begin_to_save(state.step, promoted=promoted)
+            state.checkpoints.become_writer(state.step, promoted=promoted)
         self._has_entered = True
 
     def lose_group(self, reason: str) -> None:
@@ -185,7 +185,7 @@ class Session:
         _seed_random_layers(seed, self.worker.device)
 
     def end_microbatch(self, microbatch: Microbatch, loss: torch.Tensor | None) -> bool:
-        """Complete a micro-batch; return False if no gradient arrived.
+        """Complete a micro-batch; return False if no gradient was computed.
 
         Args:
             microbatch: the micro-batch.
@@ -336,7 +336,7 @@ class Session:
             log.error(
                 "the worker that wrote the checkpoints cannot write them: this worker writes them now"
             )
-            checkpoints.begin_to_save(self.state.step, promoted=True)
+            checkpoints.become_writer(self.state.step, promoted=True)
 
     def _save(self) -> None:
         self.worker.accounting.begin(Activity.CHECKPOINT)
@@ -418,7 +418,7 @@ class Session:
             seconds=accounting.final_seconds(),
             values={
                 **self._progress(),
-                **self.state.checkpoints.reading(saves=self.worker.saves),
+                **self.state.checkpoints.metric_values(saves=self.worker.saves),
                 metrics.GENERATION: self.worker.group.generation,
                 metrics.GROUP_WORKERS: self.worker.assignment.world_size,
                 metrics.LAST_RECOVERY: accounting.last_recovery,

@@ -71,7 +71,7 @@ class Steps(Protocol):
         """Start a micro-batch, before its forward pass."""
 
     def end(self, microbatch: Microbatch, loss: torch.Tensor | None) -> bool:
-        """Complete a micro-batch after its backward pass; return False if no gradient arrived.
+        """Complete a micro-batch after its backward pass; return False if no gradient was computed.
 
         Args:
             microbatch: the micro-batch.

@@ -7,7 +7,7 @@ from tests.components.existing.existing_stack import declare_existing, pod_of
 from tests.components.recorder import Graph
 
 IMAGES = {"dataset": "imagefolder"}
-OUTPUT = ["--dataset", "imagefolder", "--output", "/everstep/data/imagefolder"]
+BASE_OPTIONS = ["--dataset", "imagefolder", "--output", "/everstep/data/imagefolder"]
 STAGING_OPTIONS = ["--source", "/everstep/data/imagefolder-source"]
 
 
@@ -17,7 +17,7 @@ def container(graph: Graph) -> dict[str, Any]:
 
 
 def test_without_a_source_the_command_line_does_not_change() -> None:
-    assert container(declare_existing(data=IMAGES))["args"] == OUTPUT
+    assert container(declare_existing(data=IMAGES))["args"] == BASE_OPTIONS
     added_keys = {"env", "ports", "terminationMessagePolicy"} & container(
         declare_existing(data=IMAGES)
     ).keys()
@@ -28,7 +28,12 @@ def test_a_bucket_is_copied_to_its_own_folder_before_it_is_converted() -> None:
     graph = declare_training(data={**IMAGES, "source": "s3://my-photos/imagenet"})
 
     prepare = container(graph)
-    assert prepare["args"] == [*OUTPUT, "--stage", "s3://my-photos/imagenet", *STAGING_OPTIONS]
+    assert prepare["args"] == [
+        *BASE_OPTIONS,
+        "--stage",
+        "s3://my-photos/imagenet",
+        *STAGING_OPTIONS,
+    ]
     assert {"name": "AWS_REGION", "value": "us-east-1"} in prepare["env"]
     assert graph.one("Job").inputs["spec"]["activeDeadlineSeconds"] > 3600, "a copy takes hours"
 
@@ -45,7 +50,7 @@ def test_an_archive_is_read_from_the_volume() -> None:
     graph = declare_existing(data={**IMAGES, "source": "uploads/photos.tar"})
 
     arguments = container(graph)["args"]
-    assert arguments == [*OUTPUT, "--stage", "/everstep/uploads/photos.tar", *STAGING_OPTIONS]
+    assert arguments == [*BASE_OPTIONS, "--stage", "/everstep/uploads/photos.tar", *STAGING_OPTIONS]
 
 
 def test_the_progress_of_a_copy_is_exported_on_the_port_that_the_pod_declares() -> None:

@@ -130,7 +130,7 @@ def _reached(machines: int, ready: int, stale: int, desired: int) -> str:
         noun = "machine" if machines == 1 else "machines"
         return f"still has {machines} {noun}, {machines - desired} more than desired"
     text = f"has {ready} of {desired} machines Ready"
-    return f"{text}, {stale} of all with another release" if stale else text
+    return f"{text}; {stale} of its machines with another release" if stale else text
 
 
 def _timeout_error(state: Path, pool: str, reached: str, seconds: float) -> TwinError:

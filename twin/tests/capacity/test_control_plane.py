@@ -10,7 +10,7 @@ from cloudtwin.capacity.control_plane import _reached, _timeout_error
     ("machines", "ready", "stale", "desired", "text"),
     [
         (2, 1, 0, 3, "has 1 of 3 machines Ready"),
-        (2, 2, 1, 2, "has 2 of 2 machines Ready, 1 of all with another release"),
+        (2, 2, 1, 2, "has 2 of 2 machines Ready; 1 of its machines with another release"),
         (1, 1, 0, 0, "still has 1 machine, 1 more than desired"),
         (5, 5, 0, 3, "still has 5 machines, 2 more than desired"),
     ],

@@ -98,6 +98,6 @@ def test_the_size_of_a_checkpoint_is_exported_although_its_line_in_the_ledger_fa
     for batch in run:
         compute(batch, model)
 
-    values = run._session.state.checkpoints.reading(saves=True)
+    values = run._session.state.checkpoints.metric_values(saves=True)
 
     assert values[metrics.CHECKPOINT_BYTES]

@@ -299,7 +299,7 @@ def steps_too_early(batch: elastic.Batch, model: nn.Module) -> None:
         batch.step()
 
 
-@loop("no gradient arrived")
+@loop("no gradient was computed")
 def forward_only(batch: elastic.Batch, model: nn.Module) -> None:
     for x, _ in batch.microbatches():
         model(x)
@@ -384,7 +384,7 @@ def test_a_micro_batch_without_a_backward_pass_after_another_one_is_reported(
     batch.backward(nn.functional.cross_entropy(model(x), y))
     next(microbatches)
 
-    with pytest.raises(EverstepError, match="no gradient arrived"):
+    with pytest.raises(EverstepError, match="no gradient was computed"):
         next(microbatches)
 
 
@@ -534,7 +534,7 @@ def test_only_the_worker_that_writes_checkpoints_exports_their_age(tmp_path: Pat
     model = network()
     run = start_run(model, OPTIMIZERS["SGD"](model), checkpoint=tmp_path)
 
-    values = run._session.state.checkpoints.reading(saves=False)
+    values = run._session.state.checkpoints.metric_values(saves=False)
 
     assert values[metrics.CHECKPOINT_TIME] is None, "the newest worker would hide an old checkpoint"
 

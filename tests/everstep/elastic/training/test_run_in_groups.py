@@ -150,7 +150,7 @@ def test_a_shard_that_does_not_fit_ends_the_run_with_a_fix() -> None:
 
 
 class SuccessiveGroups(SingleProcessGroup):
-    """Groups with equal workers, of which this process is one; each but the last breaks in its third sum.
+    """Successive groups of workers with equal states, one of them this process; each but the last breaks in its third sum.
 
     Args:
         assignments: rank, number of workers and sources of each group.
@@ -174,7 +174,7 @@ class SuccessiveGroups(SingleProcessGroup):
 
 
 def recorded_steps(folder: Path, *assignments: tuple[int, int, tuple[int, ...]]) -> list[int]:
-    """Return the steps in the journal of a worker with these assignments; copies of lines are negative."""
+    """Return the steps in the journal of a worker with these assignments; of lines marked `again`, the negated step."""
     run, model, _ = start_run(SuccessiveGroups(*assignments), epochs=6)
     with contextlib.closing(Journal(folder / "worker.jsonl")) as journal:
         run._session.worker.journal = journal
