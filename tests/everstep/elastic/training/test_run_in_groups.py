@@ -150,7 +150,7 @@ def test_a_shard_that_does_not_fit_ends_the_run_with_a_fix() -> None:
 
 
 class SuccessiveGroups(SingleProcessGroup):
-    """Successive groups of workers with equal states, one of them this process; each but the last breaks in its third sum.
+    """Successive groups of this process and workers with equal states; each but the last breaks in its third sum.
 
     Args:
         assignments: rank, number of workers and sources of each group.
