@@ -5,7 +5,7 @@ from datetime import datetime
 from controller.actions import Event
 from controller.observed_state import ObservedState
 from controller.placement_state import PlacementState
-from controller.rules.common import BUDGET_USED_UP, INVALID_SPEC, count
+from controller.rules.common import BUDGET_USED_UP, INVALID_SPEC
 from controller.scaling import ScalingState
 from controller.spending_state import SpendingState
 from controller.status import ConditionType, Status
@@ -13,6 +13,7 @@ from controller.timestamps import format_time
 from everstep.capacity.placement import PlacementPhase
 from everstep.catalog.metrics import WORKER_STEPS
 from everstep.catalog.names import PLACEMENT_ANNOTATION
+from everstep.catalog.plurals import amount
 
 STATE_EVENTS = {
     PlacementPhase.SETTLED: "ZoneSettled",
@@ -55,7 +56,7 @@ def _scaling_events(old: ScalingState | None, new: ScalingState | None) -> list[
     previous = old.desired if old else new.replicas
     if new.desired == previous:
         return []
-    message = f"{count(new.desired, 'worker')} desired instead of {previous}: {new.reason}"
+    message = f"{amount(new.desired, 'worker')} desired instead of {previous}: {new.reason}"
     return [Event(reason="Scaled", message=message)]
 
 
@@ -68,7 +69,7 @@ def _spending_events(
     events, before = [], old.on_demand if old else 0
     if new.on_demand != before:
         reason = "OnDemandBought" if new.on_demand > before else "OnDemandReleased"
-        text = f"{count(new.on_demand, 'on-demand worker')} instead of {before}: {new.reason}"
+        text = f"{amount(new.on_demand, 'on-demand worker')} instead of {before}: {new.reason}"
         events.append(Event(reason=reason, message=text))
     deadline = new.deadline if old and training_ended is None else None
     if old and deadline and old.counted_at < deadline <= new.counted_at:
@@ -105,7 +106,7 @@ def _unjoined_events(old: PlacementState | None, new: PlacementState) -> list[Ev
     if move is None or not move.unjoined or (previous_move and previous_move.unjoined):
         return []
     text = (
-        f"{count(move.unjoined, 'worker')} in {move.destination} did not complete a step in time: the workers of "
+        f"{amount(move.unjoined, 'worker')} in {move.destination} did not complete a step in time: the workers of "
         f"{move.origin} leave, and the group resumes from its checkpoint if none has joined; read the log of the new "
         f"workers, or raise joinSeconds in the annotation {PLACEMENT_ANNOTATION} if they need longer. For a program "
         f"that does not export {WORKER_STEPS.name}, the controller always waits that long"

@@ -13,7 +13,7 @@ from components.config.aks import (
     AksNamedPoolConfig,
     AksSizeConfig,
 )
-from components.config.faults import ConfigFault, amount
+from components.config.faults import ConfigFault
 from components.config.network_rules import (
     overlap_faults,
     public_address_faults,
@@ -30,6 +30,7 @@ from components.config.pool_rules import (
 )
 from components.config.rules import ConfigRule, Flag
 from everstep.catalog.names import SYSTEM_POOL
+from everstep.catalog.plurals import amount
 
 MAX_DECIMALS = 5  # limit of AKS for spotMaxPrice
 POD_PREFIX = 24  # prefix length of the part of podCidr that each node of an overlay uses

@@ -13,15 +13,11 @@ from pydantic import AfterValidator, BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from components.config.schema import KIND, field_at, fields, models_in, variants
+from everstep.catalog.plurals import amount
 from everstep.spelling import similar_names
 
 NAMESPACE = "everstep"
 _REFUSAL_TYPE = "refused"  # type of the errors that `refusal` returns
-
-
-def amount(number: int, noun: str) -> str:
-    """Return a number with its noun, in the plural unless the number is 1."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def yaml_value(value: object) -> str:

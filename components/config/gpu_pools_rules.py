@@ -16,7 +16,7 @@ from components.config.aks_rules import max_price_faults, pod_cidr_faults
 from components.config.eks import FALLBACK_SUFFIX as EKS_FALLBACK_SUFFIX
 from components.config.eks import EksGpuPoolConfig, EksNamedPoolConfig
 from components.config.eks_rules import reservation_faults
-from components.config.faults import ConfigFault, amount, nearest_hint
+from components.config.faults import ConfigFault, nearest_hint
 from components.config.newer_names import lacks_zones, zones_in
 from components.config.pool_rules import SEVERAL_POOLS as POOLS
 from components.config.pool_rules import (
@@ -27,6 +27,7 @@ from components.config.pool_rules import (
 )
 from components.config.rules import ConfigRule, Flag
 from everstep.catalog.names import SYSTEM_POOL
+from everstep.catalog.plurals import amount
 
 MIN_MEMORY = "cluster.minGpuMemoryGib"
 SPREAD_ZONES = "job.spreadZones"

@@ -10,13 +10,14 @@ from math import ceil
 
 from components.config.aks import AksConfig, AksPool
 from components.config.eks import EksConfig, EksPool
-from components.config.faults import ConfigFault, amount
+from components.config.faults import ConfigFault
 from components.config.machine_prices import machine_price
 from components.config.platform import PriceConfig
 from components.config.rules import ConfigRule
 from components.config.workload import JobConfig
 from everstep.capacity import deadline as deadlines
 from everstep.capacity.job import BOOT, LIVE
+from everstep.catalog.plurals import amount
 
 DEADLINE, BUDGET, ON_DEMAND = "job.deadline", "job.budgetUsd", "job.onDemand"
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from components.config.faults import ConfigFault, amount
+from components.config.faults import ConfigFault
 from components.config.rules import ConfigRule, Flag
+from everstep.catalog.plurals import amount
 from everstep.catalog.timing import NOTICE_SECONDS
 
 SEVERAL_POOLS = "cluster.gpuPools"

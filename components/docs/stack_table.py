@@ -24,6 +24,7 @@ from components.config import (
     from_mapping,
 )
 from components.config.schema import fields, models_in
+from everstep.catalog.plurals import amount
 
 STACKS = Path(__file__).resolve().parents[2] / "stacks"
 PAGE = STACKS / "README.md"
@@ -96,10 +97,10 @@ def _cluster(config: StackConfig) -> str:
     """Return the cluster's version and location."""
     cluster = config.cluster
     if isinstance(cluster, EksConfig):
-        return f"EKS {cluster.kubernetes_version}, {cluster.region}, {len(cluster.zones)} zones"
+        return f"EKS {cluster.kubernetes_version}, {cluster.region}, {amount(len(cluster.zones), 'zone')}"
     if isinstance(cluster, AksConfig):
         zones = len(cluster.system_pool.zones)
-        zone_count = f", {zones} zone{'s' * (zones > 1)}" if zones else ""
+        zone_count = f", {amount(zones, 'zone')}" if zones else ""
         return f"AKS {cluster.kubernetes_version}, {cluster.location}{zone_count}"
     return "the twin, or your own"
 

@@ -12,9 +12,10 @@ from controller.api import RestartPolicy, Spec
 from controller.exit_history import WorkerRecord
 from controller.objects import Pod
 from controller.observed_state import ObservedState
-from controller.rules.common import REMOVED, count, finish, make_plan, spec_of
+from controller.rules.common import REMOVED, finish, make_plan, spec_of
 from controller.status import ConditionType
 from everstep.catalog.names import WORKER_CONTAINER
+from everstep.catalog.plurals import amount
 
 
 def fail_at_backoff_limit(state: ObservedState) -> Plan | None:
@@ -34,7 +35,7 @@ def exhausted_workers(state: ObservedState, spec: Spec) -> Mapping[int, str]:
     limit, descriptions = spec.backoff_limit, dict[int, str]()
     for index, record in sorted(state.status.workers.items()):
         if record.ended and record.failures > limit and record.cause != REMOVED:
-            failures = count(record.failures, "consecutive failure")
+            failures = amount(record.failures, "consecutive failure")
             descriptions[index] = f"exited with code {record.exit_code}, {failures}"
     for pod in state.present_pods:
         if (

@@ -38,11 +38,6 @@ def deadline_of(state: ObservedState, spec: Spec) -> datetime | None:
     return None if seconds is None or start is None else start + timedelta(seconds=seconds)
 
 
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun, in the plural unless the number is 1."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def with_validation_errors(state: ObservedState, message: str) -> str:
     """Return a message, with the errors of the newest spec appended if it has any."""
     if not state.job.validation_errors:

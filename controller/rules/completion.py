@@ -8,7 +8,6 @@ from controller.observed_state import ObservedState
 from controller.rules.common import (
     DEADLINE_PASSED,
     REMOVED,
-    count,
     deadline_of,
     finish,
     make_plan,
@@ -17,6 +16,7 @@ from controller.rules.common import (
     spec_of,
 )
 from controller.status import ConditionType
+from everstep.catalog.plurals import amount
 
 STARTING_SECONDS = 30  # time for a worker that is starting when the training ends
 
@@ -57,7 +57,7 @@ def _with_waiting_condition(
 ) -> ObservedState:
     """Return the state of a job that waits for its other workers."""
     message = (
-        f"{count(finished_count, 'worker')} finished; waiting for {count(other_count, 'other')}"
+        f"{amount(finished_count, 'worker')} finished; waiting for {amount(other_count, 'other')}"
     )
     state = mark_created(state).with_condition(
         ConditionType.RUNNING, is_true=True, reason="ElasticJobRunning", message=message
@@ -69,5 +69,5 @@ def _summary(state: ObservedState, finished_count: int) -> str:
     """Return how many workers finished and how many did not."""
     records = [record for record in state.status.workers.values() if record.cause != REMOVED]
     other_count = len(records) - finished_count
-    summary = f"{count(finished_count, 'worker')} finished the training"
-    return f"{summary}; {count(other_count, 'other')} did not finish" if other_count else summary
+    summary = f"{amount(finished_count, 'worker')} finished the training"
+    return f"{summary}; {amount(other_count, 'other')} did not finish" if other_count else summary

@@ -12,7 +12,6 @@ from controller.observed_state import ObservedState
 from controller.rules.backoff_limit import describe_exhausted, exhausted_workers
 from controller.rules.common import (
     accept_spec,
-    count,
     deadline_of,
     make_plan,
     mark_created,
@@ -23,6 +22,7 @@ from controller.rules.common import (
 from controller.scaling import ScaleUpBasis
 from controller.status import ConditionType
 from controller.timestamps import format_time
+from everstep.catalog.plurals import amount
 
 
 def reconcile_workers(state: ObservedState) -> Plan | None:
@@ -197,7 +197,7 @@ def _with_conditions(
 def _summary(state: ObservedState, spec: Spec, running: Collection[Pod]) -> str:
     """Return the number of running workers as text, with the reason if not all run."""
     desired = max(spec.replicas, state.on_demand_workers)
-    workers = count(desired, "worker")
+    workers = amount(desired, "worker")
     message = f"{len(running)} of {workers} running, at least {spec.min_replicas} needed"
     if (scaling := state.status.scaling) and scaling.desired < spec.max_replicas:
         message += f"; up to {spec.max_replicas} as nodes become available ({scaling.reason})"

@@ -6,6 +6,7 @@ from itertools import groupby, pairwise
 
 from everstep.capacity.history import CapacityHistory
 from everstep.capacity.simulator import TickRecord
+from everstep.catalog.plurals import amount
 from everstep.catalog.units import HOUR_SECONDS
 
 WIDTH, LEFT, RIGHT, TOP = 1200, 130, 30, 84
@@ -65,8 +66,8 @@ class _Picture:
         yield f'<svg xmlns="http://www.w3.org/2000/svg" {box}>'
         moves = sum(before.zone != after.zone for before, after in pairwise(self._ticks))
         hours = len(self._ticks) * self._history.gap_seconds / HOUR_SECONDS
-        moves_text = "1 move" if moves == 1 else f"{moves} moves"
-        title = f"{hours:.0f} hours, {self._machines} desired machines, {moves_text}"
+        desired = amount(self._machines, "desired machine")
+        title = f"{hours:.0f} hours, {desired}, {amount(moves, 'move')}"
         yield f"<title>{title}</title>\n<style>{STYLE}</style>"
         yield f'<rect class="page" width="{WIDTH}" height="{height}"/>'
         yield f'<text class="h" x="{LEFT}" y="30">{title}</text>'

@@ -9,6 +9,7 @@ from everstep.capacity.generator import PUBLISHED
 from everstep.capacity.job import JobModel
 from everstep.capacity.on_demand import FallbackPolicy, OnDemand
 from everstep.capacity.plan import Choice, JobLimits, PlanRow, Spread
+from everstep.catalog.plurals import amount
 from everstep.catalog.units import HOUR_SECONDS
 from everstep.cli.console import results
 
@@ -181,9 +182,8 @@ def choice_text(choice: Choice, kinds: Sequence[Sequence[str]] = ()) -> str:
     machines = f"{choice.machine_type}: " if choice.machine_type else ""
     if choice.on_demand is OnDemand.ALWAYS:
         return f"{machines}on demand only"
-    zones = "1 zone" if choice.zones == 1 else f"{choice.zones} zones"
     bought = dict.fromkeys(kind for zone in kinds[: choice.zones] for kind in zone)
-    text = f"{machines}{' and '.join(bought) or 'spot'}, {zones}"
+    text = f"{machines}{' and '.join(bought) or 'spot'}, {amount(choice.zones, 'zone')}"
     if choice.on_demand is not OnDemand.FALLBACK:
         return text
     policy = (

@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from everstep.catalog.plurals import amount
 from everstep.errors import EverstepError
 from everstep.staging import manifest, spool
 from everstep.staging.content import FileError, Source
@@ -176,11 +177,10 @@ def copy_failures(failures: list[FileError]) -> EverstepError:
     problems = "\n".join(sorted(error.problem for error in failures)[:MAX_NAMED_FAILURES])
     remaining = len(failures) - MAX_NAMED_FAILURES
     summary = f"\nand {remaining} more" if remaining > 0 else ""
-    noun = "file" if len(failures) == 1 else "files"
     others = "the others are complete" if len(failures) < MAX_FAILURES else "then the copy stopped"
     fixes = sorted({error.fix for error in failures})
     return EverstepError(
-        f"{len(failures)} {noun} could not be copied; {others}:\n{problems}{summary}",
+        f"{amount(len(failures), 'file')} could not be copied; {others}:\n{problems}{summary}",
         "\n".join(fixes),
     )
 

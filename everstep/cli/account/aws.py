@@ -14,6 +14,7 @@ from cloudfacts.aws import INSTANCE_TYPES
 from cloudfacts.aws_actions import PUSH, STATE_KEY, all_actions
 from cloudfacts.quotas import ELASTIC_IPS, LUSTRE_STORAGE, VPCS, Quota, quota
 
+from everstep.catalog.plurals import amount
 from everstep.cli.account.aws_account import REGION_KEY, AwsAccount
 from everstep.cli.account.aws_resources import undeclared_types
 from everstep.cli.account.checks import AccountCheck, RequestError, fault, run, success
@@ -334,7 +335,7 @@ def check_quotas(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountC
         nodes = sum(pool.nodes for pool in limited)
         allowed = account.quota(vcpu_quota)
         required = sum(max(_vcpus(pool)) * pool.nodes for pool in limited)
-        observed = f"{allowed:g} vCPUs of {required} for {nodes} nodes: {vcpu_quota.name}"
+        observed = f"{allowed:g} vCPUs of {required} for {amount(nodes, 'node')}: {vcpu_quota.name}"
         fix = _increase(vcpu_quota, required)
         name = "quota, " + " + ".join(pool.name for pool in limited)
         without_other_types = [pool for pool in limited if pool in all_pools]

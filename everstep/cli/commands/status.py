@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from everstep.catalog.plurals import amount
 from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack
 from everstep.cli.console import results
 from everstep.cli.durations import clock
@@ -92,12 +93,16 @@ def _facts(context: StackContext, view: ClusterView, report: Report) -> Table:
     table = Table.grid(padding=(0, 3))
     total = f" of {report.total_steps}" if report.total_steps else ""
     workers = report.world_sizes[-1].world_size if report.world_sizes else 0
-    progress = f"step {report.steps}{total}, {workers} workers, {clock(report.duration_seconds)}"
+    progress = (
+        f"step {report.steps}{total}, {amount(workers, 'worker')}, {clock(report.duration_seconds)}"
+    )
     rows = {
         "job": _condition(view),
         "training": Text(progress if report.steps else "no step yet"),
         "accuracy": Text("not yet" if report.accuracy is None else f"{report.accuracy:.4f}"),
-        "etcd": Text(f"{etcd_ready(view)} of {context.config.etcd.members} members ready"),
+        "etcd": Text(
+            f"{etcd_ready(view)} of {amount(context.config.etcd.members, 'member')} ready"
+        ),
     }
     for name, value in rows.items():
         table.add_row(Text(name, style="bright_black"), value)

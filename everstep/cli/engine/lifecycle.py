@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from everstep.catalog.plurals import amount
 from everstep.cli.console import say, warn
 from everstep.cli.engine import (
     cloud_twin,
@@ -234,7 +235,9 @@ def describe_run(folder: Path) -> str | None:
     if not folder.is_dir():
         return None
     checkpoints = len(list(folder.glob("checkpoints/step-*")))
-    return f"{checkpoints} checkpoints and the journal, {_bytes_in(folder) / 2**20:.0f} MiB"
+    return (
+        f"{amount(checkpoints, 'checkpoint')} and the journal, {_bytes_in(folder) / 2**20:.0f} MiB"
+    )
 
 
 def _bytes_in(folder: Path) -> int:

@@ -12,6 +12,7 @@ from everstep.catalog.names import (
     JOB_NAME_LABEL,
     JOB_NAMESPACE,
 )
+from everstep.catalog.plurals import amount
 from everstep.cli.interconnect import manifests
 from everstep.cli.interconnect.manifests import NAME, ClusterTest
 from everstep.cli.kubernetes_client import (
@@ -73,7 +74,7 @@ class ClusterRun:
         self._check_adapters(job, test)
         sources = manifests.read_sources(PACKAGES / "everstep")
         with self._created_objects(manifests.objects(job, test, sources)):
-            with progress.step(f"Starting {test.nodes} pods") as step:
+            with progress.step(f"Starting {amount(test.nodes, 'pod')}") as step:
                 self._wait_for_pods(test.nodes, wait_seconds, step)
             with progress.step("Measuring the interconnect") as step:
                 self._wait_for_end(test, step)

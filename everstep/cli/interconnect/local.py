@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from everstep.catalog.plurals import amount
 from everstep.cli.child_process import run_in_session
 from everstep.cli.interconnect.manifests import PROGRAM, VARIABLES
 from everstep.errors import EverstepError
@@ -38,7 +39,7 @@ def run_locally(ranks: int, arguments: Sequence[str], progress: Progress) -> lis
     with tempfile.TemporaryDirectory(prefix="everstep-nccl-test-") as folder:
         log = Path(folder) / "log"
         with (
-            progress.step(f"Measuring between {ranks} processes") as step,
+            progress.step(f"Measuring between {amount(ranks, 'process', 'processes')}") as step,
             run_in_session(command, log, {**VARIABLES, "OMP_NUM_THREADS": "1"}) as process,
         ):
             while process.poll() is None:

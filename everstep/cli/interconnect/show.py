@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
+from everstep.catalog.plurals import amount
 from everstep.cli.console import results as console
 from everstep.cli.line_chart import Axis, Curve, LineChart
 from everstep.errors import EverstepError
@@ -24,7 +25,8 @@ def report_lines(results: Results) -> Iterator[str]:
     """Yield the lines of the report."""
     setup = results.setup
     version = f"NCCL {setup['nccl']}, " if setup.get("nccl") else ""
-    yield f"{results.ranks} processes, {setup['backend']} on {setup['device']}, {version}torch {setup['torch']}"
+    processes = amount(results.ranks, "process", "processes")
+    yield f"{processes}, {setup['backend']} on {setup['device']}, {version}torch {setup['torch']}"
     yield ""
     yield from _table(results)
     yield ""
@@ -76,8 +78,8 @@ def _comparison(results: Results) -> Iterator[str]:
         name = "this test, all_reduce up to 1 GiB"
         yield f"{name:<44}{summary.average:>10.2f}{summary.maximum:>10.2f}"
     for published in PUBLISHED_BANDWIDTHS:
-        noun = "adapter" if published.adapters == 1 else "adapters"
-        name = f"published, {published.adapters} EFA {noun} ({published.provider})"
+        adapters = amount(published.adapters, "EFA adapter")
+        name = f"published, {adapters} ({published.provider})"
         yield f"{name:<44}{published.average:>10.2f}{published.maximum:>10.2f}"
 
 

@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from everstep.catalog.names import DATA_PREPARATION, NAME_LABEL
+from everstep.catalog.plurals import amount
 from everstep.cli.console import messages, say
 from everstep.cli.durations import clock
 from everstep.cli.kubernetes_client import (
@@ -241,7 +242,9 @@ class _Lines:
         self._note = note
         if run.steps and run.steps[-1].world_size != self._workers:
             self._workers = run.steps[-1].world_size
-            say(f"{clock(report.duration_seconds)}  training with {self._workers} workers")
+            say(
+                f"{clock(report.duration_seconds)}  training with {amount(self._workers, 'worker')}"
+            )
         if time.monotonic() - self._printed_at >= LINE_SECONDS:
             self._printed_at = time.monotonic()
             cost = _cost(run, time.time(), self._billing)
@@ -270,7 +273,7 @@ def progress_line(report: Report, run: RunRecord, cost: str = "") -> str:
     parts = [
         clock(report.duration_seconds),
         f"step {newest.step}/{report.total_steps or '?'}",
-        f"{newest.world_size} workers",
+        amount(newest.world_size, "worker"),
     ]
     if newest.loss is not None:
         parts.append(f"loss {newest.loss:.3f}")

@@ -6,6 +6,8 @@ A status may lack any of it: jobs in one zone have no placement, and older contr
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from everstep.catalog.plurals import amount
+
 
 def job_state(status: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Return the names and values of a job's status; values change only with the controller's decisions."""
@@ -28,6 +30,6 @@ def _spending(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if workers := spending.get("onDemand"):
         uses_spot = spending.get("useSpot", True)
         spot_text = "in addition to spot machines" if uses_spot else "and none on spot"
-        yield "on demand", f"{workers} worker{'s' if workers != 1 else ''}, {spot_text}"
+        yield "on demand", f"{amount(workers, 'worker')}, {spot_text}"
     if spending.get("usedUp"):
         yield "budget", "used up: the job is suspended with a checkpoint"

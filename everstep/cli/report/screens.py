@@ -11,6 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from everstep.catalog.plurals import amount
 from everstep.cli.durations import clock
 from everstep.cli.report.eta import RECENT_STEPS, remaining_seconds
 from everstep.cli.report.goodput_screen import seconds_screen
@@ -221,7 +222,7 @@ def incident_sentence(incident: Incident) -> str:
         return f"{subject}: next step after {_wait_text(incident.seconds_to_next_step)}"
     if incident.kind in ARRIVALS and incident.seconds_to_join is None:
         return f"{subject}: its worker has not joined yet"
-    steps_lost = f"{incident.steps_lost} step{'s' if incident.steps_lost != 1 else ''} lost"
+    steps_lost = f"{amount(incident.steps_lost, 'step')} lost"
     if incident.kind in ARRIVALS and incident.seconds_to_join is not None:
         pause, join = (
             _wait_text(incident.seconds_to_next_step),

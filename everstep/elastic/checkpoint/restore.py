@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from everstep.catalog.plurals import amount
 from everstep.elastic.checkpoint.files import Manifest, step_of
 from everstep.elastic.checkpoint.store import CheckpointStore, StoredCheckpoint
 from everstep.errors import EverstepError
@@ -86,7 +87,7 @@ class LostCheckpointError(EverstepError):
             "Restore it, or mount the right volume. Or continue without it: pass "
             f"--accept-older-checkpoint={record.step} (in a stack: job.acceptOlderCheckpoint; without our "
             f"trainer: Run(accept_older_checkpoint={record.step})); training then continues {start} and "
-            f"repeats {record.step - step} steps.",
+            f"repeats {amount(record.step - step, 'step')}.",
         )
 
     @property

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from everstep.catalog import metrics
+from everstep.catalog.plurals import amount
 from everstep.elastic.accounting import journal
 from everstep.elastic.accounting.metrics import Reading
 from everstep.elastic.accounting.time_account import Activity
@@ -228,13 +229,13 @@ class Session:
         with announce_errors(self.worker.group):
             if self.options.exact:
                 raise EverstepError(
-                    f"a shard of {samples} samples does not fit into the memory of this device, and "
+                    f"a shard of {amount(samples, 'sample')} does not fit into the memory of this device, and "
                     "the results of mode 'exact' depend on its size",
                     "Lower shard_size on all workers.",
                 )
             self.limit.lower(samples)
         if state.reducer.sending:  # the others have received gradients that are not complete
-            self.lose_group(f"{samples} samples did not fit into memory")
+            self.lose_group(f"{amount(samples, 'sample')} did not fit into memory")
             return
         remaining_units = state.in_flight.without_gradients()
         state.reducer.roll_back()

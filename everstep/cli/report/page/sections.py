@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from everstep.catalog.plurals import amount
 from everstep.cli.durations import clock
 from everstep.cli.report.goodput import Goodput, RestartEstimate, WorkerSeconds, total
 from everstep.cli.report.goodput_screen import ACTIVITY_LABELS, PARTS
@@ -52,7 +53,7 @@ def figures(page: ReportPage) -> Html:
 
 
 def _losses_text(count: int) -> str:
-    return f"after {count:,} losses" if count != 1 else "after one loss"
+    return f"after {amount(count, 'loss', 'losses')}"
 
 
 def _cost_figure(money: Money | None) -> tuple[str, str, str]:

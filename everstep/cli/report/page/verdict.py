@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from everstep.catalog.plurals import amount
 from everstep.cli.durations import clock
 from everstep.cli.report.incidents import Incident, losses
 from everstep.cli.report.money import Money, usd
@@ -46,7 +47,7 @@ def _headline(page: ReportPage, loss_count: int, recovered_count: int) -> str:
     if loss_count == 0:
         return "Training has not been disrupted so far"
     if recovered_count < loss_count:
-        return f"Training has survived {recovered_count} of {_count(loss_count, 'loss', 'losses')} so far"
+        return f"Training has survived {recovered_count} of {amount(loss_count, 'loss', 'losses')} so far"
     return f"Training has survived {_losses(loss_count)} so far"
 
 
@@ -61,7 +62,7 @@ def _progress(page: ReportPage) -> Iterator[str]:
     steps = (
         f"{report.steps:,} of {report.total_steps:,} steps"
         if report.total_steps
-        else (_count(report.steps, "step", "steps"))
+        else (amount(report.steps, "step", "steps"))
     )
     duration = clock(report.duration_seconds)
     match page.status:
@@ -87,7 +88,7 @@ def _cost_of_losses(page: ReportPage, loss_incidents: Sequence[Incident]) -> Ite
         return
     repeated = sum(loss.steps_lost or 0 for loss in loss_incidents)
     repetition = (
-        f"{_count(repeated, 'step was', 'steps were')} repeated"
+        f"{amount(repeated, 'step was', 'steps were')} repeated"
         if repeated
         else "no step was repeated"
     )
@@ -121,7 +122,3 @@ def _money(cost: Money | None) -> Iterator[str]:
         yield f"It cost about {usd(cost.spent_usd)}, {share:.0%} less than on demand."
     else:
         yield f"It cost about {usd(cost.spent_usd)}."
-
-
-def _count(number: int, singular: str, plural: str) -> str:
-    return f"{number:,} {singular if number == 1 else plural}"

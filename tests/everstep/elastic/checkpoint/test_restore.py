@@ -36,7 +36,7 @@ def test_a_missing_committed_checkpoint_stops_the_run_and_names_step_and_option(
     assert "is missing; the newest valid one is of step 40" in error.value.problem
     assert "--accept-older-checkpoint=5000" in error.value.fix
     assert "Run(accept_older_checkpoint=5000)" in error.value.fix, "a script has no such flag"
-    assert "continues from step 40 and repeats 4960 steps" in error.value.fix
+    assert "continues from step 40 and repeats 4,960 steps" in error.value.fix
 
 
 def test_a_damaged_committed_checkpoint_stops_the_run_and_the_error_describes_the_damage(
