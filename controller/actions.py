@@ -1,4 +1,4 @@
-"""The plan of one reconcile pass: the desired status and the actions that lead to it."""
+"""The plan of one reconcile pass: the new status and the actions that go with it."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,13 +13,13 @@ class Deletion:
     """A pod to delete.
 
     Attributes:
-        reason: text for the event.
+        cause: cause of the deletion, for the message of the event.
         force: True to remove the object immediately, without the kubelet's confirmation that the
             processes have ended.
     """
 
     pod: Pod
-    reason: str
+    cause: str
     force: bool = False
 
 
@@ -45,7 +45,7 @@ class Plan:
     """The plan of one reconcile pass.
 
     Attributes:
-        status: desired status, written first: it must not be lost if the controller stops after
+        status: new status, written first: it must not be lost if the controller stops after
             deleting a pod.
         create_pods: indices of the workers whose pods to create.
         create_on_demand: the indices among them that run on on-demand machines.

@@ -241,7 +241,7 @@ class ObservedState:
         therefore considered lost after a grace period.
         """
         return tuple(
-            Deletion(pod=pod, reason=f"its node {pod.node} is lost", force=True)
+            Deletion(pod=pod, cause=f"its node {pod.node} is lost", force=True)
             for pod in self.lost_pods
         )
 

@@ -1,4 +1,4 @@
-"""The zones of a job with their prices and the times of its moves, from an annotation of the ElasticJob.
+"""The zones of a job with their prices, and the timeouts and intervals of its moves, from an annotation.
 
 The Pulumi program writes only the zones and their prices. Errors are values, like errors of the spec.
 """
@@ -18,7 +18,7 @@ PATH = f"metadata.annotations[{PLACEMENT_ANNOTATION}]"
 
 @dataclass(frozen=True, kw_only=True)
 class PlacementSettings:
-    """The zones of a job with their prices and the times of its moves.
+    """The zones of a job with their prices and the timeouts and intervals of its moves.
 
     Attributes:
         zones: values of the nodes' zone label, in order of preference.
@@ -114,8 +114,8 @@ def _errors_of_prices(key: str, prices: object, zones: object) -> tuple[str, ...
             if zone not in names
         ),
         *(
-            f"{PATH}.{key}[{zone!r}] is {price!r}; set it to USD per hour, from more than 0 to less than 1e9, "
-            "or leave it out"
+            f"{PATH}.{key}[{zone!r}] is {price!r}; set it to a price in USD per hour, greater than 0 and less than "
+            "1e9, or leave it out"
             for zone, price in prices.items()
             if not _is_number(price) or price == 0
         ),
@@ -129,7 +129,8 @@ def _errors_of_times(source: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         *(f"{PATH}.{key} is unknown; use {', '.join(valid_keys)}" for key in unknown),
         *(
-            f"{PATH}.{key} is {source[key]!r}; set it to seconds, from 0 to less than 1e9, or leave it out"
+            f"{PATH}.{key} is {source[key]!r}; set it to a number of seconds, at least 0 and less than 1e9, "
+            "or leave it out"
             for key in times
             if key in source and not _is_number(source[key])
         ),

@@ -182,7 +182,7 @@ class Reconciler:
             self.client.delete_placeholder(job.namespace, placeholder)
         for deletion in new_plan.delete_pods:
             self.client.delete_pod(job.namespace, deletion)
-            message = f"deleted {deletion.pod.name}: {deletion.reason}"
+            message = f"deleted {deletion.pod.name}: {deletion.cause}"
             self._record(job, Event(reason="WorkerDeleted", message=message), now)
         for name in new_plan.delete_services:
             self.client.delete_service(job.namespace, name)

@@ -1,6 +1,6 @@
-"""Retries of a creation that needs a role that Azure has not applied yet.
+"""Retries of a creation that needs a role assignment that has not propagated yet.
 
-Azure applies a role assignment seconds to ten minutes after its creation ("Troubleshoot Azure RBAC"), and no
+A role assignment propagates within seconds to ten minutes after its creation ("Troubleshoot Azure RBAC"), and no
 request shows when: AKS refuses a cluster whose identities have their roles, and accepts it a minute later. A
 fixed pause would be too long for most creations and too short for some. The engine therefore calls this hook after
 a failure, and repeats the creation while the error is a missing role, as `az aks create` and Azure Service
@@ -29,7 +29,7 @@ HOOK_NAME = "wait for roles (`pulumi destroy --run-program` shows the cause)"
 
 
 def is_missing_role(error: str) -> bool:
-    """Return True if an error of AKS may disappear once a role is applied."""
+    """Return True if an error of AKS may disappear once a role assignment has propagated."""
     return any(code in error for code in MISSING_ROLE)
 
 
@@ -39,7 +39,7 @@ async def retry(args: pulumi.ErrorHookArgs) -> bool:
     if args.failed_operation != "create" or not is_missing_role(newest) or failures > MAX_RETRIES:
         return False
     pulumi.log.info(
-        f"Azure has not applied a role of {args.name} yet; the creation is retried in {PAUSE_SECONDS:.0f} s "
+        f"a role assignment of {args.name} has not propagated yet; the creation is retried in {PAUSE_SECONDS:.0f} s "
         f"({failures} of {MAX_RETRIES})"
     )
     await asyncio.sleep(PAUSE_SECONDS)

@@ -38,10 +38,10 @@ def complete(state: ObservedState) -> Plan | None:
     unneeded_pods = [pod for pod in starting_pods if pod.node is None or due <= state.now]
     other_pods = [pod for pod in state.present_pods if not pod.ended and pod not in unneeded_pods]
     state = reset_records(state, unneeded_pods)
-    to_delete = [Deletion(pod=pod, reason="the training is over") for pod in unneeded_pods]
+    to_delete = [Deletion(pod=pod, cause="the training is over") for pod in unneeded_pods]
     if deadline is not None and deadline <= state.now:
         to_delete += [
-            Deletion(pod=pod, reason=DEADLINE_PASSED) for pod in other_pods if not pod.terminating
+            Deletion(pod=pod, cause=DEADLINE_PASSED) for pod in other_pods if not pod.terminating
         ]
     if other_pods:
         state = _with_waiting_condition(state, finished_count, len(other_pods))

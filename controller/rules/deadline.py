@@ -19,6 +19,6 @@ def fail_at_deadline(state: ObservedState) -> Plan | None:
         f"the job has run for RunPolicy.activeDeadlineSeconds ({seconds} s) without finishing; "
         "create it again with a longer limit: training resumes from its newest checkpoint"
     )
-    to_delete = tuple(Deletion(pod=pod, reason=DEADLINE_PASSED) for pod in state.active_pods)
+    to_delete = tuple(Deletion(pod=pod, cause=DEADLINE_PASSED) for pod in state.active_pods)
     state = finish(state, ConditionType.FAILED, DEADLINE_EXCEEDED, message)
     return make_plan(state, delete_pods=to_delete)

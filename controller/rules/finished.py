@@ -54,5 +54,5 @@ def _policy_deletions(state: ObservedState, spec: Spec) -> tuple[Deletion, ...]:
         if pod.terminating or not (selected or (exceeded and not pod.ended)):
             continue
         reason = f"the job has finished and its cleanPodPolicy is {policy}"
-        deletions.append(Deletion(pod=pod, reason=reason if selected else DEADLINE_PASSED))
+        deletions.append(Deletion(pod=pod, cause=reason if selected else DEADLINE_PASSED))
     return tuple(deletions)

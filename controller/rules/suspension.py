@@ -38,7 +38,7 @@ def suspend(state: ObservedState) -> Plan | None:
         ConditionType.SUSPENDED, is_true=True, reason=reason, message=message
     )
     to_delete = tuple(
-        Deletion(pod=pod, reason="the job is suspended")
+        Deletion(pod=pod, cause="the job is suspended")
         for pod in state.present_pods
         if not pod.terminating
     )

@@ -50,10 +50,10 @@ def reconcile_workers(state: ObservedState) -> Plan | None:
         create_pods=new_indices,
         create_on_demand=on_demand_indices,
         delete_pods=(
-            *(Deletion(pod=pod, reason=_surplus_reason(state, pod)) for pod in surplus_pods),
-            *(Deletion(pod=pod, reason=_leaving_reason(state)) for pod in leaving_pods),
+            *(Deletion(pod=pod, cause=_surplus_reason(state, pod)) for pod in surplus_pods),
+            *(Deletion(pod=pod, cause=_leaving_reason(state)) for pod in leaving_pods),
             *(
-                Deletion(pod=pod, reason=f"it is replaced: it {describe_exit(pod)}")
+                Deletion(pod=pod, cause=f"it is replaced: it {describe_exit(pod)}")
                 for pod in failed_pods
             ),
         ),

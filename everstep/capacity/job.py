@@ -1,4 +1,4 @@
-"""The job for which a capacity history is replayed: its work, its prices, and the costs of changes of its group."""
+"""The job for which a capacity history is replayed: its work, its prices, and the time lost to changes of its group."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ LIVE = live_design(
     bytes_per_second=BYTES_PER_SECOND,
     checkpoint_seconds=CHECKPOINT_SECONDS,
 )
-"""Costs of changes for Everstep's `live` mode, as measured."""
+"""Times that changes cost in Everstep's `live` mode, as measured."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class JobModel:
         machines: desired number of machines.
         min_machines: minimum number of machines with which it trains.
         prices: prices of its machines.
-        design: costs of changes of the group.
+        design: times that changes of the group cost.
         boot: time from a request until a new machine's pod runs.
         idle: time for which a machine is kept, and billed, after the group has left its zone.
     """
@@ -111,20 +111,24 @@ class JobModel:
         interval = self.design.checkpoint_seconds
         return interval / (interval + self.design.stall.seconds)
 
-    def hourly_cost(self, spot: int, on_demand: int, zone: int | None = None) -> float:
+    def hourly_cost(self, zone_machines: int, on_demand: int, zone: int | None = None) -> float:
         """Return the cost in USD per hour with these machines.
 
         Args:
-            spot: machines of a zone, spot or guaranteed.
+            zone_machines: machines of a zone, spot or guaranteed.
             on_demand: on-demand machines that are bought in addition.
             zone: position of the zone; None: spot machines at the highest price.
         """
         prices = self.prices
-        spot_usd = spot * prices.spot if zone is None else prices.usd_per_hour(zone, spot)
-        return spot_usd + on_demand * prices.on_demand + prices.fixed
+        zone_usd = (
+            zone_machines * prices.spot
+            if zone is None
+            else prices.usd_per_hour(zone, zone_machines)
+        )
+        return zone_usd + on_demand * prices.on_demand + prices.fixed
 
     def assumptions(self) -> Iterator[str]:
-        """Yield the costs of changes with their sources."""
+        """Yield the times that changes cost, with their sources."""
         yield f"boot {self.boot.seconds:g} s: {self.boot.source}"
         yield f"idle {self.idle.seconds:g} s: {self.idle.source}"
         yield from assumptions(self.design)

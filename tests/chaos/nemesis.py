@@ -195,7 +195,7 @@ class Nemesis:
             ),
             **dict.fromkeys(_CUTS, (self._cut, self._heal)),
             "loss": (
-                lambda name, fault: network.lose(name, fault.targets[0], fault.amount),
+                lambda name, fault: network.drop_packets(name, fault.targets[0], fault.amount),
                 self._heal,
             ),
             "slow-link": (

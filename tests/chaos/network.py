@@ -145,7 +145,7 @@ class Network:
             self._cuts[fault] = frozenset(pairs)
             self._apply(sorted({receiver for _, receiver in pairs}))
 
-    def lose(self, fault: str, name: str, percent: int) -> None:
+    def drop_packets(self, fault: str, name: str, percent: int) -> None:
         """Drop a share of a machine's packets in both directions, until this fault is healed."""
         with self._lock:
             self._losses[fault] = (name, percent)

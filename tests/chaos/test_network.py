@@ -21,7 +21,7 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.twin
 
-PORT, DATAGRAMS = 7000, 200  # fewer than a socket buffers
+PORT, DATAGRAMS = 7000, 200  # fewer than fit in a socket buffer
 COUNTER = 'i=0; while true; do i=$((i+1)); echo $i > "$0"; sleep 0.01; done'
 
 
@@ -54,7 +54,7 @@ def send_and_count(
     return count_received
 
 
-def seconds_of_a_datagram(network: Network) -> float:
+def one_way_delay_seconds(network: Network) -> float:
     """Return the seconds until a datagram from `a` has arrived at `b`."""
     started_at = time.monotonic()
     assert send_and_count(network, "a", "b", seconds=100) == 1
@@ -80,7 +80,7 @@ def test_a_cut_is_directional_and_overlapping_cuts_heal_one_by_one(network: Netw
 
 
 def test_a_lossy_link_loses_a_share_of_the_packets(network: Network) -> None:
-    network.lose("fault", "a", 50)
+    network.drop_packets("fault", "a", 50)
     assert 0.25 * DATAGRAMS < send_and_count(network, "a", "b", DATAGRAMS) < 0.75 * DATAGRAMS
 
     network.heal("fault")
@@ -90,10 +90,10 @@ def test_a_lossy_link_loses_a_share_of_the_packets(network: Network) -> None:
 def test_packets_are_delayed_until_the_delay_is_removed(network: Network) -> None:
     send_and_count(network, "a", "b")  # resolves the addresses
     network.delay("a", 300)
-    assert seconds_of_a_datagram(network) >= 0.3
+    assert one_way_delay_seconds(network) >= 0.3
 
     network.remove_delay("a")
-    assert min(seconds_of_a_datagram(network) for _ in range(10)) < 0.3
+    assert min(one_way_delay_seconds(network) for _ in range(10)) < 0.3
     assert send_and_count(network, "a", "b", DATAGRAMS, seconds=100) == DATAGRAMS
 
 

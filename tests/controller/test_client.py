@@ -84,8 +84,8 @@ def test_a_deletion_applies_to_the_observed_object_only() -> None:
     """A newer object may have its name."""
     api = RecordingApi()
 
-    api.delete_pod("ns", Deletion(pod=pod(0), reason="it failed"))
-    api.delete_pod("ns", Deletion(pod=pod(1), reason="its node is lost", force=True))
+    api.delete_pod("ns", Deletion(pod=pod(0), cause="it failed"))
+    api.delete_pod("ns", Deletion(pod=pod(1), cause="its node is lost", force=True))
     api.delete_placeholder("ns", PLACEHOLDER)
     api.delete_job(job())
 
@@ -110,7 +110,7 @@ def test_bounds_are_set_on_the_observed_pod_only() -> None:
 
 
 CHANGES: dict[str, Callable[[KubernetesClient], None]] = {
-    "delete a pod": lambda api: api.delete_pod("ns", Deletion(pod=pod(0), reason="it failed")),
+    "delete a pod": lambda api: api.delete_pod("ns", Deletion(pod=pod(0), cause="it failed")),
     "delete a placeholder": lambda api: api.delete_placeholder("ns", PLACEHOLDER),
     "delete a Service": lambda api: api.delete_service("ns", "job-worker-0"),
     "delete a job": lambda api: api.delete_job(job()),

@@ -20,17 +20,19 @@ PRICES = [{"capacity": "spot", "usdPerHour": 1}, {"capacity": "onDemand", "usdPe
 NOT_ON_DEMAND = {"key": CAPACITY_LABEL, "operator": "NotIn", "values": [ON_DEMAND]}
 
 
-def limited_job(
+def job_with_policy(
     policy: str | None, status: dict[str, Any] | None = None, **fields: Any
 ) -> ElasticJob:
     spending = {"pools": PRICES, **({"onDemand": policy} if policy else {})}
     return job({**spec(), "spending": spending}, status, **fields)
 
 
-def manifest(elastic_job: ElasticJob, *, on_demand: bool = False) -> dict[str, Any]:
+def pod_spec_of(elastic_job: ElasticJob, *, on_demand: bool = False) -> dict[str, Any]:
     assert elastic_job.spec is not None
-    body: dict[str, Any] = render_pod(elastic_job, elastic_job.spec, 0, on_demand=on_demand)["spec"]
-    return body
+    pod_spec: dict[str, Any] = render_pod(elastic_job, elastic_job.spec, 0, on_demand=on_demand)[
+        "spec"
+    ]
+    return pod_spec
 
 
 def spot_worker(index: int) -> Pod:
@@ -42,17 +44,17 @@ def on_demand_worker(index: int, phase: str = "Running") -> Pod:
 
 
 def test_spot_workers_exclude_on_demand_nodes_and_on_demand_workers_select_them() -> None:
-    elastic_job = limited_job("fallback")
+    elastic_job = job_with_policy("fallback")
     assert elastic_job.spec is not None
-    affinity = manifest(elastic_job)["affinity"]["nodeAffinity"][REQUIRED]
+    affinity = pod_spec_of(elastic_job)["affinity"]["nodeAffinity"][REQUIRED]
     placeholder = render_placeholder(elastic_job, elastic_job.spec, "us-east-1b", 0)["spec"][
         "affinity"
     ]
 
     assert affinity == {"nodeSelectorTerms": [{"matchExpressions": [NOT_ON_DEMAND]}]}
     assert placeholder["nodeAffinity"][REQUIRED] == affinity
-    assert manifest(elastic_job, on_demand=True)["nodeSelector"] == {CAPACITY_LABEL: ON_DEMAND}
-    assert "affinity" not in manifest(limited_job(None)), "the autoscaler decides"
+    assert pod_spec_of(elastic_job, on_demand=True)["nodeSelector"] == {CAPACITY_LABEL: ON_DEMAND}
+    assert "affinity" not in pod_spec_of(job_with_policy(None)), "the autoscaler decides"
 
 
 @pytest.mark.parametrize(
@@ -62,13 +64,13 @@ def test_spot_workers_exclude_on_demand_nodes_and_on_demand_workers_select_them(
 def test_null_fields_of_the_template_count_as_missing(affinity: dict[str, Any] | None) -> None:
     """The API server keeps them, since the schema of ElasticJobs does not describe pods."""
     pod_spec = {**TEMPLATE["spec"], "affinity": affinity, "terminationGracePeriodSeconds": None}
-    body = {**spec(), "spending": {"pools": PRICES, "onDemand": "fallback"}}
-    body["replicaSpecs"]["Worker"]["template"] = {"spec": pod_spec}
+    job_spec = {**spec(), "spending": {"pools": PRICES, "onDemand": "fallback"}}
+    job_spec["replicaSpecs"]["Worker"]["template"] = {"spec": pod_spec}
     failed = {"index": 0, "pod": "uid-0", "ended": True, "failures": 7, "failedOn": "n0"}
 
-    elastic_job = job(body, {"workers": [failed]})
+    elastic_job = job(job_spec, {"workers": [failed]})
 
-    node_affinity = manifest(elastic_job)["affinity"]["nodeAffinity"]
+    node_affinity = pod_spec_of(elastic_job)["affinity"]["nodeAffinity"]
     assert node_affinity[REQUIRED] == {"nodeSelectorTerms": [{"matchExpressions": [NOT_ON_DEMAND]}]}
     (term,) = node_affinity[PREFERRED]
     assert term["preference"]["matchFields"][0]["values"] == ["n0"]
@@ -77,19 +79,19 @@ def test_null_fields_of_the_template_count_as_missing(affinity: dict[str, Any] |
 
 
 def test_an_on_demand_node_has_no_capacity_for_a_spot_worker() -> None:
-    body = {"spec": manifest(limited_job("fallback"))}
+    spot_pod = {"spec": pod_spec_of(job_with_policy("fallback"))}
     allocatable = {"pods": "10"}
     nodes = [
         Node(name="spot", allocatable=allocatable),
         Node(name="on-demand", labels={CAPACITY_LABEL: ON_DEMAND}, allocatable=allocatable),
     ]
 
-    assert count_schedulable(body, nodes, []) == 10
-    assert count_schedulable({"spec": manifest(limited_job(None))}, nodes, []) == 20
+    assert count_schedulable(spot_pod, nodes, []) == 10
+    assert count_schedulable({"spec": pod_spec_of(job_with_policy(None))}, nodes, []) == 20
 
 
 def test_spot_workers_that_train_stay_until_the_on_demand_workers_run() -> None:
-    elastic_job = limited_job("always")
+    elastic_job = job_with_policy("always")
     running_pods = [spot_worker(0), spot_worker(1), spot_worker(2)]
     waiting_pod = pod(3, "Pending", node=None, started=None)
 
@@ -116,7 +118,7 @@ def test_due_indices_are_created_on_demand_while_others_wait() -> None:
     not_before = format_time(NOW + timedelta(seconds=60))
     record = {"index": 1, "pod": "uid-1", "ended": True, "restarts": 3, "notBefore": not_before}
 
-    plan = decide(limited_job("always", {"workers": [record]}))
+    plan = decide(job_with_policy("always", {"workers": [record]}))
 
     assert plan.create_pods == (0, 2), "index 1 waits after its failure"
     assert plan.create_on_demand == {0, 2}
@@ -128,10 +130,10 @@ def test_a_job_without_spot_machines_is_not_suspended_while_workers_are_on_deman
         "scaling": {"desired": 0, "since": format_time(NOW), "replicas": 3},
         "spending": {"countedAt": format_time(NOW), "usd": 0.0, "starvedSince": starved_since},
     }
-    plan = decide(limited_job("fallback", status, scaling="capacity"))
+    plan = decide(job_with_policy("fallback", status, scaling="capacity"))
 
     assert plan.create_on_demand == {0}
     assert not plan.status.is_true(ConditionType.SUSPENDED)
-    plan_without_on_demand = decide(limited_job("never", status, scaling="capacity"))
+    plan_without_on_demand = decide(job_with_policy("never", status, scaling="capacity"))
     assert plan_without_on_demand.create_pods == ()
     assert plan_without_on_demand.status.is_true(ConditionType.SUSPENDED)

@@ -462,18 +462,18 @@ def test_the_annotation_lists_zones_with_prices_and_may_change_times() -> None:
         ),
         (
             '{"zones": ["a"], "usdPerHour": {"a": 0}}',
-            ".usdPerHour['a'] is 0; set it to USD per hour, from more than 0 to less than 1e9",
+            ".usdPerHour['a'] is 0; set it to a price in USD per hour, greater than 0 and less than 1e9",
         ),
         ('{"zones": ["a"], "usdPerHour": {"a": "1"}}', ".usdPerHour['a'] is '1'; set it to USD"),
         ('{"zones": ["a"], "usdPerHour": {"a": NaN}}', ".usdPerHour['a'] is nan; set it to USD"),
         (
             '{"zones": ["a"], "maxUsdPerHour": {"a": -1}}',
-            ".maxUsdPerHour['a'] is -1; set it to USD per hour, from more than 0 to less than 1e9",
+            ".maxUsdPerHour['a'] is -1; set it to a price in USD per hour, greater than 0 and less than 1e9",
         ),
         ('{"zones": 1, "usdPerHour": {"a": 1}}', ".zones is 1; set it to a list"),
         (
             '{"zones": ["a"], "shortSeconds": -1}',
-            ".shortSeconds is -1; set it to seconds, from 0 to less than 1e9",
+            ".shortSeconds is -1; set it to a number of seconds, at least 0 and less than 1e9",
         ),
         ('{"zones": ["a"], "shortSeconds": NaN}', ".shortSeconds is nan; set it to seconds"),
         (

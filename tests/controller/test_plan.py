@@ -321,7 +321,7 @@ def test_the_reason_of_a_deletion_after_the_deadline_is_the_rule_that_selects_th
     second_plan = decide(job_after_pass(elastic_job, later_plan), pod(0), after=61)
 
     (deletion,) = second_plan.delete_pods
-    assert reason in deletion.reason, "the event must name the cause, not a policy that keeps pods"
+    assert reason in deletion.cause, "the event must name the cause, not a policy that keeps pods"
 
 
 @pytest.mark.parametrize(("policy", "deleted"), [("None", []), ("Running", [1]), ("All", [0, 1])])

@@ -173,7 +173,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _MEMBERSHIP_TESTS,
     ),
     Mutation(
-        "regroup after a step that a stop has already broken",
+        "regroup requested for a generation that a stop has already aborted",
         _MEMBERSHIP,
         """kind == "regroup" and self._last_request == ("stop", number)""",
         "False",
@@ -243,7 +243,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _DATA_TESTS,
     ),
     Mutation(
-        "abort that shuts all new connections",
+        "abort that shuts down all sockets opened since the group was built",
         "everstep/elastic/transport/sockets.py",
         "    sockets = {fd: name for fd, name in new_sockets.items() if _is_connected_to(fd, *store)}",
         "    sockets = dict(new_sockets)",
@@ -271,7 +271,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _SUSPICION_TESTS,
     ),
     Mutation(
-        "fence against the observers that hear the member",
+        "member fenced although observers that hear it are not outnumbered",
         _SUSPICION,
         "return (not others or agreements > 0) and agreements + 1 > denials",
         "return not others or agreements > 0",
@@ -335,7 +335,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _STATE_MACHINE_TESTS,
     ),
     Mutation(
-        "mistakes that do not slow down later suspicion",
+        "false suspicions that do not lengthen the silence accepted later",
         "everstep/elastic/membership/arrivals.py",
         "            self._doublings = min(self._remaining_doublings(now) + 1, MAX_DOUBLINGS)\n",
         "",

@@ -92,15 +92,17 @@ def test_the_machine_is_checked_before_anything_starts(lab: Lab) -> None:
 def test_the_costs_and_the_resources_are_shown_before_they_are_created(lab: Lab) -> None:
     assert "USD" in lab.output(1, "cost")
     assert "to create" in lab.output(1, "preview")
-    assert "CHANGE" in lab.output(1, "settings"), "a user of an account has to edit these lines"
+    assert "CHANGE" in lab.output(1, "settings"), (
+        "users of a cloud account have to edit these lines"
+    )
 
 
 def test_one_worker_on_one_spot_machine_trains_first(lab: Lab) -> None:
     output = lab.output(1, "first-step")
 
-    assert "the first step is trained" in output
+    assert "the first step is completed" in output
     (nodes,) = re.findall(r"GPU nodes: (.*)", output)
-    assert len(nodes.split()) == 1, "the autoscaler buys as many machines as there are workers"
+    assert len(nodes.split()) == 1, "the autoscaler adds as many nodes as there are workers"
 
 
 def test_the_script_loses_a_worker_and_no_step(lab: Lab) -> None:
@@ -115,7 +117,7 @@ def test_only_the_job_changes_and_it_grows_to_three_workers_while_it_trains(lab:
     assert "to replace" not in lab.output(3, "previewed")
     sizes = re.findall(r"(\d) workers", lab.output(3, "sizes"))
     assert sizes[0] == "1"
-    assert "3" in sizes, "a busy machine may lose a worker again"
+    assert "3" in sizes, "on a busy host, the job may lose a worker again"
 
 
 def test_an_eviction_costs_no_step_and_the_machine_is_replaced(lab: Lab) -> None:

@@ -59,18 +59,20 @@ def test_network_policies_are_enforced() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stage", "addon", "account"),
+    ("stage", "addon", "service_account"),
     [
         ("early", "vpc-cni", "aws-node"),
         ("late", "aws-fsx-csi-driver", "fsx-csi-controller-sa"),
     ],
 )
-def test_add_ons_that_call_aws_have_their_own_role(stage: str, addon: str, account: str) -> None:
+def test_add_ons_that_call_aws_have_their_own_role(
+    stage: str, addon: str, service_account: str
+) -> None:
     name = f"eks-{stage}-{addon}"
     (identity,) = plain_stack()[name].inputs["podIdentityAssociations"]
     (trust,) = policy_statements(plain_stack()[f"{name}-role-role"], "assumeRolePolicy")
 
-    assert identity["serviceAccount"] == account
+    assert identity["serviceAccount"] == service_account
     assert identity["roleArn"].endswith(f":role/everstep-{addon}")
     assert trust["Principal"] == {"Service": "pods.eks.amazonaws.com"}
     assert set(trust["Action"]) == {"sts:AssumeRole", "sts:TagSession"}, "pod identity needs both"

@@ -126,12 +126,12 @@ def test_a_worker_that_crashes_in_its_first_step_may_restart_a_limited_number_of
     agent: Workers,
 ) -> None:
     # A supervisor gets the same messages as workers.
-    _, watcher = agent.connect(crashed=UNUSED_PROCESS_ID)
+    _, supervisor = agent.connect(crashed=UNUSED_PROCESS_ID)
 
     restarts_allowed = [agent.crash() for _ in range(MAX_CRASHES_WITHOUT_STEP)]
 
     assert restarts_allowed == [True] * (MAX_CRASHES_WITHOUT_STEP - 1) + [False]
-    message = receive(watcher, "end")
+    message = receive(supervisor, "end")
     assert message["code"] is None
     assert (
         f"{MAX_CRASHES_WITHOUT_STEP} consecutive times before completing a step" in message["end"]
@@ -143,12 +143,12 @@ def test_a_node_whose_workers_only_crash_withdraws_and_does_not_end_the_run(
 ) -> None:
     other_member = Member("other-1", "other", "127.0.0.1", after=99)
     run[1].put_member(other_member, 0)
-    _, watcher = agent.connect(crashed=UNUSED_PROCESS_ID)
+    _, supervisor = agent.connect(crashed=UNUSED_PROCESS_ID)
 
     restarts_allowed = [agent.crash() for _ in range(MAX_CRASHES_WITHOUT_STEP)]
 
     assert restarts_allowed == [True] * (MAX_CRASHES_WITHOUT_STEP - 1) + [False]
-    assert "on w0 the workers ended" in receive(watcher, "end")["end"]
+    assert "on w0 the workers ended" in receive(supervisor, "end")["end"]
     updates = [update for update in run[1].read() if isinstance(update, RunEnded)]
     assert updates == [], "one faulty node must not end the run"
 

@@ -61,7 +61,7 @@ def test_a_base_without_an_image_or_a_valid_reference_is_refused(option: str, pr
         image_push.parse_bases([option])
 
 
-def test_bases_are_given_by_image() -> None:
+def test_bases_are_keyed_by_image() -> None:
     assert image_push.parse_bases(["trainer=a/b:1", "spot=c@sha256:" + "0" * 64]) == {
         "trainer": "a/b:1",
         "spot": "c@sha256:" + "0" * 64,
@@ -69,7 +69,7 @@ def test_bases_are_given_by_image() -> None:
 
 
 @pytest.mark.parametrize("program", ["docker", "podman", "buildah"])
-def test_the_login_of_each_registry_is_named_for_each_program(program: str) -> None:
+def test_the_login_command_fits_the_registry_and_the_program(program: str) -> None:
     password = "aws ecr get-login-password --region eu-west-1"
     token = "az acr login --name everstepprod"
     stdin = f"{program} login --username 00000000-0000-0000-0000-000000000000 --password-stdin"
@@ -109,7 +109,7 @@ def test_every_error_of_a_registry_has_a_fix(status: int, code: str, fix: str) -
     assert fix in fix_of(RegistryError("refused", status, code), "x.azurecr.io")
 
 
-def test_a_tag_has_the_version_and_a_key_of_only_the_sources_and_the_base(tmp_path: Path) -> None:
+def test_a_tag_has_the_version_and_a_hash_of_only_the_sources_and_the_base(tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").touch()
     source = tmp_path / "program.py"
     source.write_text("1")

@@ -14,7 +14,7 @@ from everstep.elastic.checkpoint.files import FencedError, Manifest
 from everstep.elastic.checkpoint.folder_store import FolderStore
 from everstep.elastic.checkpoint.restore import OtherRunError, SkippedCheckpoint
 
-RUN = {"model": "tiny", "seed": 1}
+FINGERPRINT = {"model": "tiny", "seed": 1}
 
 
 def save(
@@ -23,17 +23,17 @@ def save(
     fill: float = 0.0,
     *,
     keep: int = 3,
-    run: dict[str, object] | None = None,
+    fingerprint: dict[str, object] | None = None,
 ) -> Path:
     state = {"weight": torch.full((300,), fill), "bias": torch.arange(4)}
-    manifest = Manifest(step, 1, run or RUN, {"evaluated": 0})
+    manifest = Manifest(step, 1, fingerprint or FINGERPRINT, {"evaluated": 0})
     return files.write(folder, state, manifest, commit=lambda manifest: True, keep=keep)
 
 
 def test_a_written_checkpoint_is_restored(tmp_path: Path) -> None:
     save(tmp_path, 7, 0.5)
 
-    checkpoint = restore.newest_checkpoint(FolderStore(tmp_path), RUN)
+    checkpoint = restore.newest_checkpoint(FolderStore(tmp_path), FINGERPRINT)
 
     assert checkpoint is not None
     assert checkpoint.manifest.step == 7
@@ -42,7 +42,7 @@ def test_a_written_checkpoint_is_restored(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_has_no_checkpoint(tmp_path: Path) -> None:
-    assert restore.newest_checkpoint(FolderStore(tmp_path / "no"), RUN) is None
+    assert restore.newest_checkpoint(FolderStore(tmp_path / "no"), FINGERPRINT) is None
 
 
 def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000004", "step-00000005"]
 
 
-def test_checkpoints_are_ordered_by_number_beyond_the_digits_of_their_names(tmp_path: Path) -> None:
+def test_checkpoints_are_ordered_by_number_beyond_the_zero_padded_width(tmp_path: Path) -> None:
     """Sorted as text, step 99,999,999 would stay the newest, and each later checkpoint would be removed."""
     (tmp_path / ".step-99999998-1-1").mkdir()
     for step in (99_999_998, 99_999_999, 100_000_000, 100_000_001):
@@ -60,7 +60,7 @@ def test_checkpoints_are_ordered_by_number_beyond_the_digits_of_their_names(tmp_
 
     store = FolderStore(tmp_path)
     assert store.names() == ["step-100000001", "step-100000000"]
-    newest = restore.newest_checkpoint(store, RUN)
+    newest = restore.newest_checkpoint(store, FINGERPRINT)
     assert newest is not None
     assert newest.manifest.step == 100_000_001
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-100000000", "step-100000001"]
@@ -71,18 +71,18 @@ def test_files_of_a_killed_writer_are_never_read_and_are_removed_by_the_next_wri
 ) -> None:
     (tmp_path / ".step-00000003-1-1").mkdir()
 
-    assert restore.newest_checkpoint(FolderStore(tmp_path), RUN) is None
+    assert restore.newest_checkpoint(FolderStore(tmp_path), FINGERPRINT) is None
     save(tmp_path, 4)
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000004"]
 
 
 def test_any_damage_is_detected_and_the_previous_checkpoint_is_used(tmp_path: Path) -> None:
     rng = random.Random(3)
-    run = tmp_path / "run"
-    previous_folder = save(run, 2)
-    damaged_folder = save(run, 3)
+    run_folder = tmp_path / "run"
+    previous_folder = save(run_folder, 2)
+    damaged_folder = save(run_folder, 3)
     intact_copy = shutil.copytree(damaged_folder, tmp_path / "intact")
-    intact = restore.newest_checkpoint(FolderStore(run), RUN)
+    intact = restore.newest_checkpoint(FolderStore(run_folder), FINGERPRINT)
     assert intact is not None
     assert intact.location == str(damaged_folder)
     for number in range(40):
@@ -96,7 +96,9 @@ def test_any_damage_is_detected_and_the_previous_checkpoint_is_used(tmp_path: Pa
             content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
         file.write_bytes(content)
         skipped_checkpoints: list[SkippedCheckpoint] = []
-        restored = restore.newest_checkpoint(FolderStore(run), RUN, skipped_checkpoints.append)
+        restored = restore.newest_checkpoint(
+            FolderStore(run_folder), FINGERPRINT, skipped_checkpoints.append
+        )
         assert restored is not None
         assert restored.location == str(previous_folder)
         assert [skip.name for skip in skipped_checkpoints] == [damaged_folder.name]
@@ -121,7 +123,9 @@ def test_a_manifest_of_another_format_is_skipped_with_a_reason(tmp_path: Path) -
     (other_folder / "manifest.json").write_text(json.dumps({"epoch": 3}, indent=1))
     skipped_checkpoints: list[SkippedCheckpoint] = []
 
-    checkpoint = restore.newest_checkpoint(FolderStore(tmp_path), RUN, skipped_checkpoints.append)
+    checkpoint = restore.newest_checkpoint(
+        FolderStore(tmp_path), FINGERPRINT, skipped_checkpoints.append
+    )
 
     assert checkpoint is not None
     assert checkpoint.manifest.step == 1
@@ -129,19 +133,19 @@ def test_a_manifest_of_another_format_is_skipped_with_a_reason(tmp_path: Path) -
 
 
 def test_a_checkpoint_of_another_model_is_an_error_with_the_difference(tmp_path: Path) -> None:
-    save(tmp_path, 1, run={"model": "other", "seed": 1})
+    save(tmp_path, 1, fingerprint={"model": "other", "seed": 1})
 
     with pytest.raises(OtherRunError, match="model is 'other' there and 'tiny' here") as error:
-        restore.newest_checkpoint(FolderStore(tmp_path), RUN)
+        restore.newest_checkpoint(FolderStore(tmp_path), FINGERPRINT)
 
     assert "--fresh" in error.value.fix
 
 
 def test_a_torn_checkpoint_of_another_model_is_only_skipped(tmp_path: Path) -> None:
-    folder = save(tmp_path, 1, run={"model": "other", "seed": 1})
+    folder = save(tmp_path, 1, fingerprint={"model": "other", "seed": 1})
     (folder / files.STATE_FILE).write_bytes(b"")
 
-    assert restore.newest_checkpoint(FolderStore(tmp_path), RUN) is None
+    assert restore.newest_checkpoint(FolderStore(tmp_path), FINGERPRINT) is None
 
 
 def test_the_checkpoint_of_a_fenced_worker_is_never_read_and_is_removed_by_the_next_write(
@@ -149,10 +153,13 @@ def test_the_checkpoint_of_a_fenced_worker_is_never_read_and_is_removed_by_the_n
 ) -> None:
     with pytest.raises(FencedError, match="its commit by generation 1 was refused"):
         files.write(
-            tmp_path, {"a": torch.ones(1)}, Manifest(1, 1, RUN), commit=lambda manifest: False
+            tmp_path,
+            {"a": torch.ones(1)},
+            Manifest(1, 1, FINGERPRINT),
+            commit=lambda manifest: False,
         )
 
-    assert restore.newest_checkpoint(FolderStore(tmp_path), RUN) is None
+    assert restore.newest_checkpoint(FolderStore(tmp_path), FINGERPRINT) is None
     save(tmp_path, 2)
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000002"]
 
@@ -163,12 +170,15 @@ def test_a_commit_with_a_lost_response_is_completed_on_restore(
     save(tmp_path, 6)
     with pytest.raises(FencedError):
         files.write(
-            tmp_path, {"a": torch.ones(1)}, Manifest(7, 3, RUN), commit=lambda manifest: False
+            tmp_path,
+            {"a": torch.ones(1)},
+            Manifest(7, 3, FINGERPRINT),
+            commit=lambda manifest: False,
         )
 
     files.place_committed(tmp_path, generation=3, step=7)  # etcd has recorded the commit
 
-    restored = restore.newest_checkpoint(FolderStore(tmp_path), RUN)
+    restored = restore.newest_checkpoint(FolderStore(tmp_path), FINGERPRINT)
     assert restored is not None
     assert restored.manifest.step == 7
 
@@ -179,13 +189,16 @@ def test_an_uncommitted_checkpoint_stays_in_its_staging_folder(
     save(tmp_path, 6)
     with pytest.raises(FencedError):
         files.write(
-            tmp_path, {"a": torch.ones(1)}, Manifest(7, 3, RUN), commit=lambda manifest: False
+            tmp_path,
+            {"a": torch.ones(1)},
+            Manifest(7, 3, FINGERPRINT),
+            commit=lambda manifest: False,
         )
 
     files.place_committed(tmp_path, generation=4, step=7)
     files.place_committed(tmp_path, generation=3, step=6)
 
-    restored = restore.newest_checkpoint(FolderStore(tmp_path), RUN)
+    restored = restore.newest_checkpoint(FolderStore(tmp_path), FINGERPRINT)
     assert restored is not None
     assert restored.manifest.step == 6
 
@@ -193,13 +206,16 @@ def test_an_uncommitted_checkpoint_stays_in_its_staging_folder(
 def test_the_staging_folder_of_another_writer_of_the_same_step_is_kept(tmp_path: Path) -> None:
     with pytest.raises(FencedError):
         files.write(
-            tmp_path, {"a": torch.ones(1)}, Manifest(7, 3, RUN), commit=lambda manifest: False
+            tmp_path,
+            {"a": torch.ones(1)},
+            Manifest(7, 3, FINGERPRINT),
+            commit=lambda manifest: False,
         )
     save(tmp_path, 7)  # in generation 1, before it learns of generation 3
 
     files.place_committed(tmp_path, generation=3, step=7)  # etcd has recorded the commit
 
-    restored = restore.newest_checkpoint(FolderStore(tmp_path), RUN)
+    restored = restore.newest_checkpoint(FolderStore(tmp_path), FINGERPRINT)
     assert restored is not None
     assert restored.manifest.generation == 3
 
@@ -226,9 +242,9 @@ def test_every_type_shape_and_memory_layout_is_restored_with_its_values(
         values = values.to(memory_format=torch.channels_last)
     state = {"odd": torch.ones(3, dtype=torch.uint8), "numbers": values, "more": torch.ones(2)}
 
-    files.write(tmp_path, state, Manifest(1, 1, RUN), commit=lambda manifest: True)
+    files.write(tmp_path, state, Manifest(1, 1, FINGERPRINT), commit=lambda manifest: True)
 
-    restored = restore.newest_checkpoint(FolderStore(tmp_path), RUN)
+    restored = restore.newest_checkpoint(FolderStore(tmp_path), FINGERPRINT)
     assert restored is not None
     tensors = restored.load()
     assert tensors.keys() == state.keys()
@@ -243,7 +259,7 @@ def test_the_manifest_is_plain_json(tmp_path: Path) -> None:
     manifest = json.loads((path / "manifest.json").read_text())
 
     assert manifest["step"] == 1
-    assert manifest["fingerprint"] == RUN
+    assert manifest["fingerprint"] == FINGERPRINT
 
 
 def test_a_folder_that_is_not_named_after_its_step_is_skipped(tmp_path: Path) -> None:
@@ -251,7 +267,9 @@ def test_a_folder_that_is_not_named_after_its_step_is_skipped(tmp_path: Path) ->
     shutil.copytree(valid_folder, tmp_path / "step-00000099")
     skipped_checkpoints: list[SkippedCheckpoint] = []
 
-    checkpoint = restore.newest_checkpoint(FolderStore(tmp_path), RUN, skipped_checkpoints.append)
+    checkpoint = restore.newest_checkpoint(
+        FolderStore(tmp_path), FINGERPRINT, skipped_checkpoints.append
+    )
 
     assert checkpoint is not None
     assert checkpoint.location == str(valid_folder)

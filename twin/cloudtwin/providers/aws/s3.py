@@ -46,7 +46,7 @@ DAYS = ("expiration.days", "noncurrentVersionExpiration.noncurrentDays",
         "abortIncompleteMultipartUpload.daysAfterInitiation")  # fmt: skip
 
 
-def bucket_name(name: object) -> str | None:
+def bucket_name_error(name: object) -> str | None:
     """Return the reason why text is not the name of a bucket; None if it is valid."""
     text = str(name)
     pattern = r"(?!xn--|sthree-|\d+\.\d+\.\d+\.\d+$)(?!.*\.\.)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?<!-s3alias)"
@@ -65,7 +65,7 @@ def _lifecycle(inputs: Inputs) -> Iterable[CheckFailure]:
             yield failure_at(f"{path}.id", f"two rules have the id {rule.get('id')!r}")
 
 
-def _key_of_kms(inputs: Inputs) -> Iterable[CheckFailure]:
+def _kms_key_of_bucket(inputs: Inputs) -> Iterable[CheckFailure]:
     for path, rule in objects_at("rules", inputs):
         settings = section(rule, "applyServerSideEncryptionByDefault")
         if settings.get("kmsMasterKeyId") is not None and settings.get("sseAlgorithm") == "AES256":
@@ -147,7 +147,7 @@ TYPES = (
         immutable=("bucketPrefix", "objectLockEnabled", "region"),
         rules=(
             value_rule(
-                "name of a bucket", "bucket", bucket_name, "S3 User Guide, bucket naming rules"
+                "name of a bucket", "bucket", bucket_name_error, "S3 User Guide, bucket naming rules"
             ),
         ),
         deletion_guards=(
@@ -158,7 +158,7 @@ TYPES = (
     _bucket_setting("BucketVersioning"),
     _bucket_setting(
         "BucketServerSideEncryptionConfiguration",
-        (InputRule("key of a bucket", "S3 API, ServerSideEncryptionByDefault", _key_of_kms),),
+        (InputRule("KMS key of a bucket", "S3 API, ServerSideEncryptionByDefault", _kms_key_of_bucket),),
         enums={f"{BY_DEFAULT}.sseAlgorithm": ENCRYPTIONS},
         references=(to_key(f"{BY_DEFAULT}.kmsMasterKeyId", "KMS.NotFoundException"),),
     ),
@@ -176,7 +176,7 @@ TYPES = (
         ),
     ),
     _bucket_setting("BucketOwnershipControls"),
-    _bucket_setting("BucketPolicy", (document_rule("document of a bucket", "policy", "bucket"),)),
+    _bucket_setting("BucketPolicy", (document_rule("policy of a bucket", "policy", "bucket"),)),
     ResourceType(
         token=OBJECT,
         identify=id_from("bucket", "key", separator="/"),
@@ -203,7 +203,7 @@ TYPES = (
         defaults={"imageTagMutability": "MUTABLE", "forceDelete": False},
         naming=Naming(max_length=256),
         immutable=("encryptionConfigurations", "region"),
-        rules=(InputRule("key of a repository", "ECR API, EncryptionConfiguration", _key_of_repository),),
+        rules=(InputRule("KMS key of a repository", "ECR API, EncryptionConfiguration", _key_of_repository),),
         references=(to_key("encryptionConfigurations.*.kmsKey", "KmsException"),),
         unique_code="RepositoryAlreadyExistsException",
         image_repository=lambda repository: str(repository.outputs["repositoryUrl"]),
@@ -224,7 +224,7 @@ TYPES = (
         identify=id_from("repository"),
         describe=lambda _request: {"registryId": AWS_ACCOUNT},
         immutable=("repository", "region"),
-        rules=(document_rule("document of a repository", "policy", "repository"),),
+        rules=(document_rule("policy of a repository", "policy", "repository"),),
         references=(TO_REPOSITORY,),
     ),
 )  # fmt: skip

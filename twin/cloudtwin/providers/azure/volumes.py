@@ -1,4 +1,4 @@
-"""Containers that can be mounted, and the identities that may mount them. Pure.
+"""Blob containers that can be mounted, and the identities that may mount them. Pure.
 
 Sources: Blob CSI driver, "static provisioning with workload identity"; Azure Storage documentation,
 "Authorize access to blobs using Microsoft Entra ID".

@@ -115,8 +115,8 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     ),
     "document of a policy": ({"policy": IDENTITY_DOCUMENT}, {"policy": INVALID_DOCUMENT}, "Allow or Deny"),
     "document of a role's policy": ({"policy": IDENTITY_DOCUMENT}, {"policy": "{}"}, "no Statement"),
-    "document of a bucket": ({"policy": RESOURCE_DOCUMENT}, {"policy": INVALID_DOCUMENT}, "Allow or Deny"),
-    "document of a repository": ({"policy": TRUST}, {"policy": INVALID_DOCUMENT}, "Allow or Deny"),
+    "policy of a bucket": ({"policy": RESOURCE_DOCUMENT}, {"policy": INVALID_DOCUMENT}, "Allow or Deny"),
+    "policy of a repository": ({"policy": TRUST}, {"policy": INVALID_DOCUMENT}, "Allow or Deny"),
     "deletion window of a key": ({"deletionWindowInDays": 7}, {"deletionWindowInDays": 3}, "7 to 30"),
     "name of an alias": ({"name": "alias/mine"}, {"name": "mine"}, "alias/"),
     "name of a launch template": ({"name": "gpu"}, {"name": "g"}, "3 to 128"),
@@ -138,12 +138,12 @@ RULES: dict[str, tuple[Object, Object, str]] = {
         {"blockDeviceMappings": [{"ebs": {"kmsKeyId": "k"}}]},
         "requires encrypted",
     ),
-    "key of a repository": (
+    "KMS key of a repository": (
         {"encryptionConfigurations": [{"encryptionType": "KMS", "kmsKey": "k"}]},
         {"encryptionConfigurations": [{"kmsKey": "k"}]},
         "encryptionType KMS",
     ),
-    "key of a bucket": (
+    "KMS key of a bucket": (
         {"rules": [{"applyServerSideEncryptionByDefault": {"sseAlgorithm": "aws:kms", "kmsMasterKeyId": "k"}}]},
         {"rules": [{"applyServerSideEncryptionByDefault": {"sseAlgorithm": "AES256", "kmsMasterKeyId": "k"}}]},
         "sseAlgorithm aws:kms",
