@@ -464,8 +464,14 @@ def test_the_annotation_lists_zones_with_prices_and_may_change_times() -> None:
             '{"zones": ["a"], "usdPerHour": {"a": 0}}',
             ".usdPerHour['a'] is 0; set it to a price in USD per hour, greater than 0 and less than 1e9",
         ),
-        ('{"zones": ["a"], "usdPerHour": {"a": "1"}}', ".usdPerHour['a'] is '1'; set it to a price in USD"),
-        ('{"zones": ["a"], "usdPerHour": {"a": NaN}}', ".usdPerHour['a'] is nan; set it to a price in USD"),
+        (
+            '{"zones": ["a"], "usdPerHour": {"a": "1"}}',
+            ".usdPerHour['a'] is '1'; set it to a price in USD",
+        ),
+        (
+            '{"zones": ["a"], "usdPerHour": {"a": NaN}}',
+            ".usdPerHour['a'] is nan; set it to a price in USD",
+        ),
         (
             '{"zones": ["a"], "maxUsdPerHour": {"a": -1}}',
             ".maxUsdPerHour['a'] is -1; set it to a price in USD per hour, greater than 0 and less than 1e9",
@@ -475,7 +481,10 @@ def test_the_annotation_lists_zones_with_prices_and_may_change_times() -> None:
             '{"zones": ["a"], "shortSeconds": -1}',
             ".shortSeconds is -1; set it to a number of seconds, at least 0 and less than 1e9",
         ),
-        ('{"zones": ["a"], "shortSeconds": NaN}', ".shortSeconds is nan; set it to a number of seconds"),
+        (
+            '{"zones": ["a"], "shortSeconds": NaN}',
+            ".shortSeconds is nan; set it to a number of seconds",
+        ),
         (
             '{"zones": ["a"], "shortSecs": 1}',
             ".shortSecs is unknown; use zones, usdPerHour, maxUsdPerHour, startSeconds",
