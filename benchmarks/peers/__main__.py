@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.peers.machines import Machine
+from benchmarks.peers.nodes import Node
 from benchmarks.peers.systems import NAMES, SYSTEMS, System
 from benchmarks.peers.workload import SAMPLES, JournalLine, read, read_commits
 from benchmarks.progress import track
@@ -121,7 +121,7 @@ def measure(system: System, event: str, number: int) -> Figures:
         return figures(list(read(folder)), event, disruption)
 
 
-def disrupt(folder: Path, event: str, victim: Machine) -> Disruption:
+def disrupt(folder: Path, event: str, victim: Node) -> Disruption:
     """Apply an event and bring the node back."""
     last_step = max(line.step for line in read_commits(folder))
     {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from benchmarks.peers.machines import Machine
+from benchmarks.peers.nodes import Node
 from tests.processes import free_port
 from tests.trainer.elastic.nodes import running_etcd
 
@@ -20,7 +20,7 @@ LIGHTHOUSE = {"min_replicas": 1, "quorum_tick_ms": 100, "join_timeout_ms": 10000
 OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """Without it, restarted workers read addresses of their previous attempt (pytorch/pytorch#135712, read 2026-11-23)."""
 
-Start = Callable[[Path], contextlib.AbstractContextManager[Sequence[Machine]]]
+Start = Callable[[Path], contextlib.AbstractContextManager[Sequence[Node]]]
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class System:
 
 
 @contextlib.contextmanager
-def everstep(folder: Path) -> Iterator[Sequence[Machine]]:
+def everstep(folder: Path) -> Iterator[Sequence[Node]]:
     """Yield machines with `everstep launch` and a real etcd."""
     with running_etcd(folder) as endpoint:
         yield [
-            Machine(
+            Node(
                 name,
                 folder,
                 [
@@ -56,7 +56,7 @@ def everstep(folder: Path) -> Iterator[Sequence[Machine]]:
 
 
 @contextlib.contextmanager
-def torchft(folder: Path) -> Iterator[Sequence[Machine]]:
+def torchft(folder: Path) -> Iterator[Sequence[Node]]:
     """Yield machines with one replica group each, and a lighthouse that no event disrupts."""
     os.environ.setdefault("RUST_LOG", "error")  # read when torchft is imported
     from torchft.coordination import LighthouseServer
@@ -66,15 +66,13 @@ def torchft(folder: Path) -> Iterator[Sequence[Machine]]:
     variables = {"TORCHFT_LIGHTHOUSE": f"http://127.0.0.1:{port}"}
     launch = ["--nnodes=1", "--rdzv_backend=c10d", "--rdzv_endpoint=127.0.0.1:0"]
     try:
-        yield [
-            Machine(name, folder, _torchrun(launch, "torchft_worker"), variables) for name in NAMES
-        ]
+        yield [Node(name, folder, _torchrun(launch, "torchft_worker"), variables) for name in NAMES]
     finally:
         lighthouse.shutdown()
 
 
 @contextlib.contextmanager
-def torchrun(folder: Path) -> Iterator[Sequence[Machine]]:
+def torchrun(folder: Path) -> Iterator[Sequence[Node]]:
     """Yield machines of one elastic torchrun; its rendezvous store runs outside them, in this process."""
     store = TCPStore("127.0.0.1", free_port(), is_master=True, wait_for_workers=False)
     launch = [
@@ -82,7 +80,7 @@ def torchrun(folder: Path) -> Iterator[Sequence[Machine]]:
         *(f"--rdzv_endpoint=127.0.0.1:{store.port}", "--rdzv_conf=is_host=0"),
         *("--local_addr=127.0.0.1",),
     ]
-    yield [Machine(name, folder, _torchrun(launch, "torchrun_worker"), OWN_STORE) for name in NAMES]
+    yield [Node(name, folder, _torchrun(launch, "torchrun_worker"), OWN_STORE) for name in NAMES]
     del store
 
 

@@ -114,7 +114,7 @@ def test_init_refuses_to_overwrite(installation: Installation) -> None:
     assert "--force" in result.stderr
 
 
-def test_the_page_of_a_report_is_written_from_the_data_of_the_wheel(
+def test_the_html_report_is_written_from_package_data(
     installation: Installation,
 ) -> None:
     journal = installation.folder / "run" / "journal"

@@ -35,7 +35,10 @@ def clip(parameters: Iterable[torch.Tensor], max_norm: float) -> None:
 def gradient_norm(gradients: list[torch.Tensor]) -> float:
     """Return the Euclidean norm of all gradients together, rounded to `BITS` bits."""
     norms = torch._foreach_norm(gradients, 2, dtype=torch.float64)
-    norm = math.hypot(*(float(norm) for norm in norms))
+    device = norms[0].device
+    norm = math.hypot(
+        *torch.stack([norm.to(device) for norm in norms]).tolist()
+    )  # one synchronization
     if not math.isfinite(norm):
         return norm
     mantissa, exponent = math.frexp(norm)

@@ -42,8 +42,8 @@ def start_nodes(tmp_path: Path, etcd: tuple[str, object]) -> Iterator[StartNodes
     defaults += ["--global-batch", "12", "--epochs", "1000", "--checkpoint-seconds", "2"]
     all_nodes: list[Nodes] = []
 
-    def start_nodes(*options: str, names: tuple[str, ...] = NAMES, **limits: Any) -> Nodes:
-        nodes = Nodes(tmp_path, etcd[0], [*defaults, *options], **limits)
+    def start_nodes(*options: str, names: tuple[str, ...] = NAMES, **arguments: Any) -> Nodes:
+        nodes = Nodes(tmp_path, etcd[0], [*defaults, *options], **arguments)
         all_nodes.append(nodes)
         for name in names:
             nodes.start(name)

@@ -185,12 +185,12 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     "VPC of a cluster": (
         {"vpcConfig": {"subnetIds": ["s", "t"]}}, {"vpcConfig": {"vpcId": "vpc-1"}}, "EKS sets it",
     ),
-    "group of a cluster": (
+    "security group of a cluster": (
         {"vpcConfig": {"securityGroupIds": ["sg-1"]}},
         {"vpcConfig": {"clusterSecurityGroupId": "sg-1"}},
         "EKS sets it",
     ),
-    "IPv6 Service block of a cluster": (
+    "IPv6 Service CIDR of a cluster": (
         {"kubernetesNetworkConfig": {"ipFamily": "ipv6"}},
         {"kubernetesNetworkConfig": {"serviceIpv6Cidr": "fd00::/108"}},
         "EKS sets it",
@@ -203,7 +203,7 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     "subnets of a cluster": (
         {"vpcConfig": {"subnetIds": ["a", "b"]}}, {"vpcConfig": {"subnetIds": []}}, "at least two",
     ),
-    "Service block of a cluster": (
+    "Service CIDR of a cluster": (
         {"kubernetesNetworkConfig": {"serviceIpv4Cidr": "172.20.0.0/16"}},
         {"kubernetesNetworkConfig": {"serviceIpv4Cidr": "172.20.0.0/8"}},
         "CIDR",

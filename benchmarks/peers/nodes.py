@@ -15,8 +15,8 @@ from tests.processes import processes_of, signal_all
 PROJECT = Path(__file__).parents[2]
 
 
-class Machine:
-    """One machine: a command and all processes that it starts.
+class Node:
+    """One simulated node: a command and all processes that it starts.
 
     Args:
         name: name of the node, such as n0.
