@@ -13,7 +13,7 @@ from components.cost import estimate
 from components.environment import declare, declare_registry
 from components.job import job_stack
 from components.platform import image_pull
-from components.registry_phase import Phase
+from components.registry_phase import Part
 from components.stack import TrainingStack, TrainingStackArgs
 
 
@@ -26,8 +26,8 @@ def main() -> None:
         if (platform := stack_config.platform_stack) is not None:
             pulumi.run(lambda: job_stack.declare(stack_config, platform))
             return
-        if (phase := registry_phase.phase()) is not Phase.WHOLE:
-            if phase is Phase.REGISTRY:
+        if (part := registry_phase.declared_part()) is not Part.WHOLE:
+            if part is Part.REGISTRY:
                 registry_phase.check_new_stack()
             pulumi.export("registry", declare_registry(stack_config, pulumi.get_stack()))
             return

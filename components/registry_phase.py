@@ -28,7 +28,7 @@ DECLARED = (
 """Type prefixes of the resources that the phase declares: the registry, and what it needs."""
 
 
-class Phase(StrEnum):
+class Part(StrEnum):
     """The part of a stack that the program declares; the value of EVERSTEP_PART."""
 
     WHOLE = ""
@@ -37,15 +37,15 @@ class Phase(StrEnum):
     """The registry, in an update of `everstep up --target registry`, whose `--target` options keep the rest."""
 
 
-def phase() -> Phase:
-    """Return the phase that EVERSTEP_PART names.
+def declared_part() -> Part:
+    """Return the part that EVERSTEP_PART names.
 
     Raises:
-        RunError: there is no such phase.
+        RunError: there is no such part.
     """
     value = os.environ.get(VARIABLE, "")
     try:
-        return Phase(value)
+        return Part(value)
     except ValueError:
         raise pulumi.RunError(
             f"{VARIABLE}={value} is not a part of a stack. Set it to registry, or unset it for the whole stack."

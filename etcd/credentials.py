@@ -24,7 +24,7 @@ from typing import Any, Protocol
 from etcd.certificates import Certificate, issue
 
 MEMBERS_SECRET, AGENT_SECRET = "etcd-members", "etcd-agent"
-ISSUE_LABEL = "everstep.dev/issue"
+ISSUANCE_LABEL = "everstep.dev/issue"
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 REQUEST_SECONDS = 30.0
 
@@ -32,10 +32,10 @@ REQUEST_SECONDS = 30.0
 class Secrets(Protocol):
     """The Secrets of a namespace."""
 
-    def issue_of(self, name: str) -> str | None:
+    def issuance_of(self, name: str) -> str | None:
         """Return the ID of the run that issued a Secret, empty without a label; None if there is no Secret."""
 
-    def put(self, name: str, issue_id: str, content: Mapping[str, str]) -> None:
+    def put(self, name: str, issuance_id: str, content: Mapping[str, str]) -> None:
         """Create or replace a Secret, with the ID of the run that issues it."""
 
 
@@ -49,21 +49,21 @@ def ensure(store: Secrets, names: Sequence[str]) -> bool:
     Raises:
         SystemExit: another run created credentials at the same time, as after the loss of a node; run it again.
     """
-    members_issue, agent_issue = _issues(store)
-    if members_issue and members_issue == agent_issue:
+    members_issuance, agent_issuance = _issuances(store)
+    if members_issuance and members_issuance == agent_issuance:
         return False
-    issue_id = secrets.token_hex(8)
+    issuance_id = secrets.token_hex(8)
     for name, content in contents(names).items():
-        store.put(name, issue_id, content)
-    if _issues(store) != [issue_id, issue_id]:
+        store.put(name, issuance_id, content)
+    if _issuances(store) != [issuance_id, issuance_id]:
         raise SystemExit(
             "another run has replaced the credentials at the same time; run the Job again"
         )
     return True
 
 
-def _issues(store: Secrets) -> list[str | None]:
-    return [store.issue_of(name) for name in (MEMBERS_SECRET, AGENT_SECRET)]
+def _issuances(store: Secrets) -> list[str | None]:
+    return [store.issuance_of(name) for name in (MEMBERS_SECRET, AGENT_SECRET)]
 
 
 def contents(names: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -102,22 +102,22 @@ class ClusterSecrets:
     token: str
     context: ssl.SSLContext | None
 
-    def issue_of(self, name: str) -> str | None:
+    def issuance_of(self, name: str) -> str | None:
         """Return the ID of the run that issued a Secret, empty without a label; None if there is no Secret."""
         secret = self._request("GET", f"/{name}")
         return (
             None
             if secret is None
-            else str(secret["metadata"].get("labels", {}).get(ISSUE_LABEL, ""))
+            else str(secret["metadata"].get("labels", {}).get(ISSUANCE_LABEL, ""))
         )
 
-    def put(self, name: str, issue_id: str, content: Mapping[str, str]) -> None:
+    def put(self, name: str, issuance_id: str, content: Mapping[str, str]) -> None:
         """Create or replace a Secret, with the ID of the run that issues it."""
         labels = {"app.kubernetes.io/name": "etcd", "app.kubernetes.io/part-of": "everstep"}
         secret = {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": {"name": name, "labels": {**labels, ISSUE_LABEL: issue_id}},
+            "metadata": {"name": name, "labels": {**labels, ISSUANCE_LABEL: issuance_id}},
             "stringData": dict(content),
         }
         if self._request("PUT", f"/{name}", secret) is None:

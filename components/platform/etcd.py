@@ -300,7 +300,7 @@ def _mounts(args: EtcdArgs, volume: str) -> list[core.v1.VolumeMountArgs]:
 
 
 def _users(args: EtcdArgs) -> core.v1.ContainerArgs:
-    """Return the container that sets up the users; the pod is ready only while etcd requires a user."""
+    """Return the container that sets up the users; the pod is ready only while authentication is enabled."""
     return core.v1.ContainerArgs(
         name="users",
         image=args.config.rejoin_image,

@@ -23,7 +23,7 @@ def _run() -> None:
         run_launcher(sys.argv[2:])
     if isinstance(
         sys.stdout, io.TextIOWrapper
-    ):  # an encoding such as ASCII lacks the characters of bars
+    ):  # an encoding such as ASCII lacks the block characters of bar charts
         sys.stdout.reconfigure(errors="replace")
     from everstep.cli import bytecode
     from everstep.cli.twin_settings import configure_twin

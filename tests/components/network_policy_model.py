@@ -121,15 +121,15 @@ def _is_satisfied(expression: Mapping[str, Any], labels: Mapping[str, str]) -> b
     }[expression["operator"]]
 
 
-def _is_port(actual: Mapping[str, Any], port: int, protocol: str) -> bool:
-    if actual.get("protocol", "TCP") != protocol:
+def _is_port(policy_port: Mapping[str, Any], port: int, protocol: str) -> bool:
+    if policy_port.get("protocol", "TCP") != protocol:
         return False
-    first = actual.get("port")
+    first = policy_port.get("port")
     if first is None:
         return True
     if not isinstance(first, int):
         raise ValueError(f"named port {first!r} is not supported: the container is unknown")
-    return first <= port <= int(actual.get("endPort", first))
+    return first <= port <= int(policy_port.get("endPort", first))
 
 
 def _is_within(address: str, block: str, exceptions: Iterable[str]) -> bool:

@@ -4,7 +4,7 @@ import pulumi
 import pytest
 
 from components import registry_phase
-from components.registry_phase import VARIABLE, Phase, foreign_types, phase
+from components.registry_phase import VARIABLE, Part, declared_part, foreign_types
 
 
 def test_the_registry_and_its_dependencies_belong_to_the_phase() -> None:
@@ -40,7 +40,7 @@ def test_the_phases_have_the_names_that_the_command_line_sets(
     assert partial_update.VARIABLE == VARIABLE
     for part in partial_update.PARTS:
         monkeypatch.setenv(VARIABLE, part + partial_update.TARGETED_SUFFIX)
-        assert phase() is Phase.TARGETED_REGISTRY
+        assert declared_part() is Part.TARGETED_REGISTRY
 
 
 def test_an_unknown_part_is_refused_before_it_deletes_the_stack(
@@ -49,7 +49,7 @@ def test_an_unknown_part_is_refused_before_it_deletes_the_stack(
     monkeypatch.setenv(VARIABLE, "registy")
 
     with pytest.raises(pulumi.RunError, match="EVERSTEP_PART=registy is not a part of a stack"):
-        phase()
+        declared_part()
 
 
 def test_without_pulumi_on_the_path_the_phase_is_refused(

@@ -24,14 +24,14 @@ class Store:
     writes_left: int = 2
     secrets: dict[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
 
-    def issue_of(self, name: str) -> str | None:
+    def issuance_of(self, name: str) -> str | None:
         return self.secrets[name][0] if name in self.secrets else None
 
-    def put(self, name: str, issue_id: str, content: Mapping[str, str]) -> None:
+    def put(self, name: str, issuance_id: str, content: Mapping[str, str]) -> None:
         if not self.writes_left:
             raise ConnectionError
         self.writes_left -= 1
-        self.secrets[name] = (issue_id, content)
+        self.secrets[name] = (issuance_id, content)
 
 
 def test_existing_credentials_stay() -> None:
@@ -54,15 +54,15 @@ def test_a_deleted_secret_replaces_all_credentials(deleted_name: str) -> None:
     assert ensure(store, NAMES)
 
     assert store.secrets[MEMBERS_SECRET] != first_content
-    assert store.issue_of(MEMBERS_SECRET) == store.issue_of(AGENT_SECRET)
+    assert store.issuance_of(MEMBERS_SECRET) == store.issuance_of(AGENT_SECRET)
 
 
 def test_two_concurrent_runs_leave_credentials_that_were_issued_together() -> None:
     class RacingStore(Store):
         """A store in which another run writes both Secrets between the first two writes."""
 
-        def put(self, name: str, issue_id: str, content: Mapping[str, str]) -> None:
-            super().put(name, issue_id, content)
+        def put(self, name: str, issuance_id: str, content: Mapping[str, str]) -> None:
+            super().put(name, issuance_id, content)
             if self.writes_left == 5:
                 self.secrets |= {MEMBERS_SECRET: ("other", {}), AGENT_SECRET: ("other", {})}
 
@@ -72,11 +72,11 @@ def test_two_concurrent_runs_leave_credentials_that_were_issued_together() -> No
         ensure(store, NAMES)
     ensure(store, NAMES)
 
-    assert store.issue_of(MEMBERS_SECRET) == store.issue_of(AGENT_SECRET)
+    assert store.issuance_of(MEMBERS_SECRET) == store.issuance_of(AGENT_SECRET)
 
 
 @pytest.mark.parametrize("replaced", [False, True], ids=["new credentials", "a replacement"])
-def test_an_interrupted_issue_is_completed_by_the_next_run(replaced: bool) -> None:
+def test_an_interrupted_issuance_is_completed_by_the_next_run(replaced: bool) -> None:
     store = Store()
     if replaced:
         ensure(store, NAMES)

@@ -109,7 +109,7 @@ def stalled_since(run: RunRecord) -> float | None:
 
 
 def _awaits_new_group(run: RunRecord, event: MachineEvent) -> bool:
-    """Return True if an event lost a worker and no newer group has completed a step since."""
+    """Return True if an event caused the loss of a worker and no newer group has completed a step since."""
     if event.kind not in ("drain", "vanish", "remove"):
         return False
     previous_step = run.step_before(event.at)

@@ -7,7 +7,7 @@
 
 NAME is the step, the generation and a random suffix. So no two writers put the same key, and
 no object is ever replaced by another: a request that arrives late, or twice, changes nothing. A writer
-that dies leaves pieces of an object, a state without a manifest, or both without a commit; readers see
+that dies leaves an incomplete upload, a state without a manifest, or both without a commit; readers see
 none of them, and a later checkpoint removes them.
 
 Why not one key for each step and a conditional put: after a lost response a writer could not tell its

@@ -31,7 +31,9 @@ class Effects:
     machines: Machines
     types: Mapping[str, ResourceType]
 
-    def connect(self, kind: ResourceType, resource: Resource) -> tuple[Outputs, Mapping[str, str]]:
+    def start_control_plane(
+        self, kind: ResourceType, resource: Resource
+    ) -> tuple[Outputs, Mapping[str, str]]:
         """Start a cluster's control plane; return its outputs and the values to keep private.
 
         Nothing is started for another type.

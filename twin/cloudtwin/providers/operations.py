@@ -376,7 +376,7 @@ class Operations:
             message = fault.message or self.cloud.timeout_message(resource)
             raise self._incomplete_error(resource, message)
         try:
-            endpoint_outputs, private = self._effects.connect(kind, resource)
+            endpoint_outputs, private = self._effects.start_control_plane(kind, resource)
             outputs = complete(self.schema(kind.token), {**resource.outputs, **endpoint_outputs})
             resource = replace(resource, outputs=outputs, private=private)
             self._effects.apply(resource, previous, timeouts)
