@@ -27,7 +27,9 @@ STACKS: Mapping[str, tuple[str, ...]] = {
     "azure-native": ("aks-dev", "aks-prod"),
 }
 SEED = b"everstep"
-CREATE_SECONDS = 200.0  # limit on a busy machine; without machines, a resource is complete within a second
+CREATE_SECONDS = (
+    200.0  # limit on a busy machine; without machines, a resource is complete within a second
+)
 
 
 @dataclass(frozen=True, kw_only=True)
