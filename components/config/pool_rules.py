@@ -105,9 +105,9 @@ def worker_node_faults(
         autoscaling: whether autoscaling is enabled.
     """
     available = maximum if autoscaling else nodes
-    if replicas <= available or (
-        autoscaling and not maximum
-    ):  # the fault of an empty pool suffices
+    if autoscaling and not maximum:
+        return []  # the fault of the empty pool suffices
+    if replicas <= available:
         return []
     limit = "gpuPool.maxNodes and fallbackNodes allow" if autoscaling else "gpuPool.nodes gives"
     fix = f"lower replicas to {available} or allow more nodes"

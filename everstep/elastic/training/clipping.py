@@ -25,20 +25,19 @@ def clip(parameters: Iterable[torch.Tensor], max_norm: float) -> None:
         parameters: parameters, on any devices; some may have no gradient.
         max_norm: maximum of the Euclidean norm of all gradients together.
     """
-    clipped = [parameter for parameter in parameters if parameter.grad is not None]
-    if not clipped:
-        return
-    norm = gradient_norm([parameter.grad for parameter in clipped if parameter.grad is not None])
-    torch.nn.utils.clip_grads_with_norm_(clipped, max_norm, torch.tensor(norm))
+    clipped = list(parameters)
+    gradients = [parameter.grad for parameter in clipped if parameter.grad is not None]
+    if gradients:
+        norm = torch.tensor(gradient_norm(gradients))
+        torch.nn.utils.clip_grads_with_norm_(clipped, max_norm, norm)
 
 
 def gradient_norm(gradients: list[torch.Tensor]) -> float:
     """Return the Euclidean norm of all gradients together, rounded to `BITS` bits."""
     norms = torch._foreach_norm(gradients, 2, dtype=torch.float64)
+    # On one device first, so that the GPU is waited for once.
     device = norms[0].device
-    norm = math.hypot(
-        *torch.stack([norm.to(device) for norm in norms]).tolist()
-    )  # one synchronization
+    norm = math.hypot(*torch.stack([norm.to(device) for norm in norms]).tolist())
     if not math.isfinite(norm):
         return norm
     mantissa, exponent = math.frexp(norm)

@@ -24,9 +24,8 @@ V1_CONTROLLERS = (
 V2_CONTROLLERS = ("cpu", "cpuset", "io", "memory", "pids", "hugetlb")
 # A new folder accepts no process while these files are empty.
 V1_INHERITED_FILES = ("cpuset.cpus", "cpuset.mems")
-CHANGE_SECONDS = (
-    60.0  # limit for the end or the freeze of all processes on a busy host; typically 0.1
-)
+CHANGE_SECONDS = 60.0
+"""Limit for the end or the freeze of all processes on a busy host; typically 0.1."""
 
 
 @dataclass(frozen=True)
