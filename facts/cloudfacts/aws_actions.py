@@ -41,6 +41,7 @@ DOCTOR = (
     "iam:SimulatePrincipalPolicy",
     "kms:DescribeKey",
     "logs:DescribeLogGroups",
+    "logs:ListTagsForResource",
     "servicequotas:GetAWSDefaultServiceQuota",
     "servicequotas:GetServiceQuota",
     "sts:GetCallerIdentity",

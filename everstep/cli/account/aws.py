@@ -207,10 +207,12 @@ def check_names(account: AwsAccount, cluster: "EksConfig", stack: str) -> Iterat
     if tags is not None:
         fix = "Choose another name, or delete that cluster."
         faults.append(fault(check, f"another cluster is named {name}", key, fix))
-    for group in (f"/aws/eks/{name}/cluster", *cluster.insights_log_groups):
-        if tags is None and group in account.log_groups(group):
+    groups = (f"/aws/eks/{name}/cluster", *cluster.insights_log_groups) if tags is None else ()
+    for group in groups:
+        group_tags = account.log_group_tags(group)
+        if group_tags is not None and group_tags.get("stack") != stack:
             fix = (
-                "Keep it if an earlier `pulumi up` of this stack failed. If it remains from a deleted cluster: "
+                "Choose another name, or, if it remains from a deleted cluster, delete it: "
                 f"aws logs delete-log-group --log-group-name {group}"
             )
             faults.append(fault(check, f"the log group {group} exists", key, fix))

@@ -218,10 +218,15 @@ class AwsAccount:
         response = self._call_if_exists("eks", "DescribeCluster", name=name)
         return dict(response["cluster"].get("tags") or {}) if response else None
 
-    def log_groups(self, prefix: str) -> list[str]:
-        """Return the names of the log groups that begin with a prefix."""
-        response = self._call("logs", "DescribeLogGroups", logGroupNamePrefix=prefix)
-        return [str(group["logGroupName"]) for group in response.get("logGroups", ())]
+    def log_group_tags(self, name: str) -> dict[str, str] | None:
+        """Return the tags of a log group; None if it does not exist."""
+        response = self._call("logs", "DescribeLogGroups", logGroupNamePrefix=name)
+        groups = {str(group["logGroupName"]): group for group in response.get("logGroups", ())}
+        if name not in groups:
+            return None
+        arn = groups[name]["logGroupArn"]  # `arn` ends with `:*`, which this request refuses
+        tags = self._call_if_exists("logs", "ListTagsForResource", resourceArn=arn)
+        return dict(tags.get("tags") or {}) if tags else None
 
     def key(self, arn: str) -> Response | None:
         """Return the metadata of a KMS key; None if it does not exist."""

@@ -292,7 +292,21 @@ class AwsApi:
         names = [
             resource.id for resource in self.inventory.all(LOGS) if resource.id.startswith(prefix)
         ]
-        return {"logGroups": [{"logGroupName": name} for name in names]}
+        return {
+            "logGroups": [
+                {"logGroupName": name, "logGroupArn": f"{_log_group_prefix(request)}{name}"}
+                for name in names
+            ]
+        }
+
+    def log_group_tags(self, request: AwsRequest) -> AwsResponse:
+        """Return the tags of a log group."""
+        arn, prefix = str(request.arguments["resourceArn"]), _log_group_prefix(request)
+        resource = self.inventory.find((LOGS,), arn.removeprefix(prefix))
+        if resource is None:
+            reason = "The specified resource does not exist."
+            raise AwsError("ResourceNotFoundException", reason, HTTPStatus.BAD_REQUEST)
+        return {"tags": resource.outputs.get("tagsAll") or {}}
 
     def key(self, request: AwsRequest) -> AwsResponse:
         """Return the metadata of the account's key."""
@@ -380,11 +394,17 @@ OPERATIONS: Mapping[str, Callable[[AwsApi, AwsRequest], AwsResponse]] = {
     "eks:DescribeAddonVersions": AwsApi.addon_versions,
     "eks:DescribeCluster": AwsApi.cluster,
     "logs:DescribeLogGroups": AwsApi.log_groups,
+    "logs:ListTagsForResource": AwsApi.log_group_tags,
     "iam:GetRole": AwsApi.role,
     "kms:DescribeKey": AwsApi.key,
     "iam:SimulatePrincipalPolicy": AwsApi.simulation,
     "ecr:DescribeImages": AwsApi.image_details,
 }
+
+
+def _log_group_prefix(request: AwsRequest) -> str:
+    """Return the ARN of a log group without its name."""
+    return f"arn:aws:logs:{request.region}:{AWS_ACCOUNT}:log-group:"
 
 
 def _context(request: AwsRequest) -> tuple[str, str]:

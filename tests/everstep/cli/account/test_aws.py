@@ -500,6 +500,12 @@ def test_a_log_group_that_a_deleted_cluster_left_is_named(
     assert f"aws logs delete-log-group --log-group-name {group}" in check.fix
 
 
+def test_a_log_group_of_this_stack_is_kept_after_a_failed_up(doctor: Doctor, state: Path) -> None:
+    add_resource(state, LOGS, "/aws/eks/everstep/cluster", stack=STACK)
+
+    assert failed_checks(doctor()) == []
+
+
 def test_a_cluster_of_another_stack_is_named(doctor: Doctor, state: Path) -> None:
     add_resource(state, CLUSTER, "everstep", stack="theirs")
     check = only_failed_check(doctor())
