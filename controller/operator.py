@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 
 PARALLEL_PASSES = 4
 CERTIFICATE_SECONDS = 3600.0  # etcd logs each handshake without a certificate
+CERTIFICATE_RETRY_SECONDS = 60.0  # etcd starts later than its job
 HEARTBEAT_SECONDS = 5.0
 HANG_SECONDS = 120.0  # an event loop without a heartbeat for this long hangs
 
@@ -136,6 +137,7 @@ class Operator:
         endpoint = None if type == "DELETED" else etcd_certificate.tls_endpoint(spec)
         if endpoint != self.tls_endpoints.pop(key, None):
             self.certificates_due.pop(key, None)  # also if the job is created again immediately
+            self.reconciler.metrics.certificate_expiry.remove(*key)
         if endpoint is not None:
             self.tls_endpoints[key] = endpoint
         if type == "DELETED":
@@ -199,7 +201,10 @@ class Operator:
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     async def read_certificates(self) -> None:
-        """Export when the certificate of each job's etcd expires; read it again after an hour."""
+        """Export when the certificate of each job's etcd expires.
+
+        It is read again after an hour, or after a minute if it could not be read.
+        """
         while True:
             for key, endpoint in list(self.tls_endpoints.items()):
                 if time.monotonic() >= self.certificates_due.get(key, -math.inf):
@@ -212,8 +217,10 @@ class Operator:
             expiry = await asyncio.to_thread(etcd_certificate.expiry, host, port)
         except (OSError, ValueError) as error:
             log.warning("%s/%s: the certificate of etcd cannot be read: %s", *key, error)
+            if key in self.certificates_due:
+                self.certificates_due[key] = time.monotonic() + CERTIFICATE_RETRY_SECONDS
             return
-        if key in self.tls_endpoints:  # not deleted meanwhile
+        if self.tls_endpoints.get(key) == (host, port):  # neither deleted nor changed meanwhile
             self.reconciler.metrics.certificate_expiry.labels(*key).set(expiry)
 
 

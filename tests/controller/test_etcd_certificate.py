@@ -1,8 +1,10 @@
 """The expiry of etcd's certificate: from real handshakes, and from arbitrary certificates."""
 
 import asyncio
+import math
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -21,7 +23,7 @@ from kubernetes import client
 from controller import etcd_certificate
 from controller.etcd_certificate import expiry, not_after, tls_endpoint
 from controller.metrics import Metrics
-from controller.operator import Operator
+from controller.operator import CERTIFICATE_RETRY_SECONDS, Operator
 from etcd.certificates import VALIDITY_DAYS, Certificate, issue
 from tests.controller.builders import spec
 from tests.controller.connections import serving_one_connection
@@ -199,3 +201,44 @@ def test_the_certificate_of_a_job_that_is_deleted_and_created_again_is_read_agai
         return counts
 
     assert asyncio.run(scenario()) == [1, 1, 2], "an event about the same job causes no handshake"
+
+
+def test_a_job_that_no_longer_uses_tls_has_no_expiry() -> None:
+    reconciler = ReconcilerWithMetrics()
+    operator = Operator(reconciler, "ns", client.Configuration)  # type: ignore[arg-type]
+    labels = {"namespace": "ns", "elasticjob": "training"}
+    name = "everstep_etcd_certificate_expiry_timestamp_seconds"
+
+    async def scenario() -> None:
+        await operator._job_changed("training", "ns", "ADDED", job_spec("etcd:2379", TLS))
+        reconciler.metrics.certificate_expiry.labels("ns", "training").set(1.0)
+        await operator._job_changed("training", "ns", "MODIFIED", job_spec("etcd:2379"))
+
+    asyncio.run(scenario())
+
+    assert reconciler.metrics.registry.get_sample_value(name, labels) is None
+
+
+def test_a_certificate_that_could_not_be_read_is_read_again_after_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def expiry(host: str, port: int) -> float:
+        raise ConnectionRefusedError(f"{host}:{port}")
+
+    monkeypatch.setattr(etcd_certificate, "expiry", expiry)
+    operator = Operator(ReconcilerWithMetrics(), "ns", client.Configuration)  # type: ignore[arg-type]
+
+    def wait_seconds() -> float:
+        return operator.certificates_due.get(("ns", "training"), math.inf) - time.monotonic()
+
+    async def scenario() -> None:
+        await operator._job_changed("training", "ns", "ADDED", job_spec("etcd:2379", TLS))
+        reader = asyncio.create_task(operator.read_certificates())
+        async with asyncio.timeout(10):
+            while wait_seconds() > CERTIFICATE_RETRY_SECONDS:
+                await asyncio.sleep(0.001)
+        reader.cancel()
+
+    asyncio.run(scenario())
+
+    assert wait_seconds() > 0, "a job without etcd does not cause a warning in each round"
