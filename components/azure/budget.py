@@ -46,9 +46,11 @@ class AzureBudget(Component):
         self, name: str, args: AzureBudgetArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("budget:AzureBudget", name, opts)
+        azure_name = budget_name(args.cluster, args.stack)
         consumption.Budget(
-            f"{name}-budget",
-            budget_name=budget_name(args.cluster, args.stack),
+            # A budget with another name is a new resource: a replacement would keep the start, a past month.
+            f"{name}-{azure_name}",
+            budget_name=azure_name,
             scope=pulumi.Output.from_input(args.group_id).apply(subscription_of),
             amount=args.config.monthly_usd,
             category="Cost",
@@ -69,7 +71,10 @@ class AzureBudget(Component):
                 "forecast100": _mail(args.config.email, 100, "Forecasted"),
             },
             # The start remains the month of creation; otherwise each run would set the current month.
-            opts=self.child(delete_before_replace=True, ignore_changes=["timePeriod"]),
+            opts=pulumi.ResourceOptions.merge(
+                self.child(delete_before_replace=True, ignore_changes=["timePeriod"]),
+                pulumi.ResourceOptions(aliases=[pulumi.Alias(name=f"{name}-budget")]),
+            ),
         )
         self.register_outputs({})
 

@@ -16,13 +16,13 @@ SUBSCRIPTION = "/subscriptions/00000000-0000-4000-8000-000000000000"
 
 
 @cache
-def declared_in_november() -> Graph:
+def declared_in_november(cluster: str = "everstep") -> Graph:
     def program() -> Mapping[str, Any]:
         AzureBudget(
             "budget",
             AzureBudgetArgs(
                 config=BudgetConfig(monthlyUsd=500, email="owner@example.org"),
-                cluster="everstep",
+                cluster=cluster,
                 stack="aks-dev",
                 group=pulumi.Output.from_input("everstep-aks-dev"),
                 group_id=pulumi.Output.from_input(f"{SUBSCRIPTION}/resourceGroups/g"),
@@ -54,6 +54,14 @@ def test_the_budget_includes_the_machines() -> None:
 def test_the_budget_keeps_the_month_of_its_creation() -> None:
     assert budget().inputs["timePeriod"] == {"startDate": "2026-11-01T00:00:00Z"}
     assert budget().ignore_changes == ("timePeriod",), "the budget would change every month"
+
+
+def test_a_budget_with_another_name_is_a_new_resource_with_its_own_start() -> None:
+    """A replacement would keep the ignored start, a past month, which Azure refuses for a new budget."""
+    renamed = declared_in_november("vision").one("Budget")
+
+    assert renamed.inputs["budgetName"] != budget().inputs["budgetName"]
+    assert renamed.urn != budget().urn
 
 
 def test_the_budget_warns_before_it_is_exceeded() -> None:

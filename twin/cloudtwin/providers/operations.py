@@ -241,6 +241,7 @@ class Operations:
             unfinished=transaction.inventory.unfinished,
             entropy=secrets.token_hex(16),
             id=identity,
+            created_at=time.time(),
         )
 
     def _add(self, kind: ResourceType, key: ResourceKey, inputs: Inputs) -> Resource:
@@ -301,7 +302,8 @@ class Operations:
     ) -> Resource:
         """Store a resource with the outputs that its service adds."""
         previous = request.previous
-        request = replace(request, created_at=previous.created_at if previous else time.time())
+        if previous:
+            request = replace(request, created_at=previous.created_at)
         values = {
             **kind.defaults,
             **without_nulls(request.inputs),

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import pytest
 from cloudtwin.providers import aws, azure
@@ -10,6 +11,8 @@ from cloudtwin.providers.aws.fsx import FILE_SYSTEM
 from cloudtwin.providers.aws.network import SUBNET
 from cloudtwin.providers.aws.policies import ROLE
 from cloudtwin.providers.azure import aks_rules, identity
+from cloudtwin.providers.azure.common import ROOT
+from cloudtwin.providers.azure.monitor import BUDGET
 from cloudtwin.providers.changes import compare, is_generated, with_name
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import ProviderConfig, ResourceRequest
@@ -118,11 +121,42 @@ def refusals_of(
         inputs=after, config=ProviderConfig(cloud=""), account=Inventory(tuple(others)), entropy="", id=identity,
         previous=resource,
     )  # fmt: skip
+    return refusals_by(token, request)
+
+
+def refusals_by(token: str, request: ResourceRequest) -> list[str]:
+    """Return the reasons why the service refuses a request."""
     return [
         reason
         for precondition in TYPES[token].preconditions
         for reason in precondition.violations(request)
     ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "refusal"),
+    [
+        (None, "2026-12-01T00:00:00Z", None),
+        (None, "2026-11-01T00:00:00Z", None),
+        (None, "2026-10-01T00:00:00Z", "before the current month"),
+        ("2026-10-01T00:00:00Z", "2026-10-01T00:00:00Z", None),
+        ("2026-10-01T00:00:00Z", "2026-11-01T00:00:00Z", "cannot be updated"),
+    ],
+)
+def test_an_azure_budget_starts_in_no_past_month_and_keeps_its_start(
+    old: str | None, new: str, refusal: str | None
+) -> None:
+    before = {"timePeriod": {"startDate": old}, "scope": ROOT}
+    request = ResourceRequest(
+        inputs={**before, "timePeriod": {"startDate": new}},
+        config=ProviderConfig(cloud=""), account=Inventory(), entropy="",
+        created_at=datetime(2026, 11, 28, tzinfo=UTC).timestamp(),
+        previous=Resource(token=BUDGET, id="x", urn="", inputs=before, outputs={}) if old else None,
+    )  # fmt: skip
+
+    reasons = refusals_by(BUDGET, request)
+
+    assert [refusal in reason for reason in reasons] == [True] if refusal else reasons == []
 
 
 @pytest.mark.parametrize(("version", "refusals"), [("1.36", 0), ("1.37", 1), ("1.34", 1)])

@@ -5,6 +5,7 @@ Analytics workspace REST API, Consumption REST API. Read 2026-11.
 """
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 
 from cloudtwin.providers.azure.aks import WORKSPACE
 from cloudtwin.providers.azure.common import CREATION_TIME, PLAIN_NAME, ROOT, arm_type
@@ -98,6 +99,20 @@ def _scope_exists(request: ResourceRequest) -> Iterable[str]:
         yield f"the scope {scope} does not exist"
 
 
+def _valid_start(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error for a monthly budget that starts in a past month, or whose start changes."""
+    start, previous = _start(request.inputs), request.previous
+    if previous and _start(previous.inputs) != start:
+        yield "Start date of budgets cannot be updated. Please delete and create a new budget."
+    month = datetime.fromtimestamp(request.created_at, UTC).strftime("%Y-%m")
+    if previous is None and start[: len(month)] < month:
+        yield f"the start {start} of a new budget is before the current month, {month}"
+
+
+def _start(inputs: Inputs) -> str:
+    return str(section(inputs, "timePeriod").get("startDate"))
+
+
 TYPES = (
     arm_type(
         WORKSPACE, WORKSPACE_PATH, 63, "location",
@@ -155,6 +170,7 @@ TYPES = (
         ),
         preconditions=(
             Precondition("scope of a budget", BUDGETS, "ResourceNotFound", _scope_exists),
+            Precondition("start of a budget", BUDGETS, "400", _valid_start),
         ),
     ),
 )  # fmt: skip

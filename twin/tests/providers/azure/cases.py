@@ -473,7 +473,7 @@ PRECONDITIONS["location has zones"] = PRECONDITIONS["pool's location has zones"]
 NEVER_HOLDS: set[str] = set()
 CHANGE_RULES = {  # see test_changes.py
     "upgrade by one minor version", "inline pools unchanged", "versions of inline pools",
-    "version skew of node pools", "no version downgrade of a pool",
+    "version skew of node pools", "no version downgrade of a pool", "start of a budget",
 }  # fmt: skip
 ACCOUNTS = {
     name: (Inventory(tuple(holding)), Inventory(tuple(violating)))
