@@ -335,6 +335,20 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _STATE_MACHINE_TESTS,
     ),
     Mutation(
+        "group that does not wait for a fenced member that is alive",
+        "everstep/elastic/membership/proposer.py",
+        "max(wait_until, self._returns_until, awaited_until)",
+        "max(wait_until, self._returns_until)",
+        _STATE_MACHINE_TESTS,
+    ),
+    Mutation(
+        "wait that a fenced member extends with each heartbeat",
+        "everstep/elastic/membership/late_members.py",
+        "self._until.setdefault(identity, now + RETURN_SECONDS)",
+        "self._until[identity] = now + RETURN_SECONDS",
+        ("tests/everstep/elastic/membership/test_late_members.py",),
+    ),
+    Mutation(
         "false suspicions that do not lengthen the silence accepted later",
         "everstep/elastic/membership/arrivals.py",
         "            self._doublings = min(self._remaining_doublings(now) + 1, MAX_DOUBLINGS)\n",

@@ -132,7 +132,7 @@ class Agent:
         self._has_departed = threading.Event()
         self._lease_prober = LeaseProber(etcd, self._keys)
         self._shortage_log = ShortageLog()
-        self._heartbeats = Heartbeats(etcd, self._keys) if heartbeats else None
+        self._heartbeats = Heartbeats(etcd, self._keys, self._events.put) if heartbeats else None
         self._closed = threading.Event()
         self._newest_commit = StepProgress()
         self._progressed_number = 0  # number of the current generation once it has taken a step
@@ -337,7 +337,7 @@ class Agent:
                 members=len(self._core.members),
             )
             if self._heartbeats:
-                self._heartbeats.follow(self._core.identity, self._core.view)
+                self._heartbeats.follow(self._core.heartbeat_identity, self._core.view)
             if shortage := self._shortage_log.due(self._core.shortage, time.monotonic()):
                 log.info("%s", shortage)
             self._own_key.decided_at = time.monotonic()

@@ -190,6 +190,13 @@ class Probed:
 
 
 @dataclass(frozen=True)
+class Resumed:
+    """A heartbeat of a fenced member has arrived: it was late, not lost, and will register again."""
+
+    identity: str
+
+
+@dataclass(frozen=True)
 class Tick:
     """Time has passed."""
 
@@ -215,6 +222,7 @@ Event = (
     | BoundsChanged
     | Progressed
     | Probed
+    | Resumed
     | Tick
 )
 

@@ -15,11 +15,12 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from everstep.elastic.membership.arrivals import BEAT_SECONDS
 from everstep.elastic.membership.etcd_client import Etcd
+from everstep.elastic.membership.events import Resumed
 from everstep.elastic.membership.generations import Generation, Member
 from everstep.elastic.membership.peer_addresses import PeerAddresses
 from everstep.elastic.membership.run_keys import RunKeys
@@ -61,10 +62,11 @@ class Heartbeats:
     Args:
         etcd: client of etcd.
         keys: keys of the run.
+        report: called for each fenced member that sends heartbeats again.
     """
 
-    def __init__(self, etcd: Etcd, keys: RunKeys) -> None:
-        self._etcd, self._keys = etcd, keys
+    def __init__(self, etcd: Etcd, keys: RunKeys, report: Callable[[Resumed], None]) -> None:
+        self._etcd, self._keys, self._report = etcd, keys, report
         self._core = Suspicion()
         self._socket: socket.socket | None = None
         # The deciding thread replaces it as a whole.
@@ -126,6 +128,8 @@ class Heartbeats:
                 trained_at = self._trained_at(observation)
                 for outgoing in self._core.step(messages, time.monotonic(), trained_at):
                     self._send(udp_socket, outgoing, observation)
+                for name in self._core.take_resumed():
+                    self._report(Resumed(name))
                 if observation:
                     self._fence(observation)
 

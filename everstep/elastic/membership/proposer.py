@@ -47,6 +47,7 @@ class Proposer:
         *,
         in_doubt: bool,
         return_seconds: float = 0.0,
+        awaited_until: float = float("-inf"),
     ) -> list[Action]:
         """Return the proposal or the evictions that are due.
 
@@ -58,6 +59,7 @@ class Proposer:
             now: current time in seconds.
             in_doubt: whether a missing key proves nothing.
             return_seconds: time to wait for members that may return, once enough others wait.
+            awaited_until: time until which members that will return are awaited.
         """
         if training_members(view.members, view.current):
             self.reset()
@@ -76,7 +78,8 @@ class Proposer:
         proposal = next_proposal(ranked, identity, view.current, limits, connectivity)
         if proposal is None or len(proposal.members) < limits.min_members:
             return []
-        self.propose_at = max(self._complete_since + proposal.wait_seconds, self._returns_until)
+        wait_until = self._complete_since + proposal.wait_seconds
+        self.propose_at = max(wait_until, self._returns_until, awaited_until)
         if now < self.propose_at or self._proposed_revision == view.revision:
             return []  # not yet, or a proposal is pending; a lost race shows as a new revision
         return [self._propose(view, ranked, proposal.members, limits)]

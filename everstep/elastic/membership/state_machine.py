@@ -49,6 +49,7 @@ from everstep.elastic.membership.events import (
     Register,
     Registered,
     Regroup,
+    Resumed,
     RunEnded,
     Stop,
     Superseded,
@@ -64,6 +65,7 @@ from everstep.elastic.membership.generations import (
     training_members,
 )
 from everstep.elastic.membership.group_changes import GroupChanges, name_list
+from everstep.elastic.membership.late_members import LateMembers
 from everstep.elastic.membership.lease_suspects import suspects_between_groups, suspects_of_stall
 from everstep.elastic.membership.peer_probes import PeerProbes
 from everstep.elastic.membership.proposer import Proposer
@@ -105,6 +107,7 @@ class Membership:
     _changes: GroupChanges = field(default_factory=GroupChanges)
     _waits_after: int = 0  # `after` in the last value of this agent's key
     _proposer: Proposer = field(default_factory=Proposer)
+    _late_members: LateMembers = field(default_factory=LateMembers)
 
     @property
     def members(self) -> dict[str, Member]:
@@ -115,6 +118,18 @@ class Membership:
     def current(self) -> Generation | None:
         """The current generation according to etcd."""
         return self.view.current
+
+    @property
+    def heartbeat_identity(self) -> str | None:
+        """The identity under which this agent sends heartbeats.
+
+        A fenced agent continues to send them until the others have continued without it, so that they wait until it is
+        registered again.
+        """
+        returns = self.own_generation is not None or self.wants_group
+        if self.identity or self.leaving or not returns:
+            return self.identity
+        return self._lapsed_identity if self.view.has_fenced(self._lapsed_identity) else None
 
     @property
     def watches_all(self) -> bool:
@@ -207,6 +222,8 @@ class Membership:
                 self._lapsed_identity, self._reclaiming = "", False
             case Probed():
                 return self._take_probe(event, now)
+            case Resumed(identity):
+                self._late_members.record(identity, self.view, now)
             case BoundsChanged(min_members, max_members):
                 self.limits = replace(self.limits, min_members=min_members, max_members=max_members)
             case _:
@@ -388,6 +405,7 @@ class Membership:
             now,
             in_doubt=self._in_doubt(now),
             return_seconds=self._changes.return_seconds(self.current, now),
+            awaited_until=self._late_members.awaited_until(self.view, self.limits),
         )
 
     def _decide_in_group(self, group: Generation, now: float) -> list[Action]:

@@ -7,7 +7,8 @@ do the others continue without it.
 
 No clock can tell a lost machine from a slow one, so a suspicion has no more power than the lapse of a
 lease: it removes the member's key, which every rule of `state_machine` tolerates at any moment. A false
-suspicion costs a regroup. These rules make it rare:
+suspicion costs a regroup, in which the others wait for the suspect if it sends heartbeats again (`late_members`).
+These rules make it rare:
 
 1. *Silence counts only while the observer itself runs.* At most `MAX_COUNTED_SECONDS` count between two steps,
    and all messages that have arrived are read first. An observer that was starved or
@@ -110,6 +111,9 @@ class Suspicion:
     _arrivals: dict[str, Arrivals] = field(default_factory=dict)
     _suspects: set[str] = field(default_factory=set)
     _awaited_suspects: dict[str, str] = field(default_factory=dict)  # last suspect, by node
+    _resumed: set[str] = field(
+        default_factory=set
+    )  # members without a key whose heartbeats have arrived
     _opinions: dict[tuple[str, str], tuple[bool, float]] = field(default_factory=dict)
     _agreed_since: dict[str, float] = field(default_factory=dict)
     _false_suspicions: dict[str, FalseSuspicions] = field(default_factory=dict)  # by node
@@ -149,12 +153,11 @@ class Suspicion:
 
     @property
     def is_alert(self) -> bool:
-        """True if a member is late, so that the next step is due soon."""
+        """True if a member is late or was removed, so that the next step is due soon."""
         present_nodes = self._group.nodes if self._group else {}
         return any(
-            arrivals.level(self._active_seconds) >= ALERT_LEVEL
+            name not in present_nodes or arrivals.level(self._active_seconds) >= ALERT_LEVEL
             for name, arrivals in self._arrivals.items()
-            if name in present_nodes
         )
 
     @property
@@ -164,6 +167,11 @@ class Suspicion:
         return tuple(sorted(name for name in self._suspects if name in present_nodes))[
             :MAX_REPORTED_SUSPECTS
         ]
+
+    def take_resumed(self) -> frozenset[str]:
+        """Return the members without a key that have sent a heartbeat since the last call."""
+        resumed, self._resumed = frozenset(self._resumed), set()
+        return resumed
 
     def to_fence(self) -> tuple[str, ...]:
         """Return the suspects on which the observers agree, when it is this member's turn to fence them."""
@@ -183,6 +191,8 @@ class Suspicion:
             return []
         if message.sender in self._arrivals:
             self._record_arrival(message.sender)
+        if message.sender not in group.nodes:
+            self._resumed.add(message.sender)
         for is_heard, names in ((False, message.suspects), (True, message.heard_members)):
             for name in names[:MAX_REPORTED_SUSPECTS]:
                 self._opinions[message.sender, name] = is_heard, self._active_seconds

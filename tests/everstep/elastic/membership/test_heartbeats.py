@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from everstep.elastic.membership import arrivals, peer_addresses
 from everstep.elastic.membership.etcd_client import Etcd
 from everstep.elastic.membership.etcd_connection import EtcdOptions
+from everstep.elastic.membership.events import Resumed
 from everstep.elastic.membership.generations import Generation, Member
 from everstep.elastic.membership.heartbeats import Heartbeats, decode, encode
 from everstep.elastic.membership.run_keys import RunKeys
@@ -56,7 +57,8 @@ class Node:
     ) -> None:
         etcd = Etcd(EtcdOptions(endpoints=("127.0.0.1:1",)))
         self.name, self.keys = name, FenceRecorder(etcd)
-        self.heartbeats = Heartbeats(etcd, self.keys)
+        self.resumed: queue.SimpleQueue[Resumed] = queue.SimpleQueue()
+        self.heartbeats = Heartbeats(etcd, self.keys, self.resumed.put)
         self.listener = listener or socket.create_server(("127.0.0.1", 0))
         self.host = host
         self.heartbeats.open(self.listener)
@@ -131,6 +133,16 @@ def test_a_member_that_falls_silent_is_not_fenced_while_the_workers_of_its_gener
         wait_until(is_fenced, "b is fenced", TIMEOUT_SECONDS, interval_seconds=0.05)
 
 
+def test_a_member_without_a_key_is_reported_as_soon_as_it_sends_a_heartbeat() -> None:
+    with pair() as (node_a, _):
+        wait_for_heartbeats(node_a, "b")
+        assert node_a.resumed.empty(), "it has a key"
+
+        node_a.follow(node_a)
+
+        assert node_a.resumed.get(timeout=TIMEOUT_SECONDS) == Resumed("b")
+
+
 @needs_ipv6
 def test_a_node_that_listens_on_all_addresses_exchanges_heartbeats_by_ipv4() -> None:
     listener = socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
@@ -185,7 +197,7 @@ def test_packets_from_unknown_senders_neither_end_the_thread_nor_count_as_heartb
 
 def test_an_agent_whose_port_another_program_uses_still_sends() -> None:
     with contextlib.closing(Node("a")) as node_a, contextlib.closing(Node("b")) as node_b:
-        without_port = Heartbeats(node_b.heartbeats._etcd, node_b.keys)
+        without_port = Heartbeats(node_b.heartbeats._etcd, node_b.keys, node_b.resumed.put)
         without_port.open(node_a.listener)
         node_a.heartbeats, with_port = without_port, node_a.heartbeats
         node_a.thread = threading.Thread(target=without_port.run, daemon=True)

@@ -21,6 +21,7 @@ from everstep.elastic.membership.events import (
     Register,
     Registered,
     Regroup,
+    Resumed,
     RunEnded,
     Stop,
     Superseded,
@@ -38,6 +39,7 @@ from everstep.elastic.membership.generations import (
     next_training_member,
     probes_stalls,
 )
+from everstep.elastic.membership.late_members import RETURN_SECONDS
 from everstep.elastic.membership.state_machine import Membership
 from tests.everstep.elastic.membership.simulation import World
 
@@ -476,6 +478,56 @@ def test_an_agent_that_the_others_regrouped_without_stops_and_registers_again() 
         Stop("this node's lease has lapsed: the others continue without it")
     ]
     assert core.handle(Ready(), 3) == [Register(5)]
+
+
+def fence(*names: str) -> list[MemberRemoved | GenerationPut]:
+    """Return the events of a fence in generation 5 of a, b and c."""
+    group = Generation(5, ("a", "b", "c"), "10.0.0.1:1", fenced=names)
+    return [*map(MemberRemoved, names), GenerationPut(group, 6)]
+
+
+def test_the_others_wait_for_a_fenced_member_that_is_alive_and_continue_with_it() -> None:
+    core = training_agent("a", "b", "c")
+    assert core.handle_all(fence("c"), 1.0) == [Stop("lost c")]
+    core.handle_all([Resumed("c"), Ready(), MemberPut(member("a", 5))], 1.05)
+
+    assert core.handle(MemberPut(member("b", 5)), 1.1) == [], "c registers soon"
+    assert core.wake_at(1.1) == 1.05 + RETURN_SECONDS
+    (proposal,) = core.handle(MemberPut(Member("c-2", "c", "10.0.0.1", 5, order=7)), 1.2)
+    assert proposal == Propose(6, ("a", "b", "c-2"), 6)
+
+
+def test_the_others_continue_without_a_fenced_member_that_does_not_register_in_time() -> None:
+    core = training_agent("a", "b", "c")
+    core.handle_all(fence("c"), 1.0)
+    core.handle_all([Resumed("c"), Ready(), MemberPut(member("a", 5))], 1.05)
+    core.handle(MemberPut(member("b", 5)), 1.1)
+    core.handle(Resumed("c"), 1.2)
+
+    assert core.handle(Tick(), 1.06 + RETURN_SECONDS) == [Propose(6, ("a", "b"), 6)]
+
+
+def test_a_fenced_agent_sends_heartbeats_until_the_others_have_continued_without_it() -> None:
+    core = training_agent("a", "b", "c")
+    core.handle_all(fence("a"), 1.0)
+    assert core.identity is None
+    assert core.heartbeat_identity == "a"
+    core.handle(Ready(), 1.1)
+    assert core.heartbeat_identity == "a"
+
+    core.handle(GenerationPut(Generation(6, ("b", "c"), "10.0.0.1:1"), 7), 1.2)
+
+    assert core.heartbeat_identity is None
+
+
+@pytest.mark.parametrize("event", [Withdrawn(), Leave()])
+def test_a_fenced_agent_that_does_not_return_sends_no_heartbeats(event: Withdrawn | Leave) -> None:
+    core = training_agent("a", "b", "c")
+    core.handle_all([*fence("a"), Ready()], 1.0)
+
+    core.handle(event, 1.1)
+
+    assert core.heartbeat_identity is None
 
 
 def test_an_agent_whose_key_is_missing_treats_its_lease_as_lapsed() -> None:

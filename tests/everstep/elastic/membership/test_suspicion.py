@@ -351,3 +351,13 @@ def test_observers_and_observed_are_the_same_relation(size: int, rank: int) -> N
     }
     assert len(set(observers)) == len(observers) >= min(size - 1, 3)
     assert name not in observers
+
+
+def test_a_member_without_a_key_that_sends_a_heartbeat_has_resumed() -> None:
+    core = Suspicion()
+    core.follow(ObservedGroup("a", ("a", "b", "c"), {"a": "node-a", "c": "node-c"}))
+
+    assert core.is_alert, "each message about a removed member matters to the next group"
+    core.step([HeartbeatMessage(name) for name in ("b", "c", "stranger")], 0.1)
+    assert core.take_resumed() == {"b"}
+    assert core.take_resumed() == frozenset()

@@ -8,7 +8,7 @@ late, perhaps after the requesting process itself was frozen.
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from everstep.elastic.membership.events import GenerationPut
+from everstep.elastic.membership.events import GenerationPut, Resumed
 from everstep.elastic.membership.suspicion import HeartbeatMessage, ObservedGroup, Suspicion
 from tests.everstep.elastic.membership.simulation import Agent
 from tests.everstep.elastic.recovery.partial_faults import PartialFaultWorld
@@ -94,6 +94,8 @@ class SuspicionWorld(PartialFaultWorld):
         trained_at = completed_at if generation and generation.number == number else None
         for sending in detector.core.step(arrived_messages, self.now, trained_at):
             self.send(agent, sending.recipient, sending.message)
+        for name in detector.core.take_resumed():
+            agent.receive_locally(Resumed(name))
         suspects = detector.core.to_fence()
         if suspects and group and detector.request is None:
             members = agent.core.members
@@ -200,7 +202,8 @@ class SuspicionWorld(PartialFaultWorld):
 def observed_group(agent: LiveAgent) -> ObservedGroup | None:
     """Return the group that an agent observes, from its own view."""
     core = agent.core
-    if core.identity is None or core.current is None or core.identity not in core.current.ranks:
+    identity = core.heartbeat_identity
+    if identity is None or core.current is None or identity not in core.current.ranks:
         return None
     nodes = {name: member.node for name, member in core.members.items()}
-    return ObservedGroup(core.identity, core.current.members, nodes)
+    return ObservedGroup(identity, core.current.members, nodes)
