@@ -14,7 +14,7 @@ from rich.text import Text
 from everstep.cli.report.goodput import Goodput, RestartEstimate, WorkerSeconds, total
 from everstep.elastic.accounting.time_account import Activity
 
-TRAINING, WORK, CHANGE, BEFORE_JOINING = (
+TRAINING, OVERHEAD, CHANGE, BEFORE_JOINING = (
     ("█", "green", "steps"),
     ("▓", "cyan", "evaluation and saving"),
     ("▒", "yellow", "changes of the group"),
@@ -22,14 +22,14 @@ TRAINING, WORK, CHANGE, BEFORE_JOINING = (
 )
 """Glyph, color and name of the four parts of a worker's time."""
 
-PARTS = (TRAINING, WORK, CHANGE, BEFORE_JOINING)
+PARTS = (TRAINING, OVERHEAD, CHANGE, BEFORE_JOINING)
 
 ACTIVITY_LABELS = {
     Activity.COMPUTE: ("computing", TRAINING),
     Activity.EXCHANGE: ("summing gradients", TRAINING),
     Activity.DATA: ("reading samples", TRAINING),
-    Activity.EVALUATION: ("evaluating", WORK),
-    Activity.CHECKPOINT: ("saving", WORK),
+    Activity.EVALUATION: ("evaluating", OVERHEAD),
+    Activity.CHECKPOINT: ("saving", OVERHEAD),
     Activity.DETECT: ("detecting a loss", CHANGE),
     Activity.FORM: ("forming the group", CHANGE),
     Activity.COPY: ("copying state", CHANGE),

@@ -1,6 +1,6 @@
 """An etcd for one launcher, on 127.0.0.1 with its data in a temporary folder.
 
-`etcd_guard` runs it: a separate process that ends etcd and removes the folder when this process has
+`etcd_supervisor` runs it: a separate process that ends etcd and removes the folder when this process has
 ended, even by SIGKILL.
 """
 
@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from everstep.elastic.launch import etcd_guard
+from everstep.elastic.launch import etcd_supervisor
 from everstep.errors import EverstepError
 
 PROGRAM_VARIABLE = "EVERSTEP_ETCD"  # path of the program; unset: `etcd` on PATH
@@ -23,7 +23,7 @@ HOST = "127.0.0.1"
 START_SECONDS = 30.0  # timeout of one attempt, on a loaded machine
 ATTEMPTS = 3  # another process may take a port between the choice and the start
 POLL_SECONDS = 0.02
-END_SECONDS = 10.0  # time for the guard to end before it is killed
+END_SECONDS = 10.0  # time for the supervisor to end before it is killed
 LOG_LINES = 5  # log lines shown when etcd does not start
 
 INSTALL = f"""\
@@ -45,10 +45,10 @@ class LocalEtcd:
         for _ in range(ATTEMPTS):
             self._folder = Path(tempfile.mkdtemp(prefix="everstep-etcd-"))
             client_port, peer_port = _free_ports(2)
-            options = etcd_guard.etcd_options(self._folder, HOST, client_port, peer_port)
+            options = etcd_supervisor.etcd_options(self._folder, HOST, client_port, peer_port)
             command = [program, *options]
-            self._guard = subprocess.Popen(
-                [sys.executable, "-I", "-S", etcd_guard.__file__, self._folder, *command],
+            self._supervisor = subprocess.Popen(
+                [sys.executable, "-I", "-S", etcd_supervisor.__file__, self._folder, *command],
                 stdin=subprocess.PIPE,
                 start_new_session=True,  # Ctrl-C in a terminal must not end etcd before the workers
             )
@@ -69,7 +69,7 @@ class LocalEtcd:
 
     def _wait_until_responsive(self, port: int) -> bool:
         deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline and self._guard.poll() is None:
+        while time.monotonic() < deadline and self._supervisor.poll() is None:
             with contextlib.suppress(OSError), socket.create_connection((HOST, port), 1):
                 return True
             time.sleep(POLL_SECONDS)
@@ -77,19 +77,19 @@ class LocalEtcd:
 
     def _last_lines(self) -> str:
         with contextlib.suppress(OSError):
-            text = (self._folder / etcd_guard.LOG).read_text(errors="replace")
+            text = (self._folder / etcd_supervisor.LOG).read_text(errors="replace")
             if lines := text.splitlines():
                 return "\n".join(["its last lines:", *lines[-LOG_LINES:]])
         return "it printed nothing"
 
     def _end(self) -> None:
-        assert self._guard.stdin is not None  # noqa: S101 - opened as a pipe
-        self._guard.stdin.close()
+        assert self._supervisor.stdin is not None  # noqa: S101 - opened as a pipe
+        self._supervisor.stdin.close()
         try:
-            self._guard.wait(END_SECONDS)
+            self._supervisor.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
-            self._guard.kill()  # etcd dies with it
-            self._guard.wait()
+            self._supervisor.kill()  # etcd dies with it
+            self._supervisor.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

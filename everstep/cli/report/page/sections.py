@@ -13,8 +13,8 @@ from everstep.cli.report.page.model import ReportPage
 from everstep.cli.report.page.words import UNKNOWN, percent, seconds_text
 
 EVENTS_PER_TABLE = 250
-PART_CLASSES = ("steps", "work", "change", "before")
-"""Class of each of `goodput_screen.PARTS`."""
+PART_CLASSES = ("steps", "overhead", "change", "before")
+"""CSS class of each of `goodput_screen.PARTS`: steps, evaluation and saving, changes of the group, before joining."""
 
 
 def section(identifier: str, title: str, *children: Html | str | None) -> Html:
@@ -53,7 +53,7 @@ def figures(page: ReportPage) -> Html:
 
 
 def _losses_text(count: int) -> str:
-    return f"after {amount(count, 'loss', 'losses')}"
+    return f"after {amount(count, 'loss of workers', 'losses of workers')}"
 
 
 def _cost_figure(money: Money | None) -> tuple[str, str, str]:
@@ -136,7 +136,7 @@ def _optional(value: float | None) -> str:
 
 
 def goodput(page: ReportPage) -> Html | None:
-    """Return the share of productive time, and the share of a design that restarts; None before a step."""
+    """Return the section about goodput, with the estimate for workers that restart; None without a step."""
     report = page.report
     if report.goodput is None:
         return None
@@ -216,7 +216,7 @@ def _stack(name: str, value: str, parts: Sequence[tuple[str, float]], kind: str)
 
 
 BAR_HEIGHT = 24
-BAR_TOPS = {"steps": 0, "work": 3, "change": 6, "before": 9}
+BAR_TOPS = {"steps": 0, "overhead": 3, "change": 6, "before": 9}
 """Pixels that each part of a bar stays below its top, so that parts differ without color."""
 
 

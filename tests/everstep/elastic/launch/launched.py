@@ -97,7 +97,7 @@ class LauncherProcess:
         self.process.wait()
 
     def etcd_processes(self) -> list[int]:
-        """Return the process IDs of this launcher's etcd and its guard, whose command lines contain its folder."""
+        """Return the process IDs of this launcher's etcd and its supervisor, whose command lines contain its folder."""
         return [
             process
             for process in all_processes()

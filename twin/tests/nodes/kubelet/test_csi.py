@@ -67,7 +67,7 @@ def test_the_driver_names_its_machine(plugin: CsiPlugin) -> None:
     assert call_node("NodeGetInfo", "Empty").node_id == "gpu-0"
 
 
-def test_a_volume_that_is_not_in_the_account_is_refused_by_name(
+def test_the_error_for_a_volume_that_is_not_in_the_account_names_it(
     plugin: CsiPlugin, tmp_path: Path
 ) -> None:
     with pytest.raises(grpc.RpcError) as error:

@@ -1,4 +1,4 @@
-"""Guard that runs an etcd for as long as its launcher runs: `python3 etcd_guard.py FOLDER ETCD [OPTION ...]`.
+"""Supervisor of an etcd that runs as long as its launcher: `python3 etcd_supervisor.py FOLDER ETCD [OPTION ...]`.
 
 Its standard input is a pipe whose other end only the launcher has open. When the launcher ends, even by
 SIGKILL, the kernel closes that end; then this process kills etcd and removes the folder. If this
@@ -36,8 +36,8 @@ def etcd_options(folder: Path, host: str, client_port: int, peer_port: int) -> l
     ]
 
 
-class Guard:
-    """Guard of one etcd, which ends with the launcher.
+class EtcdSupervisor:
+    """Supervisor of one etcd, which ends with the launcher.
 
     Args:
         folder: folder of etcd's data and log, removed at the end.
@@ -63,14 +63,14 @@ class Guard:
             time.sleep(PAUSE_SECONDS)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        guard_pid = os.getpid()
+        supervisor_pid = os.getpid()
         with self._lock, (self._folder / LOG).open("ab") as log:
             self._etcd = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=lambda: _end_with(guard_pid),  # noqa: PLW1509  the other thread holds no lock
+                preexec_fn=lambda: _end_with(supervisor_pid),  # noqa: PLW1509  the other thread holds no lock
             )
         return self._etcd
 
@@ -86,14 +86,14 @@ class Guard:
         os._exit(0)
 
 
-def _end_with(guard_pid: int) -> None:
-    """Make the kernel kill this process when the guard ends."""
+def _end_with(supervisor_pid: int) -> None:
+    """Make the kernel kill this process when the supervisor ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != guard_pid:
+    if os.getppid() != supervisor_pid:
         os._exit(1)
 
 
 if __name__ == "__main__":
     for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(signal_number, signal.SIG_IGN)  # the launcher decides when etcd ends
-    sys.exit(Guard(Path(sys.argv[1]), sys.argv[2:]).run())
+    sys.exit(EtcdSupervisor(Path(sys.argv[1]), sys.argv[2:]).run())
