@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from components.config.faults import ConfigFault
-from components.config.section import LOGIN_IN_ADDRESS
+from components.config.section import CREDENTIALS_IN_URL
 
 HIDDEN = "(hidden)"
 
@@ -25,7 +25,7 @@ _PATTERNS = {
     "an API key": r"\bsk-[A-Za-z0-9_-]{20,}",
     "a signed token": r"\beyJ[\w-]{8,}\.eyJ[\w-]{8,}",
     "an Azure account key": r"(?i)\b(AccountKey|SharedAccessKey)=|[?&]sig=[\w%]{20,}",
-    "a URL with a password": LOGIN_IN_ADDRESS,
+    "a URL with a password": CREDENTIALS_IN_URL,
 }
 _NAMES = {
     "password", "passwd", "secret", "token", "credential", "credentials", "apikey",

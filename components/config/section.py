@@ -20,7 +20,7 @@ PRIVATE_BLOCKS = tuple(
 
 MAX_TAG_VALUE_LENGTH = 128  # AWS and Azure allow 256; their consoles show fewer
 MAX_OBJECT_NAME_LENGTH = 253  # limit of Kubernetes for a DNS subdomain
-LOGIN_IN_ADDRESS = r"://[^/\s:@]+:[^/\s:@]+@"
+CREDENTIALS_IN_URL = r"://[^/\s:@]+:[^/\s:@]+@"
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _OBJECT_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _CIDR = re.compile(r"[0-9.]+/[0-9]{1,2}")
@@ -91,8 +91,8 @@ def _is_private_address(text: str) -> str:
 
 
 def has_password(text: str) -> bool:
-    """Return True if an address contains a user and a password; `secrets` reports it without showing it."""
-    return re.search(LOGIN_IN_ADDRESS, text) is not None
+    """Return True if a text has a URL with a user name and a password; `secrets` reports it without showing it."""
+    return re.search(CREDENTIALS_IN_URL, text) is not None
 
 
 def _is_image(text: str) -> str:

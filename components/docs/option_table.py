@@ -142,7 +142,7 @@ def _default(field: FieldInfo, path: str) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
-    general = "" if value is None else f"`{yaml_value(value)}`"
+    general = "" if value is None else f"`{yaml_value(value) or '""'}`"
     tables = {f"on {cloud}": table for cloud, table in DEFAULTS.items()}
     tables |= {f"with `{storage}`": table for storage, table in STORAGE_DEFAULTS.items()}
     special = [
