@@ -15,6 +15,7 @@ from components.config.defaults import DEFAULTS, STORAGE_DEFAULTS
 from components.config.faults import yaml_value
 from components.config.schema import fields, leaves, models_in, variants
 
+EMPTY = '""'  # an empty string in YAML
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
 
 HEAD = """# Configuration of a stack
@@ -142,7 +143,7 @@ def _default(field: FieldInfo, path: str) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
-    general = "" if value is None else f"`{yaml_value(value) or '""'}`"
+    general = "" if value is None else f"`{yaml_value(value) or EMPTY}`"
     tables = {f"on {cloud}": table for cloud, table in DEFAULTS.items()}
     tables |= {f"with `{storage}`": table for storage, table in STORAGE_DEFAULTS.items()}
     special = [
