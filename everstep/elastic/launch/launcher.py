@@ -126,12 +126,15 @@ class Launcher:
         """Return True if the run is complete although this node's own agent has not ended.
 
         A peer that dies in torchrun's exit barrier would keep the others there for five minutes,
-        and a node that joined too late would wait for peers that have all ended.
+        and a node that joined too late would wait for peers that have all ended. Workers that still
+        run, such as in the program's code after its loop, keep the node until they end.
         """
         if self._handler is None:
             return False
         if self._handler.outcome and self._handler.outcome.finished:
-            return not self._agent_ended.wait(RUN_CHECK_SECONDS)
+            return not self._handler.has_running_workers and not self._agent_ended.wait(
+                RUN_CHECK_SECONDS
+            )
         return not self._handler.has_been_assigned and self._find_result() is not None
 
     def handle_signals(self) -> None:

@@ -90,6 +90,11 @@ class NodeWorkers:
             self._give_up()
         self._assigned = self._progressed = False
 
+    @property
+    def are_running(self) -> bool:
+        """True if a worker process is connected, whether it trains or runs the code after its loop."""
+        return bool(self._server.workers())
+
     def prepare_to_leave(self) -> None:
         """Make the workers leave after a step that all workers of the group agree on."""
         self._leaving = True

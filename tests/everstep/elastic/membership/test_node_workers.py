@@ -16,6 +16,7 @@ from everstep.elastic.membership.generations import Generation, GroupLimits
 from everstep.elastic.membership.node_workers import NodeWorkers
 from everstep.elastic.membership.own_key import AgentIdentity
 from everstep.elastic.transport import channel
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -119,3 +120,17 @@ def test_the_log_says_why_a_worker_that_does_not_respond_is_killed(
 
     assert killed_pids == [7]
     assert "worker 7 did not respond for 8 s: killed" in caplog.text
+
+
+def test_workers_count_as_running_until_they_end(workers: NodeWorkers, tmp_path: Path) -> None:
+    workers._server.start()
+    assert not workers.are_running
+
+    worker = channel.connect(str(tmp_path / "agent.sock"))
+    worker.send({"hello": 7})
+    wait_until(lambda: workers.are_running, "the worker is connected", 10)
+    workers.end(RunEnded(finished=True, reason="8 steps"))
+    assert workers.are_running, "the program may run code after its loop"
+
+    worker.close()
+    wait_until(lambda: not workers.are_running, "the worker has ended", 10)
