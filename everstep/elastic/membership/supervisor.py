@@ -8,10 +8,12 @@ next start takes milliseconds.
 The agent decides whether a crashed worker may start again, by the rule of `crashes`.
 """
 
+import atexit
 import ctypes
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -67,10 +69,18 @@ def _work_as_child(work: Callable[[], None], parent: int) -> NoReturn:
     except BaseException:
         traceback.print_exc()
         code = 1
+    if code == 0:  # a crashed worker must not keep its group waiting
+        _finish()
     sys.stdout.flush()
     sys.stderr.flush()
     flush_all()
     os._exit(code)
+
+
+def _finish() -> None:
+    """Wait for the program's threads and call its exit handlers, as the interpreter does at its end."""
+    threading._shutdown()  # type: ignore[attr-defined] # as multiprocessing's own processes do
+    atexit._run_exitfuncs()
 
 
 def _exit_code(end: SystemExit) -> int:

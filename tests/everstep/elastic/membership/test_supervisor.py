@@ -86,6 +86,35 @@ def test_work_that_exits_without_an_error_is_done(
     assert crashed_pids == []
 
 
+def test_threads_and_exit_handlers_end_as_in_a_program_without_a_launcher(
+    tmp_path: Path, crashed_pids: list[int]
+) -> None:
+    """An upload in the background, or the last lines of a logger, were lost with the process."""
+    work = (
+        "import atexit, threading; "
+        "atexit.register(lambda: print('exit handler')); "
+        "threading.Thread(target=lambda: (time.sleep(0.2), print('thread'))).start()"
+    )
+    process = run(tmp_path, work)
+    output, errors = process.communicate(timeout=WAIT_SECONDS)
+
+    assert output == f"thread\nexit handler\ndone {process.pid}\n", errors
+    assert crashed_pids == []
+
+
+def test_a_crashed_worker_does_not_wait_for_its_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(AGENT_VARIABLE, raising=False)
+    process = run(
+        tmp_path,
+        "import threading; threading.Thread(target=time.sleep, args=(600,)).start(); raise ValueError",
+    )
+    process.communicate(timeout=WAIT_SECONDS)
+
+    assert process.returncode == 1, "its group would wait for it"
+
+
 def test_work_that_exits_with_a_message_has_failed_and_the_message_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
