@@ -398,7 +398,7 @@ class Session:
             if not state.checkpoints.commit(worker.group.generation, state.step):
                 raise PeerLostError("another generation has taken over and completes the run")
             self.complete_run()
-        results = ", ".join(f"{name} {value:.4f}" for name, value in state.metrics.items())
+        results = ", ".join(f"{name} {value:.4f}" for name, value in state.metric_values().items())
         worker.group.report_completion(f"{state.step} steps{results and ', '}{results}")
         return COMPLETE
 
