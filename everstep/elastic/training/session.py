@@ -285,6 +285,7 @@ class Session:
 
     def _take_optimizer_step(self) -> None:
         optimizer, scaler = self.state.optimizer, self.scaler
+        self.state.optimizer_state.check_unchanged()
         if not self.state.optimizer_state.is_initialized:
             self.state.optimizer_state.release()
         if scaler:

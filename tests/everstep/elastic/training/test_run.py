@@ -413,6 +413,11 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "cannot be named 'scaler'": {"states": {"scaler": nn.Linear(1, 1)}},
     "without state_dict": {"states": {"average": object()}},
     "cannot be combined with mode 'exact'": {"mode": "exact", "compress": "bf16"},
+    "the scheduler is a ReduceLROnPlateau, which needs a metric": {
+        "scheduler": torch.optim.lr_scheduler.ReduceLROnPlateau(
+            torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)
+        )
+    },
     "a gradient scaler cannot be combined": {
         "mode": "exact",
         "scaler": torch.amp.GradScaler("cpu"),
@@ -434,6 +439,48 @@ def test_invalid_arguments_are_refused_with_a_reason(error: str) -> None:
 def test_an_optimizer_of_other_parameters_is_refused() -> None:
     with pytest.raises(EverstepError, match="are not the model's"):
         start_run(network(), torch.optim.SGD(network().parameters(), lr=0.1))
+
+
+def test_complex_parameters_are_refused() -> None:
+    """Their gradients lost the imaginary parts."""
+    model = nn.Linear(1, 1, dtype=torch.complex64)
+
+    with pytest.raises(EverstepError, match="the model has complex parameters"):
+        start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+def unfreeze(model: nn.Sequential, optimizer: torch.optim.Optimizer) -> None:
+    del optimizer
+    model[0].requires_grad_(True)
+
+
+def add_a_layer(model: nn.Sequential, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))]})
+    del model
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (unfreeze, "2 parameters that needed no gradients when Run was created need them now"),
+        (add_a_layer, "the optimizer's parameters have changed"),
+    ],
+)
+def test_parameters_that_are_trained_only_later_end_the_run(
+    change: Callable[[nn.Sequential, torch.optim.Optimizer], None], error: str
+) -> None:
+    """Each worker applied only its own gradients of such a parameter, added up over all steps."""
+    model = network()
+    model[0].requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = start_run(model, optimizer)
+    run.each_epoch(lambda _: change(model, optimizer))
+
+    with pytest.raises(EverstepError, match=error) as exception:
+        train(run, model)
+
+    assert run.step == SAMPLES // BATCH + 1
+    assert "learning rate of their parameter group to 0" in exception.value.fix
 
 
 def test_gradients_that_are_not_finite_end_the_run_if_no_loss_is_reported() -> None:
