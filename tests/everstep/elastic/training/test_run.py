@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import TensorDataset
 
 from everstep import elastic
@@ -327,6 +328,7 @@ COUNTS: list[tuple[object, int]] = [
     ((torch.zeros(3, 5), ["a", "b", "c"]), 3),
     ([torch.zeros(4), torch.zeros(5)], 2),
     ([(torch.zeros(4), 1), (torch.zeros(4), 0)], 2),
+    (pack_sequence([torch.zeros(5), torch.zeros(4), torch.zeros(1)]), 3),
     (4, 4),
     (np.int64(4), 4),
 ]
@@ -341,6 +343,25 @@ def test_the_weight_is_the_share_of_the_samples_however_they_are_collated(
     batch = next(iter(run))
 
     assert batch.weight(parts) == count / BATCH
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        tuple(
+            torch.zeros(3, 4, 4) for _ in range(BATCH)
+        ),  # images, whose first dimension is the channels
+        (torch.zeros(5, BATCH, 2), torch.zeros(BATCH)),  # sequences with the time first
+    ],
+)
+def test_parts_that_may_be_a_whole_micro_batch_have_its_weight(parts: object) -> None:
+    """A loss of eight images had the weight of three."""
+    model = network()
+    run = start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    batch = next(iter(run))
+
+    next(iter(batch.microbatches()))
+    assert batch.weight(parts) == 1.0
 
 
 @pytest.mark.parametrize("parts", [{"a": torch.zeros(3), "b": torch.zeros(4)}, {"path": ["a"]}])
