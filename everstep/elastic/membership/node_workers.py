@@ -216,7 +216,7 @@ class NodeWorkers:
             self._progressed = True
             self._running_agent().report_progress(int(message["progressed"]))
             with self._lock:
-                self._single_crashes.record_step(pid)
+                self._single_crashes.record_step(pid, int(message["step"]))
         if "commit" in message:
             # In a thread: a commit waits while etcd is unavailable, and the worker's other messages must be read.
             threading.Thread(target=self._commit, args=(pid, message), daemon=True).start()
@@ -298,8 +298,8 @@ class NodeWorkers:
     def _give_up(self) -> None:
         """Withdraw this node; end the run only if no other node is left and none ever took a step."""
         reason = (
-            f"on {self._node} the workers ended {MAX_CRASHES_WITHOUT_STEP} consecutive times before completing a step; "
-            f"{self._hung_reason or 'see their log for the cause'}"
+            f"on {self._node} the workers ended {MAX_CRASHES_WITHOUT_STEP} consecutive times before completing "
+            f"a new step; {self._hung_reason or 'see their log for the cause'}"
         )
         agent = self._running_agent()
         outcome = RunEnded(finished=False, reason=reason)
