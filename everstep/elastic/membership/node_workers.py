@@ -33,6 +33,8 @@ FLUSH_POLL_SECONDS = 0.02
 FROZEN_SECONDS = 8.0
 """A worker that is silent for this long counts as frozen and is killed: it blocks all others."""
 UNKILLABLE_SECONDS = 5.0  # wait after SIGKILL: a process that hangs in the kernel does not end
+DESERTED_SECONDS = 30.0
+"""Time for which a worker waits beside one that has ended its program: the outcome of the run may still arrive."""
 LEAVE_TIMEOUT_SECONDS = 15.0  # time from `stop` until a worker that is still in the group is killed
 
 
@@ -63,6 +65,7 @@ class NodeWorkers:
         self._single_crashes = Crashes()
         self._crashed_starts = 0  # consecutive starts of all workers that ended before a step
         self._assigned = self._progressed = self._leaving = False
+        self._has_ended_worker = False  # one has ended without an error, and does not start again
         self._hung_reason = ""  # report of the last worker whose storage hung
         self.assignment: NodeAssignment | None = None
         self.outcome: RunEnded | None = None
@@ -88,7 +91,7 @@ class NodeWorkers:
         self._crashed_starts = self._crashed_starts + 1 if crashed else 0
         if self._crashed_starts >= MAX_CRASHES_WITHOUT_STEP:
             self._give_up()
-        self._assigned = self._progressed = False
+        self._assigned = self._progressed = self._has_ended_worker = False
 
     @property
     def are_running(self) -> bool:
@@ -192,6 +195,9 @@ class NodeWorkers:
     def _on_message(self, pid: int, message: channel.Message) -> channel.Message | None:
         if "crashed" in message:
             return {"again": self._may_start_again(int(message["crashed"]))}
+        if "ended" in message:
+            self._note_ended(int(message["ended"]))
+            return None
         if "hello" in message:
             self._worker_count = int(message.get("local_world_size", 1))
             return self._end_message()
@@ -253,6 +259,29 @@ class NodeWorkers:
             is_complete = self._all_ready()
         if is_complete and not self.outcome:
             self._running_agent().report_ready()
+        if self._has_ended_worker:
+            _run_later(DESERTED_SECONDS, self._end_if_deserted)
+
+    def _note_ended(self, pid: int) -> None:
+        self._on_gone(pid)  # its supervisor may notice before its connection breaks
+        self._has_ended_worker = True
+        _run_later(DESERTED_SECONDS, self._end_if_deserted)
+
+    def _end_if_deserted(self) -> None:
+        """End this node if a worker waits for the next generation, and another one has ended its program.
+
+        The node would never be complete. A worker that trains or runs the code after its loop is not ended.
+        """
+        with self._lock:
+            waits = 0 in self._generation_by_pid.values()
+        if not (waits and self._has_ended_worker) or self.outcome or self.failure or self._leaving:
+            return
+        self.failure = EverstepError(
+            f"on {self._node} a worker has ended its program before the run was complete, and the others wait for it",
+            "End the loop after the same step on all workers, for instance by a value of run.evaluate or run.sum.",
+        )
+        self._running_agent().withdraw()
+        self._broadcast_end()
 
     def _all_ready(self) -> bool:
         return len(self._generation_by_pid) == self._worker_count > 0 and not any(

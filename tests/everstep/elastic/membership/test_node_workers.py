@@ -134,3 +134,33 @@ def test_workers_count_as_running_until_they_end(workers: NodeWorkers, tmp_path:
 
     worker.close()
     wait_until(lambda: not workers.are_running, "the worker has ended", 10)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_node_ends_if_a_worker_waits_for_one_that_has_ended_its_program(
+    waits: bool, workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A `break` on one of two workers left the other one waiting forever."""
+    monkeypatch.setattr(node_workers, "_run_later", lambda _, check: check())
+    workers._generation_by_pid = {6: 3, 7: 3}
+
+    workers._on_message(5, {"ended": 6})
+    assert workers.failure is None, "the other worker may run the code after its loop"
+    if waits:
+        workers._on_message(7, {"ready": 3})
+
+    assert (workers.failure is not None) is waits
+    if waits:
+        assert "a worker has ended its program before the run was complete" in str(workers.failure)
+
+
+def test_workers_that_end_after_the_run_do_not_fail(
+    workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_workers, "_run_later", lambda _, check: check())
+    workers._generation_by_pid = {6: 3, 7: 0}
+    workers.end(RunEnded(finished=True, reason="8 steps"))
+
+    workers._on_message(5, {"ended": 6})
+
+    assert workers.failure is None

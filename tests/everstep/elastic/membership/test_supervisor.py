@@ -13,6 +13,7 @@ import pytest
 from everstep.catalog.names import AGENT_VARIABLE
 from everstep.elastic.recovery.worker_process import FAILED, RESTART
 from everstep.elastic.transport import channel
+from tests.waiting import wait_until
 
 WAIT_SECONDS = 120  # a busy machine takes long to start Python
 PROGRAM = """
@@ -31,11 +32,22 @@ print("done", os.getpid(), flush=True)
 
 
 @pytest.fixture
-def crashed_pids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def ended_pids() -> list[int]:
+    """Return the process IDs of the workers whose end without an error the agent received."""
+    return []
+
+
+@pytest.fixture
+def crashed_pids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended_pids: list[int]
+) -> Iterator[list[int]]:
     """Run an agent that allows two restarts; yield the process IDs of the crashed workers."""
     pids: list[int] = []
 
     def receive(pid: int, message: channel.Message) -> channel.Message | None:
+        if "ended" in message:
+            ended_pids.append(message["ended"])
+            return None
         pids.append(message["crashed"])
         return {"again": len(pids) < 3}
 
@@ -63,14 +75,17 @@ def started_pids(folder: Path) -> list[int]:
     return []
 
 
-def test_the_work_runs_once_in_a_separate_process(tmp_path: Path, crashed_pids: list[int]) -> None:
+def test_the_work_runs_once_in_a_separate_process(
+    tmp_path: Path, crashed_pids: list[int], ended_pids: list[int]
+) -> None:
     process = run(tmp_path, "pass")
     output, errors = process.communicate(timeout=WAIT_SECONDS)
 
     assert (process.returncode, output) == (0, f"done {process.pid}\n"), errors
     assert len(started_pids(tmp_path)) == 1
     assert started_pids(tmp_path) != [process.pid]
-    assert crashed_pids == [], "the agent is not contacted"
+    assert crashed_pids == []
+    wait_until(lambda: ended_pids == started_pids(tmp_path), "the agent receives the end", 10)
 
 
 @pytest.mark.parametrize("end", ["sys.exit()", "sys.exit(0)"])
