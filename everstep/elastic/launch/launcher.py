@@ -5,7 +5,8 @@ drained node leaves instead of ending the job, and workers are forked from a pro
 torch already, which shortens a recovery by seconds.
 
 Exit codes: 0 the run is complete (even if it was complete before this node joined) or the program ended without
-joining it, 143 the node had to leave, 138 retry this pod, 1 or 2 a retry would fail, too.
+joining it, 143 the node had to leave, 138 retry this pod, 1 or 2 a retry would fail, too. 1 as well if the program
+fails after the run is complete.
 
 torch is imported inside functions, not at module level, so that a mistake in the command line is reported immediately.
 """
@@ -201,6 +202,11 @@ class Launcher:
     def _exit_code(self) -> int:
         """Return the exit code after the end of torchrun's agent."""
         outcome = self._handler.outcome if self._handler else None
+        if self._handler and self._handler.has_late_failure:
+            log.error(
+                "the run is complete, but the program failed after it; see its output above for the reason"
+            )
+            return PERMANENT
         if outcome is None:
             self._warn_of_single_workers()
             return NOTICE if self._leave_requested else DONE

@@ -48,6 +48,7 @@ class NodeWorkers:
     Attributes:
         outcome: outcome of the run; None while it continues.
         failure: the exception that ended this node's part in the run, if any.
+        has_late_failure: whether a worker failed after the run was complete, in the code after its loop.
         assignment: the node's current or last generation; None before the first.
     """
 
@@ -66,10 +67,12 @@ class NodeWorkers:
         self._crashed_starts = 0  # consecutive starts of all workers that ended before a step
         self._assigned = self._progressed = self._leaving = False
         self._has_ended_worker = False  # one has ended without an error, and does not start again
+        self._is_complete = False  # the run, as a worker of this node or the agent reported
         self._hung_reason = ""  # report of the last worker whose storage hung
         self.assignment: NodeAssignment | None = None
         self.outcome: RunEnded | None = None
         self.failure: Exception | None = None
+        self.has_late_failure = False
 
     def start(self, agent: Agent) -> None:
         """Accept workers, and pass the agent's generations on to them."""
@@ -130,6 +133,7 @@ class NodeWorkers:
     def end(self, outcome: RunEnded) -> None:
         """Stop the workers: the run is over."""
         self.outcome = outcome
+        self._is_complete |= outcome.finished
         self._broadcast_end()
 
     # --- the thread that passes generations on ---
@@ -248,6 +252,7 @@ class NodeWorkers:
     def _end_run(self, outcome: RunEnded, number: int) -> None:
         """Announce the outcome that a worker of generation `number` reports; 0 if it was in no generation."""
         is_announced = self._running_agent().end_run(outcome, number)
+        self._is_complete |= is_announced and outcome.finished
         if not is_announced and not number:  # it can never join: only this node ends
             self.failure = EverstepError(outcome.reason)
 
@@ -293,9 +298,13 @@ class NodeWorkers:
 
         If this node withdrew before, the others could form the next generation, which refuses the outcome.
         """
-        if announcement := self._announcements.pop(pid, None):
-            announcement.join()
+        self._wait_for_announcement(pid)
+        self._announcements.pop(pid, None)
         self._on_gone(pid)
+
+    def _wait_for_announcement(self, pid: int) -> None:
+        if announcement := self._announcements.get(pid):
+            announcement.join()
 
     def _on_gone(self, pid: int) -> None:
         with self._lock:
@@ -315,7 +324,12 @@ class NodeWorkers:
 
     def _may_start_again(self, pid: int) -> bool:
         """Return True if a crashed worker may start again while the node's other workers continue."""
+        was_killed = pid in self._killed_at
+        self._wait_for_announcement(pid)
         self._on_gone(pid)  # its supervisor may notice before its connection breaks
+        if not was_killed and self._is_complete:
+            self.has_late_failure = True
+            return False
         with self._lock:
             action = self._single_crashes.judge(pid)
         if action is CrashAction.GIVE_UP:

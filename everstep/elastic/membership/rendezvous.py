@@ -159,6 +159,11 @@ class EtcdV3Handler(RendezvousHandler):
         """True if a worker process of this node has not ended."""
         return self._workers.are_running
 
+    @property
+    def has_late_failure(self) -> bool:
+        """True if a worker of this node failed after the run was complete, in the code after its loop."""
+        return self._workers.has_late_failure
+
     def leave(self) -> None:
         """Make the workers stop after a step that all agree on, then deregister this agent."""
         self._workers.prepare_to_leave()

@@ -118,6 +118,17 @@ def test_a_complete_run_is_over_once_the_workers_of_this_node_have_ended(
     assert launcher._is_run_over() is not is_running
 
 
+@pytest.mark.parametrize(("has_late_failure", "code"), [(True, PERMANENT), (False, DONE)])
+def test_a_failure_after_the_run_decides_the_exit_code(has_late_failure: bool, code: int) -> None:
+    launcher = Launcher(parse(["-m", "a.b"]), "e:2379")
+    handler: Any = SimpleNamespace(
+        outcome=RunEnded(finished=True, reason="8 steps"), has_late_failure=has_late_failure
+    )
+    launcher._handler = handler
+
+    assert launcher._exit_code() == code
+
+
 def write_script(folder: Path, text: str) -> str:
     (folder / "program.py").write_text(text)
     return "program.py"

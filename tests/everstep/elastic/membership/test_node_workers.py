@@ -164,3 +164,20 @@ def test_workers_that_end_after_the_run_do_not_fail(
     workers._on_message(5, {"ended": 6})
 
     assert workers.failure is None
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_a_worker_that_fails_after_the_run_does_not_start_again(
+    is_complete: bool, workers: NodeWorkers
+) -> None:
+    """An error in the code after the loop ended the launcher with the exit code 0."""
+    workers._on_message(7, {"hello": 7, "local_world_size": 1})
+    workers._on_message(7, {"ready": 0})
+    workers._single_crashes.record_assignment([7])
+    if is_complete:
+        workers.end(RunEnded(finished=True, reason="8 steps"))
+
+    response = workers._on_message(5, {"crashed": 7})
+
+    assert response == {"again": not is_complete}
+    assert workers.has_late_failure is is_complete
