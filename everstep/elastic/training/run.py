@@ -319,7 +319,8 @@ class Run:
         epochs = self._epochs()
         if self._callbacks and not self._epoch_end.run(self._callbacks, epochs):
             return False
-        self._session.state.evaluated_epochs = epochs
+        # Not `epochs`: a run that ends in its first epoch may continue, and completes that epoch later.
+        self._session.state.evaluated_epochs = self.step // self._session.order.steps_per_epoch
         return True
 
     def _complete(self) -> None:

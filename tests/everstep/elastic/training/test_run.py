@@ -517,6 +517,21 @@ def test_gradients_that_are_not_finite_end_the_run_if_no_loss_is_reported() -> N
         loop_over(run, model, diverge)
 
 
+def test_each_epoch_ends_with_the_callbacks_although_the_run_was_interrupted_in_it(
+    tmp_path: Path,
+) -> None:
+    """A run of `max_steps` within its first epoch, continued without that limit, skipped the end of that epoch."""
+    calls = []
+    for max_steps in (3, 0):
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        run = start_run(model, optimizer, checkpoint=tmp_path, max_steps=max_steps)
+        run.each_epoch(lambda epochs, run=run: calls.append((run.step, epochs)))
+        train(run, model)
+
+    assert calls == [(3, 1), (6, 1), (12, 2)]
+
+
 def test_sums_over_workers_are_allowed_only_in_callbacks() -> None:
     model = network()
     run = start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
