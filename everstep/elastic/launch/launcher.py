@@ -5,7 +5,8 @@ drained node leaves instead of ending the job, and workers are forked from a pro
 torch already, which shortens a recovery by seconds.
 
 Exit codes: 0 the run is complete (even if it was complete before this node joined) or the program ended without
-joining it, 143 the node had to leave, 138 retry this pod, 1 or 2 a retry would fail, too.
+joining it, 143 the node had to leave, 138 retry this pod, 1 or 2 a retry would fail, too. 1 as well if the program
+fails after the run is complete.
 
 torch is imported inside functions, not at module level, so that a mistake in the command line is reported immediately.
 """
@@ -126,12 +127,15 @@ class Launcher:
         """Return True if the run is complete although this node's own agent has not ended.
 
         A peer that dies in torchrun's exit barrier would keep the others there for five minutes,
-        and a node that joined too late would wait for peers that have all ended.
+        and a node that joined too late would wait for peers that have all ended. Workers that still
+        run, such as in the program's code after its loop, keep the node until they end.
         """
         if self._handler is None:
             return False
         if self._handler.outcome and self._handler.outcome.finished:
-            return not self._agent_ended.wait(RUN_CHECK_SECONDS)
+            return not self._handler.has_running_workers and not self._agent_ended.wait(
+                RUN_CHECK_SECONDS
+            )
         return not self._handler.has_been_assigned and self._find_result() is not None
 
     def handle_signals(self) -> None:
@@ -198,6 +202,11 @@ class Launcher:
     def _exit_code(self) -> int:
         """Return the exit code after the end of torchrun's agent."""
         outcome = self._handler.outcome if self._handler else None
+        if self._handler and self._handler.has_late_failure:
+            log.error(
+                "the run is complete, but the program failed after it; see its output above for the reason"
+            )
+            return PERMANENT
         if outcome is None:
             self._warn_of_single_workers()
             return NOTICE if self._leave_requested else DONE

@@ -5,6 +5,7 @@ process itself, so it does not import them again.
 """
 
 import functools
+import io
 import os
 import runpy
 import sys
@@ -20,6 +21,8 @@ def run_program(kind: str, name: str, *arguments: str) -> None:
     """Run a program in this process, as `python3 -m NAME`, `python3 NAME` or NAME itself would."""
     if kind == EXECUTABLE:
         os.execvp(name, [name, *arguments])  # noqa: S606  no shell needed
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a killed worker would lose lines in a buffer
+        sys.stdout.reconfigure(line_buffering=True)
     sys.argv = [name, *arguments]
     if kind == MODULE:
         runpy.run_module(name, run_name="__main__", alter_sys=True)

@@ -33,6 +33,8 @@ FLUSH_POLL_SECONDS = 0.02
 FROZEN_SECONDS = 8.0
 """A worker that is silent for this long counts as frozen and is killed: it blocks all others."""
 UNKILLABLE_SECONDS = 5.0  # wait after SIGKILL: a process that hangs in the kernel does not end
+DESERTED_SECONDS = 30.0
+"""Time for which a worker waits beside one that has ended its program: the outcome of the run may still arrive."""
 LEAVE_TIMEOUT_SECONDS = 15.0  # time from `stop` until a worker that is still in the group is killed
 
 
@@ -46,6 +48,7 @@ class NodeWorkers:
     Attributes:
         outcome: outcome of the run; None while it continues.
         failure: the exception that ended this node's part in the run, if any.
+        has_late_failure: whether a worker failed after the run was complete, in the code after its loop.
         assignment: the node's current or last generation; None before the first.
     """
 
@@ -63,10 +66,13 @@ class NodeWorkers:
         self._single_crashes = Crashes()
         self._crashed_starts = 0  # consecutive starts of all workers that ended before a step
         self._assigned = self._progressed = self._leaving = False
+        self._has_ended_worker = False  # one has ended without an error, and does not start again
+        self._is_complete = False  # the run, as a worker of this node or the agent reported
         self._hung_reason = ""  # report of the last worker whose storage hung
         self.assignment: NodeAssignment | None = None
         self.outcome: RunEnded | None = None
         self.failure: Exception | None = None
+        self.has_late_failure = False
 
     def start(self, agent: Agent) -> None:
         """Accept workers, and pass the agent's generations on to them."""
@@ -88,7 +94,12 @@ class NodeWorkers:
         self._crashed_starts = self._crashed_starts + 1 if crashed else 0
         if self._crashed_starts >= MAX_CRASHES_WITHOUT_STEP:
             self._give_up()
-        self._assigned = self._progressed = False
+        self._assigned = self._progressed = self._has_ended_worker = False
+
+    @property
+    def are_running(self) -> bool:
+        """True if a worker process is connected, whether it trains or runs the code after its loop."""
+        return bool(self._server.workers())
 
     def prepare_to_leave(self) -> None:
         """Make the workers leave after a step that all workers of the group agree on."""
@@ -122,6 +133,7 @@ class NodeWorkers:
     def end(self, outcome: RunEnded) -> None:
         """Stop the workers: the run is over."""
         self.outcome = outcome
+        self._is_complete |= outcome.finished
         self._broadcast_end()
 
     # --- the thread that passes generations on ---
@@ -187,6 +199,9 @@ class NodeWorkers:
     def _on_message(self, pid: int, message: channel.Message) -> channel.Message | None:
         if "crashed" in message:
             return {"again": self._may_start_again(int(message["crashed"]))}
+        if "ended" in message:
+            self._note_ended(int(message["ended"]))
+            return None
         if "hello" in message:
             self._worker_count = int(message.get("local_world_size", 1))
             return self._end_message()
@@ -211,7 +226,7 @@ class NodeWorkers:
             self._progressed = True
             self._running_agent().report_progress(int(message["progressed"]))
             with self._lock:
-                self._single_crashes.record_step(pid)
+                self._single_crashes.record_step(pid, int(message["step"]))
         if "commit" in message:
             # In a thread: a commit waits while etcd is unavailable, and the worker's other messages must be read.
             threading.Thread(target=self._commit, args=(pid, message), daemon=True).start()
@@ -237,6 +252,7 @@ class NodeWorkers:
     def _end_run(self, outcome: RunEnded, number: int) -> None:
         """Announce the outcome that a worker of generation `number` reports; 0 if it was in no generation."""
         is_announced = self._running_agent().end_run(outcome, number)
+        self._is_complete |= is_announced and outcome.finished
         if not is_announced and not number:  # it can never join: only this node ends
             self.failure = EverstepError(outcome.reason)
 
@@ -248,6 +264,29 @@ class NodeWorkers:
             is_complete = self._all_ready()
         if is_complete and not self.outcome:
             self._running_agent().report_ready()
+        if self._has_ended_worker:
+            _run_later(DESERTED_SECONDS, self._end_if_deserted)
+
+    def _note_ended(self, pid: int) -> None:
+        self._on_gone(pid)  # its supervisor may notice before its connection breaks
+        self._has_ended_worker = True
+        _run_later(DESERTED_SECONDS, self._end_if_deserted)
+
+    def _end_if_deserted(self) -> None:
+        """End this node if a worker waits for the next generation, and another one has ended its program.
+
+        The node would never be complete. A worker that trains or runs the code after its loop is not ended.
+        """
+        with self._lock:
+            waits = 0 in self._generation_by_pid.values()
+        if not (waits and self._has_ended_worker) or self.outcome or self.failure or self._leaving:
+            return
+        self.failure = EverstepError(
+            f"on {self._node} a worker has ended its program before the run was complete, and the others wait for it",
+            "End the loop after the same step on all workers, for instance by a value of run.evaluate or run.sum.",
+        )
+        self._running_agent().withdraw()
+        self._broadcast_end()
 
     def _all_ready(self) -> bool:
         return len(self._generation_by_pid) == self._worker_count > 0 and not any(
@@ -259,9 +298,13 @@ class NodeWorkers:
 
         If this node withdrew before, the others could form the next generation, which refuses the outcome.
         """
-        if announcement := self._announcements.pop(pid, None):
-            announcement.join()
+        self._wait_for_announcement(pid)
+        self._announcements.pop(pid, None)
         self._on_gone(pid)
+
+    def _wait_for_announcement(self, pid: int) -> None:
+        if announcement := self._announcements.get(pid):
+            announcement.join()
 
     def _on_gone(self, pid: int) -> None:
         with self._lock:
@@ -281,7 +324,12 @@ class NodeWorkers:
 
     def _may_start_again(self, pid: int) -> bool:
         """Return True if a crashed worker may start again while the node's other workers continue."""
+        was_killed = pid in self._killed_at
+        self._wait_for_announcement(pid)
         self._on_gone(pid)  # its supervisor may notice before its connection breaks
+        if not was_killed and self._is_complete:
+            self.has_late_failure = True
+            return False
         with self._lock:
             action = self._single_crashes.judge(pid)
         if action is CrashAction.GIVE_UP:
@@ -293,8 +341,8 @@ class NodeWorkers:
     def _give_up(self) -> None:
         """Withdraw this node; end the run only if no other node is left and none ever took a step."""
         reason = (
-            f"on {self._node} the workers ended {MAX_CRASHES_WITHOUT_STEP} consecutive times before completing a step; "
-            f"{self._hung_reason or 'see their log for the cause'}"
+            f"on {self._node} the workers ended {MAX_CRASHES_WITHOUT_STEP} consecutive times before completing "
+            f"a new step; {self._hung_reason or 'see their log for the cause'}"
         )
         agent = self._running_agent()
         outcome = RunEnded(finished=False, reason=reason)

@@ -154,6 +154,16 @@ class EtcdV3Handler(RendezvousHandler):
         """True if this node has been assigned to a generation, current or not."""
         return self._workers.assignment is not None
 
+    @property
+    def has_running_workers(self) -> bool:
+        """True if a worker process of this node has not ended."""
+        return self._workers.are_running
+
+    @property
+    def has_late_failure(self) -> bool:
+        """True if a worker of this node failed after the run was complete, in the code after its loop."""
+        return self._workers.has_late_failure
+
     def leave(self) -> None:
         """Make the workers stop after a step that all agree on, then deregister this agent."""
         self._workers.prepare_to_leave()

@@ -8,10 +8,13 @@ next start takes milliseconds.
 The agent decides whether a crashed worker may start again, by the rule of `crashes`.
 """
 
+import atexit
+import contextlib
 import ctypes
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -36,6 +39,7 @@ def supervise(work: Callable[[], None]) -> None:
     while True:
         worker, code = _run(work)
         if code == 0:
+            _report_end(worker)
             return
         if code in (RESTART, FAILED) or not _may_restart(worker):
             _end_as(code)
@@ -67,10 +71,18 @@ def _work_as_child(work: Callable[[], None], parent: int) -> NoReturn:
     except BaseException:
         traceback.print_exc()
         code = 1
+    if code == 0:  # a crashed worker must not keep its group waiting
+        _finish()
     sys.stdout.flush()
     sys.stderr.flush()
     flush_all()
     os._exit(code)
+
+
+def _finish() -> None:
+    """Wait for the program's threads and call its exit handlers, as the interpreter does at its end."""
+    threading._shutdown()  # type: ignore[attr-defined] # as multiprocessing's own processes do
+    atexit._run_exitfuncs()
 
 
 def _exit_code(end: SystemExit) -> int:
@@ -83,21 +95,38 @@ def _exit_code(end: SystemExit) -> int:
     return 1
 
 
+def _report_end(worker: int) -> None:
+    """Report to the agent, if there is one, that a worker has ended without an error and does not start again."""
+    with contextlib.suppress(OSError):
+        if stream := _connect({"ended": worker}):
+            stream.close()
+
+
 def _may_restart(worker: int) -> bool:
     """Return True if the agent allows a restart; False without a response."""
-    path = os.environ.get(AGENT_VARIABLE)
-    if not path:
-        return False
     try:
-        stream = channel.connect(path)
-        stream.send({"hello": os.getpid(), "crashed": worker})
+        stream = _connect({"crashed": worker})
     except OSError:
         return False
-    while (message := stream.receive()) is not None:
+    while stream and (message := stream.receive()) is not None:
         if "again" in message:
             stream.close()
             return bool(message["again"])
     return False
+
+
+def _connect(message: channel.Message) -> channel.MessageStream | None:
+    """Send a message to the agent of this node; return the connection, or None if there is no agent.
+
+    Raises:
+        OSError: the agent is gone.
+    """
+    path = os.environ.get(AGENT_VARIABLE)
+    if not path:
+        return None
+    stream = channel.connect(path)
+    stream.send({"hello": os.getpid(), **message})
+    return stream
 
 
 def _end_as(code: int) -> NoReturn:

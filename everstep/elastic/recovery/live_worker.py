@@ -403,7 +403,7 @@ class LiveGroup:
         is_first = self._progress_reported < self.generation
         if is_first or now - self._progress_reported_at >= PROGRESS_INTERVAL_SECONDS:
             self._progress_reported, self._progress_reported_at = self.generation, now
-            self._send({"progressed": self.generation})
+            self._send({"progressed": self.generation, "step": self._core.progress.step})
 
     # --- the receiving thread ---
 

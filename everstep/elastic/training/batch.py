@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 from everstep.elastic.accounting.time_account import Activity
 from everstep.elastic.data_order.sampler import Ids
@@ -98,14 +99,15 @@ class Batch:
 
         Args:
             samples: samples of the loss, or their number; None for the current micro-batch. Tensors in a list, a tuple
-                or a mapping are parts of collated samples if they have the same first dimension.
+                or a mapping are parts of collated samples if they have the same first dimension, unless a list or a
+                tuple has one item for each sample of the micro-batch.
 
         Raises:
             EverstepError: no samples are passed without a current micro-batch, or more than it has, or a mapping
                 without tensors or with tensors of different first dimensions.
         """
         current_count = None if self._current is None else len(self._current.ids)
-        count = current_count if samples is None else _count(samples)
+        count = current_count if samples is None else _count(samples, current_count)
         if count is None and samples is not None:
             raise self._misuse(
                 "weight() cannot count the samples of this mapping: pass their number"
@@ -194,15 +196,23 @@ class Batch:
         )
 
 
-def _count(samples: object) -> int | None:
-    """Return the number of samples in a batch; None for a mapping whose tensors do not show it."""
+def _count(samples: object, current_count: int | None) -> int | None:
+    """Return the number of samples in a batch; None for a mapping whose tensors do not show it.
+
+    A list or tuple has the parts of collated samples, or one item for each sample, such as images of different sizes:
+    the size of the current micro-batch decides if it is among these numbers.
+    """
     if isinstance(samples, Integral):
         return int(samples)
+    if isinstance(samples, PackedSequence):
+        return int(samples.batch_sizes[0])
     if isinstance(samples, Mapping):
         sizes = set(_sizes_in(samples))
         return sizes.pop() if len(sizes) == 1 else None
     if isinstance(samples, list | tuple):
         sizes = {len(part) for part in samples if isinstance(part, torch.Tensor) and part.ndim}
+        if current_count in {*sizes, len(samples)}:
+            return current_count
         return sizes.pop() if len(sizes) == 1 else len(samples)
     return len(samples)  # type: ignore[arg-type] # anything with a length
 

@@ -9,11 +9,13 @@ tensors of the state are zeros that the optimizer does not contain (`is_initiali
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import is_not
 from typing import Any
 
 import torch
 from torch import nn
 
+from everstep.catalog.plurals import amount
 from everstep.elastic.training.encoding import Tensors, decode, encode
 from everstep.elastic.transport.local_tensors import local_tensor
 from everstep.errors import EverstepError
@@ -21,6 +23,10 @@ from everstep.errors import EverstepError
 MOMENTUM = "momentum_buffer"  # its names in checkpoints begin with `momentum`
 INITIALIZED = "initialized"  # name of a number in checkpoints
 OLD_INITIALIZED = "materialised"  # its name in older ones
+LATER_PARAMETERS = (
+    "Create Run with every parameter that is ever trained, in the optimizer and with requires_grad. To train some "
+    "later, set the learning rate of their parameter group to 0 until then: it belongs to the state of the run."
+)
 
 
 @dataclass(frozen=True)
@@ -51,13 +57,14 @@ class OptimizerState:
 
     Raises:
         EverstepError: the optimizer has no parameters, or parameters that are not the model's, or its step
-            needs a closure.
+            needs a closure or sparse gradients.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, names: Mapping[nn.Parameter, str]) -> None:
         self.optimizer = optimizer
         self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
         _check_parameters(self._parameters, names)
+        self._frozen = [p for p in self._parameters if not p.requires_grad]
         state = dict(optimizer.state) or _take_trial_step(optimizer, self._parameters)
         self._slots = [
             _Slot(_tensor_name(names[p], key), p, key, torch.empty_like(t, device="meta"), t.device)
@@ -67,6 +74,24 @@ class OptimizerState:
         ]
         self._placeholders: Tensors = {}
         self.number_count = sum(not torch.is_tensor(v) for d in state.values() for v in d.values())
+
+    def check_unchanged(self) -> None:
+        """Check that the optimizer trains the parameters that it had at the beginning.
+
+        Raises:
+            EverstepError: a parameter was added or removed, or one that was frozen needs gradients now: its gradient
+                is not summed, and a joiner would not receive its state.
+        """
+        current = [p for group in self.optimizer.param_groups for p in group["params"]]
+        if len(current) != len(self._parameters) or any(map(is_not, current, self._parameters)):
+            raise EverstepError(
+                "the optimizer's parameters have changed since Run was created", LATER_PARAMETERS
+            )
+        if count := sum(p.requires_grad for p in self._frozen):
+            raise EverstepError(
+                f"{amount(count, 'parameter')} that needed no gradients when Run was created need them now",
+                LATER_PARAMETERS,
+            )
 
     @property
     def is_initialized(self) -> bool:
@@ -154,9 +179,12 @@ def _take_trial_step(
             warnings.simplefilter("ignore")
             optimizer.step()
         return {p: dict(optimizer.state[p]) for p in parameters if p in optimizer.state}
-    except TypeError as error:
+    except torch.OutOfMemoryError:
+        raise
+    except (TypeError, RuntimeError) as error:
+        need = "without a closure" if isinstance(error, TypeError) else "with dense gradients"
         raise EverstepError(
-            f"{type(optimizer).__name__} cannot take a step without a closure: {error}",
+            f"{type(optimizer).__name__} cannot take a step {need}: {error}",
             "Use an optimizer whose step needs gradients only, such as SGD, AdamW or Adafactor.",
         ) from error
     finally:

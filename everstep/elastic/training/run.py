@@ -319,7 +319,8 @@ class Run:
         epochs = self._epochs()
         if self._callbacks and not self._epoch_end.run(self._callbacks, epochs):
             return False
-        self._session.state.evaluated_epochs = epochs
+        # Not `epochs`: a run that ends in its first epoch may continue, and completes that epoch later.
+        self._session.state.evaluated_epochs = self.step // self._session.order.steps_per_epoch
         return True
 
     def _complete(self) -> None:
@@ -417,6 +418,11 @@ def _device_of(model: nn.Module) -> torch.device:
         raise EverstepError("no parameter of the model needs gradients", "Pass the model to train.")
     if len({parameter.device for parameter in trained_parameters}) > 1:
         raise EverstepError("the model is on several devices", "Move the model to one device.")
+    if any(parameter.is_complex() for parameter in trained_parameters):
+        raise EverstepError(
+            "the model has complex parameters, whose gradients cannot be summed",
+            "Store them as real numbers, with torch.view_as_real, and use torch.view_as_complex in the forward pass.",
+        )
     return trained_parameters[0].device
 
 
@@ -439,6 +445,11 @@ def _all_states(
                 "Pass objects with both methods.",
             )
     all_states = dict(states)
+    if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+        raise EverstepError(
+            "the scheduler is a ReduceLROnPlateau, which needs a metric and takes no step after each update",
+            "Pass it in states, and call its step at the end of the callback of each_epoch that evaluates.",
+        )
     if scheduler is not None:
         all_states["scheduler"] = scheduler
     if scaler is not None:

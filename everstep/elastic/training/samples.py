@@ -40,9 +40,15 @@ class SampleLoader:
 
 
 def to_device(batch: Any, device: torch.device) -> Any:  # noqa: ANN401 - of any structure
-    """Return a batch with its tensors on the device; its lists, tuples and dicts are kept."""
+    """Return a batch with its tensors on the device; its lists, tuples and dicts are kept.
+
+    An object with a method `to`, such as a packed sequence or a batch of graphs, is moved by it, as in Lightning and
+    Accelerate.
+    """
     if isinstance(batch, torch.Tensor):
         return batch.to(device, non_blocking=True)
+    if callable(getattr(batch, "to", None)):
+        return batch.to(device)
     if isinstance(batch, Mapping):
         return {name: to_device(value, device) for name, value in batch.items()}
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):

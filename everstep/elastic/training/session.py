@@ -285,6 +285,7 @@ class Session:
 
     def _take_optimizer_step(self) -> None:
         optimizer, scaler = self.state.optimizer, self.scaler
+        self.state.optimizer_state.check_unchanged()
         if not self.state.optimizer_state.is_initialized:
             self.state.optimizer_state.release()
         if scaler:
@@ -398,7 +399,7 @@ class Session:
             if not state.checkpoints.commit(worker.group.generation, state.step):
                 raise PeerLostError("another generation has taken over and completes the run")
             self.complete_run()
-        results = ", ".join(f"{name} {value:.4f}" for name, value in state.metrics.items())
+        results = ", ".join(f"{name} {value:.4f}" for name, value in state.metric_values().items())
         worker.group.report_completion(f"{state.step} steps{results and ', '}{results}")
         return COMPLETE
 

@@ -236,19 +236,23 @@ class RunState:
             **{name: encode(s.state_dict(), name, tensors) for name, s in self._states.items()},
         }
 
-    def _extra(self, tensors: Tensors) -> dict[str, Any]:
-        """Return all numbers of the state, as a manifest contains them.
+    def metric_values(self) -> dict[str, float]:
+        """Return the metrics as numbers; users also write tensors and numpy's numbers.
 
         Raises:
-            EverstepError: a metric has the name of another number.
+            EverstepError: a metric has the name of another number, or is not one number.
         """
         if reserved := [name for name in self.metrics if name in RESERVED_KEYS]:
             raise EverstepError(
                 f"a metric cannot be named {reserved[0]!r}", "Choose another name in Run.metrics."
             )
+        return {name: _number(name, value) for name, value in self.metrics.items()}
+
+    def _extra(self, tensors: Tensors) -> dict[str, Any]:
+        """Return all numbers of the state, as a manifest contains them."""
         return {
             "evaluated": self.evaluated_epochs,
-            **self.metrics,
+            **self.metric_values(),
             "skipped_steps": self.skipped_steps,
             "samples": self.ledger.samples,
             "digest": f"{self.ledger.digest:016x}",
@@ -327,6 +331,16 @@ def plain_name(name: str) -> str:
     So a run may continue with a model that is compiled differently, or not at all.
     """
     return name.replace(COMPILED, "")
+
+
+def _number(name: str, value: Any) -> float:  # noqa: ANN401 - of the user
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise EverstepError(
+            f"the metric {name!r} is not a number: {error}",
+            "Write one number for each name in Run.metrics.",
+        ) from error
 
 
 def _describe(tensors: Tensors) -> str:

@@ -17,6 +17,8 @@ from everstep.elastic.recovery.worker import Group, SingleProcessGroup
 from everstep.elastic.transport.group import RankAssignment
 from everstep.errors import EverstepError
 
+_has_run = False  # whether this process is connected to its agent for a run
+
 
 @dataclass
 class Worker:
@@ -82,9 +84,17 @@ def connect(device: torch.device, accounting: TimeAccount) -> Group:
     """Return the group of the agent that started this process, or the group of a single process.
 
     Raises:
-        EverstepError: another launcher started several workers, which could not find each other.
+        EverstepError: another launcher started several workers, which could not find each other, or this process has
+            a run with its agent already.
     """
+    global _has_run  # noqa: PLW0603 - of the process
+    if _has_run:
+        raise EverstepError(
+            "this process has a run already, and a launcher has one run",
+            "Start each run by its own `everstep launch`, or train without a launcher.",
+        )
     if group := attach_live(device, accounting):
+        _has_run = True
         return group
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     if world_size > 1:

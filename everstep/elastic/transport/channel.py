@@ -5,7 +5,7 @@ outlive its agent. So the agent passes the relevant changes on, and a worker who
 
 Agent to worker: `form`, `stop`, `regroup`, `node_leaves`, `answer`, `ping`, `flush`, `end`. Worker to agent: `hello`,
 `ready`, `pong`, `stalled`, `progressed`, `commit`, `flushed`, `finished`, `failed`, `incompatible`, `hung`. A
-worker's supervisor sends `crashed`; the agent responds with `again`.
+worker's supervisor sends `ended`, or `crashed`, to which the agent responds with `again`.
 """
 
 import contextlib

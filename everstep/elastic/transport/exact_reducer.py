@@ -229,10 +229,23 @@ class ExactReducer:
         all_reduce(self._received_sums.copy_(self._own_sums))
         self._in_flight = self._sending = False
         self._set_gradients()
-        copy_all(self._averaged, _split(averages / (STATISTIC_SCALE * samples), self._averaged))
+        self._set_statistics(averages / samples)
         for counter, count in zip(self._counters, _split(counts, self._counters), strict=True):
             counter.add_(count.to(counter.dtype))
         return [int(number) for number in numbers.tolist()]
+
+    def _set_statistics(self, averages: torch.Tensor) -> None:
+        """Set the averaged buffers; numbers that no shard has changed keep the digits that the sum rounds off.
+
+        Args:
+            averages: averages over the samples, in units of 1 / `STATISTIC_SCALE`.
+        """
+        if not self._averaged:
+            return
+        saved = _flatten(self._saved_buffers[: len(self._averaged)]).double()
+        is_unchanged = averages == (saved * STATISTIC_SCALE).round_()
+        numbers = torch.where(is_unchanged, saved, averages / STATISTIC_SCALE)
+        copy_all(self._averaged, _split(numbers, self._averaged))
 
     def _set_gradients(self) -> None:
         """Set the parameters' gradients to the received sums, in the same memory if they are float32."""

@@ -76,7 +76,9 @@ class GradientReducer:
         self._saved_buffers = [buffer.clone() for buffer in self._all_buffers]
         self._counters = [buffer for buffer in self._all_buffers if is_counter(buffer)]
         self._saved_counters = [buffer for buffer in self._saved_buffers if is_counter(buffer)]
-        self._averages = [torch.zeros_like(buffer) for buffer in self._buffers]
+        self._dtype = _sum_type(self._parameters)
+        # In the type of the sums: a constant in bfloat16 would change with each addition of its parts.
+        self._averages = [torch.zeros_like(buffer, dtype=self._dtype) for buffer in self._buffers]
         self._sizes = [
             *(tensor.numel() for tensor in (*local_tensors, *self._buffers)),
             len(self._counters),
@@ -94,7 +96,6 @@ class GradientReducer:
         gradient_count = sum(self._sizes[: len(self._parameters)])
         device = self._parameters[0].device
         self._copies_late = device.type == "cuda" if copy_late is None else copy_late
-        self._dtype = _sum_type(self._parameters)
         self._own_gradients = torch.empty(gradient_count, dtype=self._dtype, device=device)
         self._own_views = self._views(self._own_gradients)
         self._increments = torch.zeros(len(self._counters), dtype=self._dtype, device=device)

@@ -171,7 +171,7 @@ def test_a_program_that_always_crashes_ends_the_run_with_its_error(
     nodes.start("w0", environment=program)
 
     assert nodes.exit_code("w0", 240) == 1, nodes.logs()
-    assert "the workers ended 3 consecutive times before completing a step" in nodes.logs()
+    assert "the workers ended 3 consecutive times before completing a new step" in nodes.logs()
     assert "LookupError: a fault of the program" in nodes.logs()
     assert len(nodes.journal("start")) == 3
 

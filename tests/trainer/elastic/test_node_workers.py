@@ -134,7 +134,7 @@ def test_a_worker_that_crashes_in_its_first_step_may_restart_a_limited_number_of
     message = receive(supervisor, "end")
     assert message["code"] is None
     assert (
-        f"{MAX_CRASHES_WITHOUT_STEP} consecutive times before completing a step" in message["end"]
+        f"{MAX_CRASHES_WITHOUT_STEP} consecutive times before completing a new step" in message["end"]
     )
 
 
@@ -169,7 +169,7 @@ def test_a_worker_that_cannot_be_killed_makes_its_node_withdraw(
 def test_a_step_resets_the_count_of_crashes(agent: Workers) -> None:
     assert [agent.crash(), agent.crash()] == [True, True]
     _, training_worker = agent.join()
-    training_worker.send({"progressed": 1})
+    training_worker.send({"progressed": 1, "step": 1})
     training_worker.close()
 
     assert agent.crash()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from everstep.elastic.launch.launcher import (
 )
 from everstep.elastic.launch.options import parse
 from everstep.elastic.launch.programs import run_program, run_supervised
+from everstep.elastic.membership.events import RunEnded
 from tests.everstep.elastic.launch.launched import REPOSITORY, WAIT_SECONDS, run_launcher
 
 
@@ -99,6 +101,32 @@ def test_a_signal_handler_that_is_interrupted_by_another_signal_ends() -> None:
 
     assert not handler.is_alive()
     assert launcher._is_woken()
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_complete_run_is_over_once_the_workers_of_this_node_have_ended(
+    is_running: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Code after the loop, such as saving the model, was killed after 10 to 20 s, and the exit code was 0."""
+    monkeypatch.setattr("everstep.elastic.launch.launcher.RUN_CHECK_SECONDS", 0.01)
+    launcher = Launcher(parse(["-m", "a.b"]), "e:2379")
+    handler: Any = SimpleNamespace(
+        outcome=RunEnded(finished=True, reason="8 steps"), has_running_workers=is_running
+    )
+    launcher._handler = handler
+
+    assert launcher._is_run_over() is not is_running
+
+
+@pytest.mark.parametrize(("has_late_failure", "code"), [(True, PERMANENT), (False, DONE)])
+def test_a_failure_after_the_run_decides_the_exit_code(has_late_failure: bool, code: int) -> None:
+    launcher = Launcher(parse(["-m", "a.b"]), "e:2379")
+    handler: Any = SimpleNamespace(
+        outcome=RunEnded(finished=True, reason="8 steps"), has_late_failure=has_late_failure
+    )
+    launcher._handler = handler
+
+    assert launcher._exit_code() == code
 
 
 def write_script(folder: Path, text: str) -> str:

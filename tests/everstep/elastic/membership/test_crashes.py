@@ -19,17 +19,49 @@ def test_a_reused_process_id_starts_a_new_history() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=40))
-def test_a_worker_restarts_alone_until_the_limit_of_crashes_since_the_last_step_of_its_node(
+def test_a_worker_restarts_alone_until_the_limit_of_crashes_since_the_last_new_step_of_its_node(
     history: list[tuple[int, bool]],
 ) -> None:
     crashes, count = Crashes(), 0
-    for worker, trains in history:
+    for step, (worker, trains) in enumerate(history, 1):
         crashes.record_assignment([worker])
         if trains:
-            crashes.record_step(worker)
+            crashes.record_step(worker, step)
             count = 0
         else:
             count += 1
         is_at_limit = count >= MAX_CRASHES_WITHOUT_STEP
         expected = CrashAction.GIVE_UP if is_at_limit else CrashAction.ALONE
         assert crashes.judge(worker) is expected
+
+
+def test_steps_that_are_repeated_do_not_reset_the_limit() -> None:
+    """A mistake in a later step restarted all workers forever, since their state was lost with them."""
+    crashes, actions = Crashes(), []
+    for worker in range(1, 5):
+        crashes.record_assignment([worker])
+        for step in range(1, 5):
+            crashes.record_step(worker, step)
+        actions.append(crashes.judge(worker))
+
+    assert actions == [CrashAction.ALONE] * MAX_CRASHES_WITHOUT_STEP + [CrashAction.GIVE_UP]
+
+
+def test_workers_that_crash_together_count_once() -> None:
+    crashes = Crashes()
+    crashes.record_assignment(range(8))
+
+    assert {crashes.judge(worker) for worker in range(8)} == {CrashAction.ALONE}
+
+
+def test_each_worker_of_a_node_is_proven_by_the_same_new_step() -> None:
+    crashes = Crashes()
+    crashes.record_assignment([1, 2])
+    for worker in (1, 2):
+        crashes.record_step(worker, 1)
+
+    crashes.judge(1)
+    crashes.judge(2)
+    for worker in range(3, 5):  # two more crashes without a step
+        crashes.record_assignment([worker])
+        assert crashes.judge(worker) is CrashAction.ALONE

@@ -16,6 +16,7 @@ from everstep.elastic.membership.generations import Generation, GroupLimits
 from everstep.elastic.membership.node_workers import NodeWorkers
 from everstep.elastic.membership.own_key import AgentIdentity
 from everstep.elastic.transport import channel
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -119,3 +120,64 @@ def test_the_log_says_why_a_worker_that_does_not_respond_is_killed(
 
     assert killed_pids == [7]
     assert "worker 7 did not respond for 8 s: killed" in caplog.text
+
+
+def test_workers_count_as_running_until_they_end(workers: NodeWorkers, tmp_path: Path) -> None:
+    workers._server.start()
+    assert not workers.are_running
+
+    worker = channel.connect(str(tmp_path / "agent.sock"))
+    worker.send({"hello": 7})
+    wait_until(lambda: workers.are_running, "the worker is connected", 10)
+    workers.end(RunEnded(finished=True, reason="8 steps"))
+    assert workers.are_running, "the program may run code after its loop"
+
+    worker.close()
+    wait_until(lambda: not workers.are_running, "the worker has ended", 10)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_node_ends_if_a_worker_waits_for_one_that_has_ended_its_program(
+    waits: bool, workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A `break` on one of two workers left the other one waiting forever."""
+    monkeypatch.setattr(node_workers, "_run_later", lambda _, check: check())
+    workers._generation_by_pid = {6: 3, 7: 3}
+
+    workers._on_message(5, {"ended": 6})
+    assert workers.failure is None, "the other worker may run the code after its loop"
+    if waits:
+        workers._on_message(7, {"ready": 3})
+
+    assert (workers.failure is not None) is waits
+    if waits:
+        assert "a worker has ended its program before the run was complete" in str(workers.failure)
+
+
+def test_workers_that_end_after_the_run_do_not_fail(
+    workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_workers, "_run_later", lambda _, check: check())
+    workers._generation_by_pid = {6: 3, 7: 0}
+    workers.end(RunEnded(finished=True, reason="8 steps"))
+
+    workers._on_message(5, {"ended": 6})
+
+    assert workers.failure is None
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_a_worker_that_fails_after_the_run_does_not_start_again(
+    is_complete: bool, workers: NodeWorkers
+) -> None:
+    """An error in the code after the loop ended the launcher with the exit code 0."""
+    workers._on_message(7, {"hello": 7, "local_world_size": 1})
+    workers._on_message(7, {"ready": 0})
+    workers._single_crashes.record_assignment([7])
+    if is_complete:
+        workers.end(RunEnded(finished=True, reason="8 steps"))
+
+    response = workers._on_message(5, {"crashed": 7})
+
+    assert response == {"again": not is_complete}
+    assert workers.has_late_failure is is_complete

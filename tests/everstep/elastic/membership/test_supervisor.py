@@ -13,6 +13,7 @@ import pytest
 from everstep.catalog.names import AGENT_VARIABLE
 from everstep.elastic.recovery.worker_process import FAILED, RESTART
 from everstep.elastic.transport import channel
+from tests.waiting import wait_until
 
 WAIT_SECONDS = 120  # a busy machine takes long to start Python
 PROGRAM = """
@@ -31,11 +32,22 @@ print("done", os.getpid(), flush=True)
 
 
 @pytest.fixture
-def crashed_pids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def ended_pids() -> list[int]:
+    """Return the process IDs of the workers whose end without an error the agent received."""
+    return []
+
+
+@pytest.fixture
+def crashed_pids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended_pids: list[int]
+) -> Iterator[list[int]]:
     """Run an agent that allows two restarts; yield the process IDs of the crashed workers."""
     pids: list[int] = []
 
     def receive(pid: int, message: channel.Message) -> channel.Message | None:
+        if "ended" in message:
+            ended_pids.append(message["ended"])
+            return None
         pids.append(message["crashed"])
         return {"again": len(pids) < 3}
 
@@ -63,14 +75,17 @@ def started_pids(folder: Path) -> list[int]:
     return []
 
 
-def test_the_work_runs_once_in_a_separate_process(tmp_path: Path, crashed_pids: list[int]) -> None:
+def test_the_work_runs_once_in_a_separate_process(
+    tmp_path: Path, crashed_pids: list[int], ended_pids: list[int]
+) -> None:
     process = run(tmp_path, "pass")
     output, errors = process.communicate(timeout=WAIT_SECONDS)
 
     assert (process.returncode, output) == (0, f"done {process.pid}\n"), errors
     assert len(started_pids(tmp_path)) == 1
     assert started_pids(tmp_path) != [process.pid]
-    assert crashed_pids == [], "the agent is not contacted"
+    assert crashed_pids == []
+    wait_until(lambda: ended_pids == started_pids(tmp_path), "the agent receives the end", 10)
 
 
 @pytest.mark.parametrize("end", ["sys.exit()", "sys.exit(0)"])
@@ -84,6 +99,35 @@ def test_work_that_exits_without_an_error_is_done(
     assert (process.returncode, output) == (0, f"done {process.pid}\n"), errors
     assert len(started_pids(tmp_path)) == 1
     assert crashed_pids == []
+
+
+def test_threads_and_exit_handlers_end_as_in_a_program_without_a_launcher(
+    tmp_path: Path, crashed_pids: list[int]
+) -> None:
+    """An upload in the background, or the last lines of a logger, were lost with the process."""
+    work = (
+        "import atexit, threading; "
+        "atexit.register(lambda: print('exit handler')); "
+        "threading.Thread(target=lambda: (time.sleep(0.2), print('thread'))).start()"
+    )
+    process = run(tmp_path, work)
+    output, errors = process.communicate(timeout=WAIT_SECONDS)
+
+    assert output == f"thread\nexit handler\ndone {process.pid}\n", errors
+    assert crashed_pids == []
+
+
+def test_a_crashed_worker_does_not_wait_for_its_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(AGENT_VARIABLE, raising=False)
+    process = run(
+        tmp_path,
+        "import threading; threading.Thread(target=time.sleep, args=(600,)).start(); raise ValueError",
+    )
+    process.communicate(timeout=WAIT_SECONDS)
+
+    assert process.returncode == 1, "its group would wait for it"
 
 
 def test_work_that_exits_with_a_message_has_failed_and_the_message_is_printed(

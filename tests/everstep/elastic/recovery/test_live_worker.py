@@ -179,7 +179,7 @@ def test_each_step_is_applied_and_the_first_of_a_generation_is_reported(
 
     assert applied_values == [1, 2]
     assert group.commit(5, 1)  # its request follows all reports, since the connection is ordered
-    assert agent.messages.count({"progressed": 5}) == 1
+    assert agent.messages.count({"progressed": 5, "step": 41}) == 1
 
 
 def test_later_steps_are_reported_after_an_interval(
@@ -192,7 +192,8 @@ def test_later_steps_are_reported_after_an_interval(
         group.after_all_reduce(0, lambda: None)
 
     assert group.commit(5, 1)
-    assert agent.messages.count({"progressed": 5}) == 3
+    steps = [message["step"] for message in agent.messages if "progressed" in message]
+    assert steps == [41, 42, 43]
 
 
 def test_a_vote_ends_the_generation_and_the_next_one_keeps_the_state(

@@ -6,6 +6,7 @@ from torch import nn
 
 from everstep.elastic.training.encoding import decode, encode
 from everstep.elastic.training.optimizer_state import OptimizerState
+from everstep.errors import EverstepError
 
 
 def new_state(momentum: float = 0.9) -> tuple[OptimizerState, nn.Parameter]:
@@ -60,6 +61,13 @@ def test_the_trial_step_changes_neither_parameters_nor_gradients() -> None:
     assert parameter.tolist() == [1, 1]
     assert parameter.grad is gradient
     assert gradient.tolist() == [3, 3]
+
+
+def test_an_optimizer_of_sparse_gradients_is_refused() -> None:
+    parameter = nn.Parameter(torch.ones(2))
+
+    with pytest.raises(EverstepError, match="SparseAdam cannot take a step with dense gradients"):
+        OptimizerState(torch.optim.SparseAdam([parameter]), {parameter: "weight"})
 
 
 def test_an_optimizer_without_tensors_always_contains_its_state() -> None:

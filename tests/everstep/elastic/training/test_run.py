@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import TensorDataset
 
 from everstep import elastic
@@ -327,6 +328,7 @@ COUNTS: list[tuple[object, int]] = [
     ((torch.zeros(3, 5), ["a", "b", "c"]), 3),
     ([torch.zeros(4), torch.zeros(5)], 2),
     ([(torch.zeros(4), 1), (torch.zeros(4), 0)], 2),
+    (pack_sequence([torch.zeros(5), torch.zeros(4), torch.zeros(1)]), 3),
     (4, 4),
     (np.int64(4), 4),
 ]
@@ -341,6 +343,25 @@ def test_the_weight_is_the_share_of_the_samples_however_they_are_collated(
     batch = next(iter(run))
 
     assert batch.weight(parts) == count / BATCH
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        tuple(
+            torch.zeros(3, 4, 4) for _ in range(BATCH)
+        ),  # images, whose first dimension is the channels
+        (torch.zeros(5, BATCH, 2), torch.zeros(BATCH)),  # sequences with the time first
+    ],
+)
+def test_parts_that_may_be_a_whole_micro_batch_have_its_weight(parts: object) -> None:
+    """A loss of eight images had the weight of three."""
+    model = network()
+    run = start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    batch = next(iter(run))
+
+    next(iter(batch.microbatches()))
+    assert batch.weight(parts) == 1.0
 
 
 @pytest.mark.parametrize("parts", [{"a": torch.zeros(3), "b": torch.zeros(4)}, {"path": ["a"]}])
@@ -413,6 +434,11 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "cannot be named 'scaler'": {"states": {"scaler": nn.Linear(1, 1)}},
     "without state_dict": {"states": {"average": object()}},
     "cannot be combined with mode 'exact'": {"mode": "exact", "compress": "bf16"},
+    "the scheduler is a ReduceLROnPlateau, which needs a metric": {
+        "scheduler": torch.optim.lr_scheduler.ReduceLROnPlateau(
+            torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)
+        )
+    },
     "a gradient scaler cannot be combined": {
         "mode": "exact",
         "scaler": torch.amp.GradScaler("cpu"),
@@ -436,6 +462,48 @@ def test_an_optimizer_of_other_parameters_is_refused() -> None:
         start_run(network(), torch.optim.SGD(network().parameters(), lr=0.1))
 
 
+def test_complex_parameters_are_refused() -> None:
+    """Their gradients lost the imaginary parts."""
+    model = nn.Linear(1, 1, dtype=torch.complex64)
+
+    with pytest.raises(EverstepError, match="the model has complex parameters"):
+        start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+def unfreeze(model: nn.Sequential, optimizer: torch.optim.Optimizer) -> None:
+    del optimizer
+    model[0].requires_grad_(True)
+
+
+def add_a_layer(model: nn.Sequential, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))]})
+    del model
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (unfreeze, "2 parameters that needed no gradients when Run was created need them now"),
+        (add_a_layer, "the optimizer's parameters have changed"),
+    ],
+)
+def test_parameters_that_are_trained_only_later_end_the_run(
+    change: Callable[[nn.Sequential, torch.optim.Optimizer], None], error: str
+) -> None:
+    """Each worker applied only its own gradients of such a parameter, added up over all steps."""
+    model = network()
+    model[0].requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = start_run(model, optimizer)
+    run.each_epoch(lambda _: change(model, optimizer))
+
+    with pytest.raises(EverstepError, match=error) as exception:
+        train(run, model)
+
+    assert run.step == SAMPLES // BATCH + 1
+    assert "learning rate of their parameter group to 0" in exception.value.fix
+
+
 def test_gradients_that_are_not_finite_end_the_run_if_no_loss_is_reported() -> None:
     model = network()
     run = start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
@@ -447,6 +515,21 @@ def test_gradients_that_are_not_finite_end_the_run_if_no_loss_is_reported() -> N
 
     with pytest.raises(EverstepError, match="gradients of step 1 are not finite, although"):
         loop_over(run, model, diverge)
+
+
+def test_each_epoch_ends_with_the_callbacks_although_the_run_was_interrupted_in_it(
+    tmp_path: Path,
+) -> None:
+    """A run of `max_steps` within its first epoch, continued without that limit, skipped the end of that epoch."""
+    calls = []
+    for max_steps in (3, 0):
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        run = start_run(model, optimizer, checkpoint=tmp_path, max_steps=max_steps)
+        run.each_epoch(lambda epochs, run=run: calls.append((run.step, epochs)))
+        train(run, model)
+
+    assert calls == [(3, 1), (6, 1), (12, 2)]
 
 
 def test_sums_over_workers_are_allowed_only_in_callbacks() -> None:

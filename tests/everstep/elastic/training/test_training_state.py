@@ -1,9 +1,11 @@
 """The state of a run, as groups copy it between two workers of this process."""
 
+import json
 import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -107,6 +109,25 @@ def test_a_metric_that_would_replace_a_number_of_the_state_is_refused() -> None:
     run.metrics["samples"] = 1.0
 
     with pytest.raises(EverstepError, match="a metric cannot be named 'samples'"):
+        state_of(run)._text({})
+
+
+@pytest.mark.parametrize("value", [torch.tensor([0.5]), np.float32(0.5), 1])
+def test_a_metric_may_be_any_number(value: Any) -> None:
+    """The last checkpoint could not be written: the whole training was lost."""
+    run, _, _ = start_run("SGD")
+    run.metrics["accuracy"] = value
+
+    assert state_of(run)._extra({})["accuracy"] == float(value)
+    assert json.loads(state_of(run)._text({}))["accuracy"] == float(value)
+
+
+@pytest.mark.parametrize("value", [torch.ones(2), "high", None])
+def test_a_metric_that_is_not_a_number_is_refused(value: Any) -> None:
+    run, _, _ = start_run("SGD")
+    run.metrics["accuracy"] = value
+
+    with pytest.raises(EverstepError, match="the metric 'accuracy' is not a number"):
         state_of(run)._text({})
 
 

@@ -507,6 +507,8 @@ def constant_buffers() -> dict[str, torch.Tensor]:
         "mask": torch.tensor([True, False]),
         "rotations": torch.tensor([1j, 1 + 1j]),
         "bias": torch.tensor([0.0, -torch.inf]),
+        "frequencies": torch.tensor([0.1, 0.3, 0.7, 1e-5], dtype=torch.bfloat16),
+        "epsilon": torch.tensor([1e-12, 1.0]),
     }
 
 
@@ -517,7 +519,9 @@ def assert_unchanged(net: Masked, *, batches: int) -> None:
         assert torch.equal(buffers[name], expected), name
 
 
-@pytest.mark.parametrize("weights", [[1.0], [0.25, 0.75], [0.5, 0.5, 0.0]])
+@pytest.mark.parametrize(
+    "weights", [[1.0], [0.25, 0.75], [0.5, 0.5, 0.0], [3 / 11, 3 / 11, 3 / 11, 2 / 11]]
+)
 def test_buffers_that_are_not_statistics_keep_their_values(weights: list[float]) -> None:
     net = Masked()
     reducer = GradientReducer(net, scalars=1)
