@@ -211,6 +211,7 @@ CASES = [
     ),
     wrong_key(EKS, "cluster.network.serviceCidr", "172.20.0.0/28", "must be /12 to /24"),
     wrong_key(EKS, "cluster.network.serviceCidr", "172.20.0.0/25", "must be /12 to /24"),
+    wrong_key(EKS, "cluster.network.serviceCidr", "100.64.0.0/16", "which EKS refuses", "172.20."),
     wrong_key(EKS, "cluster.network.vpcId", "my-vpc", "not an id of a VPC", "write it as vpc-"),
     Case(
         EKS,
@@ -773,6 +774,9 @@ CASES = [
     wrong_egress({"firewallIp": "10.0.0.4"}, "is in cluster.network.cidr", "another network"),
     wrong_egress({"firewallIp": "10.100.0.4", "subnetId": SUBNET}, "route table of subnetId"),
     wrong_key(AKS, "cluster.network.serviceCidr", "10.2.0.0/29", "must be /12 to /28"),
+    wrong_key(AKS, "cluster.network.serviceCidr", "172.16.0.0/12", "172.31.0.0/16, which AKS res"),
+    wrong_key(AKS, "cluster.network.podCidr", "172.30.0.0/16", "overlaps 172.30.0.0/16, which AKS"),
+    wrong_key(AKS, "cluster.network.cidr", "172.31.128.0/17", "which AKS reserves", "another bl"),
     wrong_key(
         AKS, "cluster.network.podCidr", "10.244.0.0/22", "fits 4 nodes", "use a /20 or larger"
     ),
@@ -1857,7 +1861,8 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (EKS, {"job.image": "ghcr.io/everstep/trainer@sha256:" + "0" * 64}),
     (EKS, {"platform.quota.pods": 3, "platform.quota.gpus": 3}),
     (EKS, {"cost.prices": {"g5.xlarge": {"onDemand": 1, "spot": 1}, "g6.xlarge": {"onDemand": 1}}}),
-    (AKS, {"cluster.network.cidr": "172.16.0.0/12"}),
+    (AKS, {"cluster.network.cidr": "172.16.0.0/13"}),
+    (AKS, {"cluster.network.cidr": "172.29.0.0/16"}),
     (AKS, {"cluster.network.cidr": "10.0.0.0/25"}),
     (AKS, {"cluster.network": {"egress": "userDefinedRouting", "subnetId": SUBNET}}),
     (
@@ -1873,7 +1878,7 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ),
     (AKS, {"cluster.network": {"egress": "userDefinedRouting", "firewallIp": "10.1.0.4"}}),
     (AKS, {"cluster.network.serviceCidr": "10.2.0.0/28"}),
-    (AKS, {"cluster.network.serviceCidr": "172.16.0.0/12"}),
+    (AKS, {"cluster.network.serviceCidr": "10.16.0.0/12"}),
     (AKS, {"cluster.network.podCidr": "100.64.0.0/10"}),
     (
         AKS,
