@@ -40,6 +40,9 @@ SERVICE_PREFIXES = range(12, 29)  # AKS allows at most a /12; the DNS server is 
 # Source: AKS documentation, "Azure CNI Overlay networking", requirements of the service address range, 2026-11; two
 # further blocks are public or link-local.
 RESERVED_BLOCKS = ("172.30.0.0/16", "172.31.0.0/16")
+# Source: Azure documentation, "VM sizes: naming conventions", 2026-11: family, vCPUs, features, of which p is Arm.
+_ARM_SIZE = re.compile(r"Standard_[A-Z]+\d+(-\d+)?[a-z]*p[a-z]*(_|$)")
+_ONE_VCPU = re.compile(r"Standard_[A-Z]+([01]|\d+-1)(\D|$)")
 SURGE_NODES = 1  # temporary nodes of an upgrade: only the system pool has any
 
 
@@ -206,7 +209,7 @@ def _vm_sizes_interchangeable(
 
 
 def _system_size_fits(size: str) -> list[ConfigFault]:
-    """Check that the system VM size has no GPUs or FPGAs and is not burstable."""
+    """Check that the system VM size has no GPUs, FPGAs or Arm CPU, is not burstable and has two vCPUs."""
     path, fix = "cluster.systemPool.vmSize", "use one such as Standard_D4s_v5"
     if size.startswith("Standard_N"):
         return [
@@ -218,6 +221,11 @@ def _system_size_fits(size: str) -> list[ConfigFault]:
                 path, size, "is burstable, which AKS does not recommend for system pools", fix
             )
         ]
+    if _ARM_SIZE.match(size):
+        rule = "has an Arm CPU, for which there are no images: they are for Linux on x86"
+        return [ConfigFault(path, size, rule, fix)]
+    if _ONE_VCPU.match(size):
+        return [ConfigFault(path, size, "has fewer than 2 vCPUs, which AKS requires", fix)]
     return []
 
 
