@@ -35,10 +35,8 @@ from components.platform.pods import (
     pod_security,
     tolerations,
 )
-from everstep.catalog.names import GPU_POOL, ON_DEMAND
 
 ANY_GROUP = ".*"
-SINGLE_POOL_PRIORITIES = {50: rf".*-{GPU_POOL}-.*", 10: rf".*-gpu-{ON_DEMAND}-.*", 1: ANY_GROUP}
 PROVISION_MINUTES = 10  # time without capacity after which the next group is tried
 AUTOSCALER_METRICS_PORT = 8085
 LABELS = labels(NAME)
@@ -166,11 +164,9 @@ class EksAutoscaler(Component):
 def priorities(config: EksConfig) -> dict[int, str]:
     """Return the table of the priority expander: the GPU pools in their order, then all other groups.
 
-    EKS names the Auto Scaling group of a node group `eks-<node group>-<uuid>`. With several pools, a
-    pattern matches the whole name, because one pool's name may be a prefix of another's.
+    EKS names the Auto Scaling group of a node group `eks-<node group>-<uuid>`. A pattern matches the whole name,
+    because the name of the cluster may contain a pool's name, and one pool's name may be a prefix of another's.
     """
-    if not config.gpu_pools:
-        return SINGLE_POOL_PRIORITIES
     patterns = [f"^eks-{config.name}-{pool.name}-[0-9a-f-]{{36}}$" for pool in gpu_pools(config)]
     ranked = {10 * rank: pattern for rank, pattern in enumerate(reversed(patterns), start=1)}
     return {**ranked, 1: ANY_GROUP}

@@ -3,6 +3,8 @@
 One launch template serves one instance type, since the interfaces follow its network cards. The
 instances are in a cluster placement group and accept all traffic from each other: the protocol of EFA
 has no ports that a rule could name. All of this makes spot capacity rarer, so EFA is off by default.
+Reserved instances are not in a placement group, since EC2 has already placed them: it finds no capacity in a group in
+which the reservation was not made (terraform-aws-eks #3730, eksctl #7949).
 """
 
 from dataclasses import dataclass
@@ -29,12 +31,14 @@ class EfaArgs:
         node_security_group: security group of the cluster, which an interface with explicit groups does not get
             automatically.
         instance_type: an instance type that has EFA.
+        placed: whether instances without a reservation need a placement group.
     """
 
     cluster: str
     vpc_id: pulumi.Input[str]
     node_security_group: pulumi.Input[str]
     instance_type: str
+    placed: bool
 
 
 class Efa(Component):
@@ -42,13 +46,13 @@ class Efa(Component):
 
     Attributes:
         interfaces: network interfaces of the launch template.
-        placement: placement of the launch template.
+        placement: placement of the launch template of instances without a reservation; None if all are reserved.
         user_data: part of the user data that reserves huge pages before the kubelet counts them.
         prerequisites: rules that must exist before the nodes and until the nodes are deleted.
     """
 
     interfaces: list[ec2.LaunchTemplateNetworkInterfaceArgs]
-    placement: ec2.LaunchTemplatePlacementArgs
+    placement: ec2.LaunchTemplatePlacementArgs | None
     user_data: str
     prerequisites: tuple[pulumi.Resource, ...]
 
@@ -65,12 +69,6 @@ class Efa(Component):
             tags={"Name": f"{args.cluster}-efa"},
             opts=self.child(delete_before_replace=True),
         )
-        placement_group = ec2.PlacementGroup(
-            f"{name}-together",
-            name=f"{args.cluster}-gpu",
-            strategy="cluster",
-            opts=self.child(delete_before_replace=True),
-        )
         groups = [args.node_security_group, group.id]
         self.interfaces = [
             ec2.LaunchTemplateNetworkInterfaceArgs(
@@ -82,10 +80,20 @@ class Efa(Component):
             )
             for interface in efa_interfaces(args.instance_type)
         ]
-        self.placement = ec2.LaunchTemplatePlacementArgs(group_name=placement_group.name)
+        self.placement = self._together(args.cluster) if args.placed else None
         self.user_data = shell_script(HUGE_PAGES_SCRIPT)
         self.prerequisites = self._rules(group)
         self.register_outputs({"group": group.id})
+
+    def _together(self, prefix: str) -> ec2.LaunchTemplatePlacementArgs:
+        """Declare the placement group and return the placement in it."""
+        group = ec2.PlacementGroup(
+            f"{self.name}-together",
+            name=f"{prefix}-gpu",
+            strategy="cluster",
+            opts=self.child(delete_before_replace=True),
+        )
+        return ec2.LaunchTemplatePlacementArgs(group_name=group.name)
 
     def _rules(self, group: ec2.SecurityGroup) -> tuple[pulumi.Resource, ...]:
         """Allow all traffic among the members, in both directions: EFA requires both."""

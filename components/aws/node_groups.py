@@ -175,6 +175,7 @@ class EksNodeGroups(Component):
             vpc_id=self._args.vpc_id,
             node_security_group=self._args.node_security_group,
             instance_type=instance_type,
+            placed=any(p.efa == name and not p.reservation for p in self._args.gpu_pools),
         )
         return Efa(f"{self.name}-{name}", args, self.child())
 
@@ -259,7 +260,7 @@ class EksNodeGroups(Component):
                 for kind in ("instance", "volume", "network-interface")
             ],
             network_interfaces=efa.interfaces if efa else None,
-            placement=efa.placement if efa else None,
+            placement=efa.placement if efa and not pool.reservation else None,
             user_data=encoded(parts),
             instance_type=pool.instance_types[0] if pool.reservation else None,
             capacity_reservation_specification=_reservation(pool),

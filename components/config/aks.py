@@ -80,7 +80,7 @@ NamedPoolName = Annotated[
         max_length=MAX_POOL_NAME_LENGTH - len(FALLBACK_SUFFIX),
     ),
 ]
-VmSize = Annotated[str, matches_pattern(r"Standard_[A-Za-z0-9_]+", "a VM size", "Standard_D4s_v5")]
+VmSize = Annotated[str, matches_pattern(r"Standard_[A-Za-z0-9_-]+", "a VM size", "Standard_D4s_v5")]
 GpuVmSize = Annotated[str, AfterValidator(_has_gpus)]
 Location = Annotated[str, newer_names.LOCATION]
 KubernetesVersion = Annotated[str, catalog.supported_version()]

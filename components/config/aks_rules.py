@@ -7,6 +7,7 @@ from decimal import Decimal
 
 from cloudfacts import azure
 
+from components.cidr import overlap
 from components.config.aks import (
     FALLBACK_POOL,
     NO_MAX_PRICE,
@@ -36,11 +37,17 @@ MAX_DECIMALS = 5  # limit of AKS for spotMaxPrice
 POD_PREFIX = 24  # prefix length of the part of podCidr that each node of an overlay uses
 NODE_PREFIXES = range(8, 26)  # valid prefix lengths of the virtual network: a /25 fits 123 nodes
 SERVICE_PREFIXES = range(12, 29)  # AKS allows at most a /12; the DNS server is the tenth address
+# Source: AKS documentation, "Azure CNI Overlay networking", requirements of the service address range, 2026-11; two
+# further blocks are public or link-local.
+RESERVED_BLOCKS = ("172.30.0.0/16", "172.31.0.0/16")
+# Source: Azure documentation, "VM sizes: naming conventions", 2026-11: family, vCPUs, features, of which p is Arm.
+_ARM_SIZE = re.compile(r"Standard_[A-Z]+\d+(-\d+)?[a-z]*p[a-z]*(_|$)")
+_ONE_VCPU = re.compile(r"Standard_[A-Z]+([01]|\d+-1)(\D|$)")
 SURGE_NODES = 1  # temporary nodes of an upgrade: only the system pool has any
 
 
 def _blocks(cidr: str, pods: str, services: str) -> list[ConfigFault]:
-    """Check that the three blocks are private, disjoint and of a valid size."""
+    """Check that the three blocks are private, disjoint, not reserved by AKS and of a valid size."""
     network = "cluster.network"
     blocks = {
         f"{network}.podCidr": pods,
@@ -50,6 +57,10 @@ def _blocks(cidr: str, pods: str, services: str) -> list[ConfigFault]:
     faults = overlap_faults(blocks)
     for path, block in blocks.items():
         faults += public_address_faults(path, block)
+        reserved = [other for other in RESERVED_BLOCKS if overlap(block, other)]
+        if reserved:
+            rule = f"overlaps {' and '.join(reserved)}, which AKS reserves"
+            faults.append(ConfigFault(path, block, rule, "choose another block"))
     prefix = ipaddress.IPv4Network(cidr).prefixlen
     if prefix not in NODE_PREFIXES:
         fix = "use one such as 10.0.0.0/16"
@@ -198,7 +209,7 @@ def _vm_sizes_interchangeable(
 
 
 def _system_size_fits(size: str) -> list[ConfigFault]:
-    """Check that the system VM size has no GPUs or FPGAs and is not burstable."""
+    """Check that the system VM size has no GPUs, FPGAs or Arm CPU, is not burstable and has two vCPUs."""
     path, fix = "cluster.systemPool.vmSize", "use one such as Standard_D4s_v5"
     if size.startswith("Standard_N"):
         return [
@@ -210,6 +221,11 @@ def _system_size_fits(size: str) -> list[ConfigFault]:
                 path, size, "is burstable, which AKS does not recommend for system pools", fix
             )
         ]
+    if _ARM_SIZE.match(size):
+        rule = "has an Arm CPU, for which there are no images: they are for Linux on x86"
+        return [ConfigFault(path, size, rule, fix)]
+    if _ONE_VCPU.match(size):
+        return [ConfigFault(path, size, "has fewer than 2 vCPUs, which AKS requires", fix)]
     return []
 
 

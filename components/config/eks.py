@@ -240,7 +240,8 @@ class EksGpuPoolConfig(Section):
     )
     efa: bool = Field(
         default=False,
-        description="Elastic Fabric Adapter, in a placement group; needs a single instance type with EFA.",
+        description="Elastic Fabric Adapter, in a placement group unless the machines are reserved; needs a single "
+        "instance type with EFA.",
     )
     reservation: EksReservationConfig | None = Field(
         default=None,

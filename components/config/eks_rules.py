@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from cloudfacts import aws
 
-from components.cidr import MAX_VPC_PREFIX_LENGTH, MIN_VPC_PREFIX_LENGTH
+from components.cidr import MAX_VPC_PREFIX_LENGTH, MIN_VPC_PREFIX_LENGTH, overlap
 from components.config import catalog
 from components.config.eks import EksReservationConfig
 from components.config.faults import ConfigFault, nearest_hint
@@ -26,6 +26,7 @@ from components.config.pool_rules import (
 from components.config.rules import ConfigRule, Flag
 
 SERVICE_PREFIXES = range(12, 25)  # EKS: /12 to /24
+SHARED_BLOCK = "100.64.0.0/10"  # private, but EKS allows only RFC 1918 for Services
 
 
 def _zones_of_region(region: str, zones: Sequence[str]) -> list[ConfigFault]:
@@ -76,6 +77,9 @@ def _service_block(cidr: str, vpc_cidr: str) -> list[ConfigFault]:
     path, prefix = "cluster.network.serviceCidr", ipaddress.IPv4Network(cidr).prefixlen
     if prefix not in SERVICE_PREFIXES:
         return [ConfigFault(path, cidr, "must be /12 to /24", "use one such as 172.20.0.0/16")]
+    if overlap(cidr, SHARED_BLOCK):
+        rule, fix = f"is in {SHARED_BLOCK}, which EKS refuses", "use one such as 172.20.0.0/16"
+        return [ConfigFault(path, cidr, rule, fix)]
     return public_address_faults(path, cidr) + overlap_faults(
         {path: cidr, "cluster.network.cidr": vpc_cidr}
     )

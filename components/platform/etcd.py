@@ -228,6 +228,9 @@ def _pod(args: EtcdArgs) -> core.v1.PodSpecArgs:
                 when_unsatisfiable="DoNotSchedule"
                 if args.config.persistence == "memory"
                 else "ScheduleAnyway",
+                # By default, nodes that no member may use, such as a tainted control plane, count as empty, and
+                # fewer nodes than members are then too few.
+                node_taints_policy="Honor",
                 label_selector=meta.v1.LabelSelectorArgs(match_labels=LABELS),
             )
         ],

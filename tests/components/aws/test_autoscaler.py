@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from components.aws.autoscaler import flags
+from components.aws.autoscaler import flags, priorities
 from tests.components.aws.eks_stack import (
     all_features_stack,
     cluster_of,
@@ -24,20 +24,37 @@ def flags_of(**cluster: Any) -> list[str]:
     return flags(config.name, config.autoscaling)
 
 
+def ranks_of(table: dict[int, list[str]], cluster: str) -> tuple[int, ...]:
+    """Return the priorities of a cluster's groups: spot, on demand, system."""
+    groups = (
+        f"eks-{cluster}-{pool}-7cc1a1b2-0123-4567-89ab-0123456789ab"
+        for pool in ("gpu-spot", "gpu-on-demand", "system-20261128")
+    )
+    return tuple(
+        max(rank for rank, [pattern] in table.items() if re.search(pattern, group))
+        for group in groups
+    )
+
+
 def test_spot_is_tried_first_and_on_demand_after_it() -> None:
     inputs = all_features_stack()["eks-autoscaler-preference"].inputs
     ranks: dict[int, list[str]] = yaml.safe_load(inputs["data"]["priorities"])
-
-    def rank(name: str) -> int:
-        return max(number for number, [pattern] in ranks.items() if re.search(pattern, name))
 
     assert inputs["metadata"]["name"] == "cluster-autoscaler-priority-expander"
     assert inputs["metadata"]["namespace"] == "kube-system", (
         "the autoscaler reads only this ConfigMap"
     )
-    assert rank("eks-everstep-gpu-spot-0a1b") > rank("eks-everstep-gpu-on-demand-0a1b")
-    assert rank("eks-everstep-gpu-on-demand-0a1b") > rank("eks-everstep-system-0a1b")
+    assert ranks_of(ranks, "everstep") == (20, 10, 1)
     assert {"--expander=priority,least-waste", "--max-node-provision-time=10m"} <= set(flags_of())
+
+
+def test_a_cluster_named_like_a_pool_still_tries_spot_before_on_demand() -> None:
+    name = "team-gpu-spot-a"
+    table = priorities(cluster_of(name=name, gpuPool={"fallbackNodes": 1}))
+
+    spot, on_demand, system = ranks_of({rank: [pattern] for rank, pattern in table.items()}, name)
+
+    assert spot > on_demand > system
 
 
 def test_groups_are_discovered_by_the_tags_that_eks_sets() -> None:

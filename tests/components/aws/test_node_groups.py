@@ -204,10 +204,15 @@ def test_disks_are_encrypted_and_deleted_with_the_node(group: str, gib: int) -> 
 
 
 @cache
-def reserved_stack(*, block: bool) -> Graph:
+def reserved_stack(*, block: bool, efa: bool = False) -> Graph:
     """Declare a stack whose GPU nodes run in a reservation."""
     reservation = {"id": "cr-0123456789abcdef0", "capacityBlock": block}
-    pool = {"capacity": "onDemand", "instanceTypes": ["p5.48xlarge"], "reservation": reservation}
+    pool = {
+        "capacity": "onDemand",
+        "instanceTypes": ["p5.48xlarge"],
+        "reservation": reservation,
+        "efa": efa,
+    }
     return declare_eks(cluster={"gpuPool": pool})
 
 
@@ -222,6 +227,16 @@ def test_reserved_nodes_start_only_in_their_reservation(block: bool) -> None:
     assert "instanceTypes" not in reserved_stack(block=block)[FALLBACK].inputs, (
         "EKS refuses it in both"
     )
+
+
+@pytest.mark.parametrize("block", [False, True])
+def test_reserved_nodes_with_efa_are_not_in_a_placement_group(block: bool) -> None:
+    graph = reserved_stack(block=block, efa=True)
+    template = graph[f"{FALLBACK}-template"].inputs
+
+    assert "placement" not in template, "EC2 finds no capacity of the reservation in another group"
+    assert len(template["networkInterfaces"]) == 32
+    assert not graph.of_type("PlacementGroup")
 
 
 def test_nodes_of_a_capacity_block_have_its_market_type_and_capacity_type() -> None:

@@ -211,6 +211,7 @@ CASES = [
     ),
     wrong_key(EKS, "cluster.network.serviceCidr", "172.20.0.0/28", "must be /12 to /24"),
     wrong_key(EKS, "cluster.network.serviceCidr", "172.20.0.0/25", "must be /12 to /24"),
+    wrong_key(EKS, "cluster.network.serviceCidr", "100.64.0.0/16", "which EKS refuses", "172.20."),
     wrong_key(EKS, "cluster.network.vpcId", "my-vpc", "not an id of a VPC", "write it as vpc-"),
     Case(
         EKS,
@@ -773,6 +774,9 @@ CASES = [
     wrong_egress({"firewallIp": "10.0.0.4"}, "is in cluster.network.cidr", "another network"),
     wrong_egress({"firewallIp": "10.100.0.4", "subnetId": SUBNET}, "route table of subnetId"),
     wrong_key(AKS, "cluster.network.serviceCidr", "10.2.0.0/29", "must be /12 to /28"),
+    wrong_key(AKS, "cluster.network.serviceCidr", "172.16.0.0/12", "172.31.0.0/16, which AKS res"),
+    wrong_key(AKS, "cluster.network.podCidr", "172.30.0.0/16", "overlaps 172.30.0.0/16, which AKS"),
+    wrong_key(AKS, "cluster.network.cidr", "172.31.128.0/17", "which AKS reserves", "another bl"),
     wrong_key(
         AKS, "cluster.network.podCidr", "10.244.0.0/22", "fits 4 nodes", "use a /20 or larger"
     ),
@@ -986,6 +990,10 @@ CASES = [
     wrong_key(AKS, "cluster.systemPool.nodes", 0, "less than 1", "use 1 or more"),
     wrong_key(AKS, "cluster.systemPool.vmSize", "Standard_NC4as_T4_v3", "has GPUs", "D4s_v5"),
     wrong_key(AKS, "cluster.systemPool.vmSize", "Standard_B4ms", "burstable", "D4s_v5"),
+    wrong_key(AKS, "cluster.systemPool.vmSize", "Standard_D4ps_v5", "has an Arm CPU", "D4s_v5"),
+    wrong_key(AKS, "cluster.systemPool.vmSize", "Standard_E8pds_v6", "has an Arm CPU", "D4s_v5"),
+    wrong_key(AKS, "cluster.systemPool.vmSize", "Standard_F1s", "fewer than 2 vCPUs", "D4s_v5"),
+    wrong_key(AKS, "cluster.systemPool.vmSize", "Standard_DS11-1_v2", "fewer than 2 vCPUs"),
     wrong_key(AKS, "cluster.upgrades.day", "Caturday", "must be 'Monday'"),
     wrong_key(AKS, "cluster.upgrades.hours", 2, "greater than or equal to 4"),
     wrong_key(AKS, "cluster.systemPool.snapshotId", "nightly", "not an id of a snapshot"),
@@ -1857,7 +1865,8 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (EKS, {"job.image": "ghcr.io/everstep/trainer@sha256:" + "0" * 64}),
     (EKS, {"platform.quota.pods": 3, "platform.quota.gpus": 3}),
     (EKS, {"cost.prices": {"g5.xlarge": {"onDemand": 1, "spot": 1}, "g6.xlarge": {"onDemand": 1}}}),
-    (AKS, {"cluster.network.cidr": "172.16.0.0/12"}),
+    (AKS, {"cluster.network.cidr": "172.16.0.0/13"}),
+    (AKS, {"cluster.network.cidr": "172.29.0.0/16"}),
     (AKS, {"cluster.network.cidr": "10.0.0.0/25"}),
     (AKS, {"cluster.network": {"egress": "userDefinedRouting", "subnetId": SUBNET}}),
     (
@@ -1873,7 +1882,7 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ),
     (AKS, {"cluster.network": {"egress": "userDefinedRouting", "firewallIp": "10.1.0.4"}}),
     (AKS, {"cluster.network.serviceCidr": "10.2.0.0/28"}),
-    (AKS, {"cluster.network.serviceCidr": "172.16.0.0/12"}),
+    (AKS, {"cluster.network.serviceCidr": "10.16.0.0/12"}),
     (AKS, {"cluster.network.podCidr": "100.64.0.0/10"}),
     (
         AKS,
@@ -1890,6 +1899,9 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (AKS, {"cluster.gpuPool.vmSizes": _sizes(("abcdefghijkl", "Standard_NC4as_T4_v3"))}),
     (AKS, {"cluster.gpuPool.maxPrice": 0.12345}),
     (AKS, {"cluster.gpuPool.maxPrice": 10}),
+    (AKS, {"cluster.systemPool.vmSize": "Standard_DS11_v2"}),
+    (AKS, {"cluster.systemPool.vmSize": "Standard_E16-4ads_v5"}),
+    (AKS, {"cluster.systemPool.vmSize": "Standard_DC4as_cc_v5"}),
     (AKS, {"cluster.gpuPool.fallbackNodes": 3, "job.replicas": 15, "job.maxReplicas": 15}),
     (AKS, {"cluster.upgrades.channel": "node-image"}),
     (AKS, {"cluster.upgrades.nodeImage": "SecurityPatch"}),

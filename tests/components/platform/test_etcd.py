@@ -71,3 +71,13 @@ def test_members_find_each_other_before_they_are_ready() -> None:
     assert peers["spec"]["clusterIP"] == "None"
     assert peers["spec"]["publishNotReadyAddresses"] is True
     assert peers["metadata"]["annotations"] == {"pulumi.com/skipAwait": "true"}
+
+
+def test_members_spread_only_over_nodes_that_they_tolerate() -> None:
+    graph = declare_existing(etcd={"persistence": "memory"})
+    (constraint,) = pod_of(graph["training-etcd-members"])["topologySpreadConstraints"]
+
+    assert constraint["whenUnsatisfiable"] == "DoNotSchedule"
+    assert constraint["nodeTaintsPolicy"] == "Honor", (
+        "a control plane without members would keep the third member off two other nodes"
+    )

@@ -48,6 +48,13 @@ DOCS = "AKS documentation"
 BAD_REQUEST, IN_USE = "BadRequest", "InUseSubnetCannotBeDeleted"
 MAINTENANCE_NAMES = ("aksManagedAutoUpgradeSchedule", "aksManagedNodeOSUpgradeSchedule", "default")
 EGRESS_HOPS = ("VirtualAppliance", "VirtualNetworkGateway")  # terraform-provider-azurerm #8609
+RESERVED_BLOCKS = tuple(
+    map(
+        ipaddress.IPv4Network,
+        ("169.254.0.0/16", "172.30.0.0/16", "172.31.0.0/16", "192.0.2.0/24"),
+    )
+)
+"""Blocks that AKS allows neither for pods nor for Services nor in the network of the nodes."""
 MAX_SKEW = 3  # minor versions between control plane and nodes
 FIXED_FIELDS = ("vmSize", "osDiskSizeGB", "osDiskType", "vnetSubnetID", "availabilityZones")
 DURATION = matches(r"\d+[smh]", "is not a duration such as 10m")
@@ -93,6 +100,9 @@ def network(inputs: Inputs) -> Iterable[CheckFailure]:
     for name in ("podCidr", "serviceCidr"):
         if isinstance(profile.get(name), str) and (reason := block_error(profile[name])):
             yield failure_at(f"{path}.{name}", reason)
+        block = block_of(profile.get(name))
+        if block and any(block.version == 4 and block.overlaps(other) for other in RESERVED_BLOCKS):
+            yield failure_at(f"{path}.{name}", f"{block} overlaps a block that AKS reserves")
     pods, services = block_of(profile.get("podCidr")), block_of(profile.get("serviceCidr"))
     if pods and services and pods.version == services.version and pods.overlaps(services):
         yield failure_at(f"{path}.serviceCidr", f"{services} overlaps with the pods' block")

@@ -1,7 +1,12 @@
 """Rules of Azure Kubernetes Service."""
 
 import pytest
-from cloudtwin.providers.azure.aks_rules import default_route, snapshot_fits, zonal_location
+from cloudtwin.providers.azure.aks_rules import (
+    default_route,
+    network,
+    snapshot_fits,
+    zonal_location,
+)
 from cloudtwin.providers.azure.network import ROUTE_TABLE
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import ProviderConfig, ResourceRequest
@@ -47,6 +52,16 @@ def test_an_inline_pool_has_zones_only_in_a_location_with_zones(
     inputs = {"location": location, **pools({"availabilityZones": ["1"]})}
 
     assert list(zonal_location(request_for(inputs))) == reasons
+
+
+def test_pods_and_services_are_outside_the_blocks_that_aks_reserves() -> None:
+    profile = {"podCidr": "172.16.0.0/12", "serviceCidr": "172.31.0.0/24"}
+
+    reasons = [failure.reason for failure in network({"networkProfile": profile})]
+
+    assert [reason.partition(" ")[2] for reason in reasons[:2]] == [
+        "overlaps a block that AKS reserves"
+    ] * 2
 
 
 def test_the_snapshot_of_a_pool_is_in_the_location_of_its_cluster() -> None:
