@@ -31,6 +31,7 @@ from everstep.catalog.names import (
 
 CONFLICT, NOT_FOUND, INVALID, BAD_REQUEST = 409, 404, 422, 400
 TIMEOUT_SECONDS = (5, 30)  # timeouts of the connection and of the response
+LABEL_LENGTH = 63  # limit of Kubernetes for the value of a label; the name of a job may be longer
 Json = Any  # the body of a response
 JOBS_PATH = f"/apis/{ELASTICJOB_API_VERSION}"
 
@@ -119,19 +120,17 @@ class KubernetesClient:
 
     def owned_objects(self, kind: str, job_name: str, namespace: str, uid: str) -> list[Any]:
         """Return the `pods` or `services` that a job controls."""
-        selector = _selector(pods.selector(job_name))
         path = f"/api/v1/namespaces/{namespace}/{kind}"
-        items = self._list(path, {"labelSelector": selector})
         return [
             item
-            for item in items
+            for item in self._labeled(path, pods.selector(job_name))
             if pods.is_owned_by(item, uid) and REPLICA_INDEX_LABEL in item["metadata"]["labels"]
         ]
 
     def placeholders(self, job: ElasticJob) -> list[Placeholder]:
         """Return the placeholders that a job controls."""
         path = f"/api/v1/namespaces/{job.namespace}/pods"
-        items = self._list(path, {"labelSelector": _selector(placeholders.selector(job.name))})
+        items = self._labeled(path, placeholders.selector(job.name))
         return [read_placeholder(item) for item in items if pods.is_owned_by(item, job.uid)]
 
     def nodes(self, names: Iterable[str]) -> dict[str, Node | None]:
@@ -261,6 +260,12 @@ class KubernetesClient:
         """Return all objects: without `limit`, the API server never divides a list into pages."""
         items: list[Any] = self.request("GET", path, query=query)["items"]
         return items
+
+    def _labeled(self, path: str, labels: Mapping[str, str]) -> list[Any]:
+        """Return the objects with these labels; none if a value is too long for a label, which would be refused."""
+        if any(len(value) > LABEL_LENGTH for value in labels.values()):
+            return []
+        return self._list(path, {"labelSelector": _selector(labels)})
 
     def _find(self, path: str) -> Json:
         try:

@@ -14,8 +14,10 @@ from urllib3.exceptions import HTTPError
 
 from controller.actions import Deletion, Event
 from controller.client import (
+    BAD_REQUEST,
     CONFLICT,
     INVALID,
+    LABEL_LENGTH,
     NOT_FOUND,
     ApiError,
     KubernetesClient,
@@ -139,6 +141,16 @@ def test_only_objects_that_the_job_controls_are_its_own() -> None:
     api = RecordingApi({"items": [own, foreign, dependent]})
 
     assert api.owned_objects("pods", "job", "ns", "u") == [own]
+
+
+def test_a_job_whose_name_is_too_long_for_a_label_has_no_objects() -> None:
+    """The API server refuses a selector with such a value, so that the job would never get the error of its name."""
+    api = RecordingApi(error=BAD_REQUEST)
+    elastic_job = job(name="a" * (LABEL_LENGTH + 1))
+
+    assert api.owned_objects("pods", elastic_job.name, "ns", "u") == []
+    assert api.placeholders(elastic_job) == []
+    assert "at most 63" in elastic_job.validation_errors[0]
 
 
 def test_a_node_that_does_not_exist_is_none_and_other_errors_are_raised() -> None:
