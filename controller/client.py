@@ -16,7 +16,7 @@ from kubernetes import client, config
 
 from controller import placeholders, pods
 from controller.actions import Deletion, Event
-from controller.api import ElasticJob
+from controller.api import ElasticJob, Spec
 from controller.capacity import count_schedulable
 from controller.objects import Node, Placeholder, Pod, read_node, read_placeholder
 from controller.timestamps import format_time
@@ -177,10 +177,9 @@ class KubernetesClient:
 
     def _dry_run(self, job: ElasticJob) -> str | None:
         assert job.spec is not None, "only for a valid spec"  # noqa: S101
-        pod = pods.render_pod(job, job.spec, 0)
-        pod["metadata"]["name"] += "-probe"  # not the name of a worker
+        path = f"/api/v1/namespaces/{job.namespace}/pods"
         try:
-            self.request("POST", f"/api/v1/namespaces/{job.namespace}/pods", pod, {"dryRun": "All"})
+            self.request("POST", path, _probe(job, job.spec), {"dryRun": "All"})
         except ApiError as error:
             if error.code in (INVALID, BAD_REQUEST):
                 return f"the API server rejects a pod made from spec.replicaSpecs.Worker.template: {error.message}"
@@ -281,6 +280,19 @@ class KubernetesClient:
         except ApiError as error:
             if error.code not in (NOT_FOUND, CONFLICT):  # 409: another object has that name now
                 raise
+
+
+def _probe(job: ElasticJob, spec: Spec) -> dict[str, Any]:
+    """Return a worker's pod for a dry run; the template itself if its types are wrong, so that the error names them."""
+    try:
+        pod = pods.render_pod(job, spec, 0)
+    except (AttributeError, TypeError):  # for example, a list in place of a mapping
+        pod = {"apiVersion": "v1", "kind": "Pod", **spec.template}
+    metadata = pod.get("metadata") or {}
+    if isinstance(metadata, Mapping):
+        name = f"{job.worker_name(0)}-probe"  # not the name of a worker
+        pod["metadata"] = {**metadata, "name": name}
+    return pod
 
 
 def _selector(labels: Mapping[str, str]) -> str:

@@ -24,8 +24,8 @@ from controller.client import (
     client_configuration,
 )
 from controller.objects import Placeholder
-from controller.pods import render_pod
-from tests.controller.builders import NOW, job, pod
+from controller.pods import REQUIRED, render_pod
+from tests.controller.builders import NOW, job, pod, spec
 
 FORBIDDEN = 403
 KUBECONFIG = """
@@ -180,6 +180,38 @@ def test_each_spec_of_several_jobs_is_dry_run_once() -> None:
     api.forget("v")
     api.pod_rejection(jobs[1])
     assert len(api.requests) == 4, "a new spec, and a job whose result was dropped"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {"metadata": ["role=worker"]},
+        {"metadata": {"labels": ["role=worker"]}},
+        {"metadata": {"annotations": "none"}},
+        {"spec": {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": None}}}}},
+    ],
+)
+def test_the_api_server_names_a_wrong_type_in_a_template(template: dict[str, Any]) -> None:
+    """No pod can be made from it, and without a dry run each pass would fail with an error of the controller."""
+    body = spec()
+    body["spending"] = {
+        "onDemand": "never",
+        "pools": [{"capacity": kind, "usdPerHour": 1} for kind in ("spot", "onDemand")],
+    }
+    worker = body["replicaSpecs"]["Worker"]
+    pod_spec = {**worker["template"]["spec"], **template.get("spec", {})}
+    worker["template"] = {**template, "spec": pod_spec}
+    api = RecordingApi(error=BAD_REQUEST)
+
+    assert "Required value" in str(api.pod_rejection(job(body)))
+
+    ((_, _, probe),) = api.requests
+    assert probe["spec"] == pod_spec
+    assert probe["metadata"] == (
+        ["role=worker"]
+        if isinstance(template.get("metadata"), list)
+        else {**template.get("metadata", {}), "name": "job-worker-0-probe"}
+    )
 
 
 def test_a_refusal_for_a_reason_other_than_the_pod_is_not_a_validation_error() -> None:
