@@ -16,7 +16,7 @@ from kubernetes import client, config
 
 from controller import placeholders, pods
 from controller.actions import Deletion, Event
-from controller.api import ElasticJob
+from controller.api import ElasticJob, Spec
 from controller.capacity import count_schedulable
 from controller.objects import Node, Placeholder, Pod, read_node, read_placeholder
 from controller.timestamps import format_time
@@ -31,6 +31,7 @@ from everstep.catalog.names import (
 
 CONFLICT, NOT_FOUND, INVALID, BAD_REQUEST = 409, 404, 422, 400
 TIMEOUT_SECONDS = (5, 30)  # timeouts of the connection and of the response
+LABEL_LENGTH = 63  # limit of Kubernetes for the value of a label; the name of a job may be longer
 Json = Any  # the body of a response
 JOBS_PATH = f"/apis/{ELASTICJOB_API_VERSION}"
 
@@ -119,19 +120,17 @@ class KubernetesClient:
 
     def owned_objects(self, kind: str, job_name: str, namespace: str, uid: str) -> list[Any]:
         """Return the `pods` or `services` that a job controls."""
-        selector = _selector(pods.selector(job_name))
         path = f"/api/v1/namespaces/{namespace}/{kind}"
-        items = self._list(path, {"labelSelector": selector})
         return [
             item
-            for item in items
+            for item in self._labeled(path, pods.selector(job_name))
             if pods.is_owned_by(item, uid) and REPLICA_INDEX_LABEL in item["metadata"]["labels"]
         ]
 
     def placeholders(self, job: ElasticJob) -> list[Placeholder]:
         """Return the placeholders that a job controls."""
         path = f"/api/v1/namespaces/{job.namespace}/pods"
-        items = self._list(path, {"labelSelector": _selector(placeholders.selector(job.name))})
+        items = self._labeled(path, placeholders.selector(job.name))
         return [read_placeholder(item) for item in items if pods.is_owned_by(item, job.uid)]
 
     def nodes(self, names: Iterable[str]) -> dict[str, Node | None]:
@@ -178,10 +177,9 @@ class KubernetesClient:
 
     def _dry_run(self, job: ElasticJob) -> str | None:
         assert job.spec is not None, "only for a valid spec"  # noqa: S101
-        pod = pods.render_pod(job, job.spec, 0)
-        pod["metadata"]["name"] += "-probe"  # not the name of a worker
+        path = f"/api/v1/namespaces/{job.namespace}/pods"
         try:
-            self.request("POST", f"/api/v1/namespaces/{job.namespace}/pods", pod, {"dryRun": "All"})
+            self.request("POST", path, _probe(job, job.spec), {"dryRun": "All"})
         except ApiError as error:
             if error.code in (INVALID, BAD_REQUEST):
                 return f"the API server rejects a pod made from spec.replicaSpecs.Worker.template: {error.message}"
@@ -262,6 +260,12 @@ class KubernetesClient:
         items: list[Any] = self.request("GET", path, query=query)["items"]
         return items
 
+    def _labeled(self, path: str, labels: Mapping[str, str]) -> list[Any]:
+        """Return the objects with these labels; none if a value is too long for a label, which would be refused."""
+        if any(len(value) > LABEL_LENGTH for value in labels.values()):
+            return []
+        return self._list(path, {"labelSelector": _selector(labels)})
+
     def _find(self, path: str) -> Json:
         try:
             return self.request("GET", path)
@@ -276,6 +280,19 @@ class KubernetesClient:
         except ApiError as error:
             if error.code not in (NOT_FOUND, CONFLICT):  # 409: another object has that name now
                 raise
+
+
+def _probe(job: ElasticJob, spec: Spec) -> dict[str, Any]:
+    """Return a worker's pod for a dry run; the template itself if its types are wrong, so that the error names them."""
+    try:
+        pod = pods.render_pod(job, spec, 0)
+    except (AttributeError, TypeError):  # for example, a list in place of a mapping
+        pod = {"apiVersion": "v1", "kind": "Pod", **spec.template}
+    metadata = pod.get("metadata") or {}
+    if isinstance(metadata, Mapping):
+        name = f"{job.worker_name(0)}-probe"  # not the name of a worker
+        pod["metadata"] = {**metadata, "name": name}
+    return pod
 
 
 def _selector(labels: Mapping[str, str]) -> str:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 SIGNAL_EXIT_CODES = frozenset({130, 137, 138, 143})
 """Exit codes after SIGINT, SIGKILL and SIGTERM, and 138, with which the launcher requests a new pod."""
 
+REMOVED = "removed"  # cause in the record of a worker that the controller removed permanently
+
 STEADY_SECONDS = 300  # a run of this length resets the counts of earlier exits
 FIRST_DELAY_SECONDS = 2.0
 MAX_DELAY_SECONDS = 300.0
@@ -52,7 +54,7 @@ class WorkerRecord:
         failures: consecutive failures without a steady run in between.
         quick_exits: consecutive exits, except deletions and lost nodes, without a steady run in between.
         exit_code: exit code of the newest exit; None if there is no exit or its code is unknown.
-        cause: cause of the newest exit, an `ExitCause` or `removed`; empty if there is none.
+        cause: cause of the newest exit, an `ExitCause` or `REMOVED`; empty if there is none.
         not_before: earliest time for a new pod.
         succeeded: True if the worker finished the training.
         failed_on: name of the node on which the worker failed last, without a steady run since.
@@ -157,8 +159,11 @@ def update_records(
 def _update_record(
     record: WorkerRecord, pod: "Pod", *, lost: bool, now: datetime
 ) -> tuple[WorkerRecord, WorkerExit | None]:
-    if record.cause == ExitCause.NODE_LOST and record.ended and not lost and _has_returned(pod):
-        record = replace(record, ended=False, restarts=record.restarts - 1, cause="")
+    if record.ended and not lost and _stays(pod):
+        if record.cause == ExitCause.NODE_LOST:
+            record = replace(record, ended=False, restarts=record.restarts - 1, cause="")
+        elif record.cause == REMOVED:
+            record = replace(record, ended=False, cause="")
     if record.ended or record.succeeded:
         return record, None
     if pod.phase == "Succeeded":
@@ -171,8 +176,8 @@ def _update_record(
     return record, None
 
 
-def _has_returned(pod: "Pod") -> bool:
-    """Return True if a pod that was on a lost node exists, because its deletion failed and the node responds again."""
+def _stays(pod: "Pod") -> bool:
+    """Return True if a pod that was to be deleted exists, because its deletion failed; a rule may delete it again."""
     return pod.phase != "Failed" and not pod.terminating
 
 

@@ -7,11 +7,12 @@ harm: the next pass finds the same pods and plans the same actions.
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 
-from controller.actions import Event, PlaceholderRequest, Plan
+from controller.actions import Deletion, Event, PlaceholderRequest, Plan
 from controller.api import ElasticJob, read_job
 from controller.client import CONFLICT, NOT_FOUND, ApiError, KubernetesClient
 from controller.joining import JoinReader
@@ -29,6 +30,7 @@ from controller.spending_state import ReadShare
 log = logging.getLogger(__name__)
 
 Key = tuple[str, str]  # namespace, name
+TOO_MANY_REQUESTS, SERVER_ERROR = 429, 500
 
 
 class RetryError(Exception):
@@ -159,33 +161,47 @@ class Reconciler:
             raise
 
     def _act(self, key: Key, job: ElasticJob, new_plan: Plan, now: datetime) -> None:
+        """Record the events and apply the plan; a refused action does not prevent the others."""
         for event in new_plan.events:
             self._record(job, event, now)
-        try:
-            self._delete(job, new_plan, now)
-            for index in new_plan.create_services:
-                self.client.create("services", job.namespace, render_service(job, index))
-            for index in new_plan.create_pods:
-                self._create_pod(job, index, new_plan, now)
-            for pod in new_plan.update_bounds:
-                self.client.update_bounds(job, pod)
-            for request in new_plan.create_placeholders:
-                self._create_placeholder(job, request)
-            if new_plan.delete_job:
-                self.client.delete_job(job)
-        except ApiError as error:
-            raise self._retry(key, job, error, now) from error
+        first_error: ApiError | None = None
+        for act in self._actions(job, new_plan, now):
+            try:
+                act()
+            except ApiError as error:
+                first_error = first_error or error
+                if error.code == TOO_MANY_REQUESTS or error.code >= SERVER_ERROR:
+                    break  # more requests would not help an overloaded server
+        if first_error:
+            raise self._retry(key, job, first_error, now) from first_error
         self.last_errors.pop(key, None)
 
-    def _delete(self, job: ElasticJob, new_plan: Plan, now: datetime) -> None:
+    def _actions(
+        self, job: ElasticJob, new_plan: Plan, now: datetime
+    ) -> Iterator[Callable[[], None]]:
+        """Yield the actions of a plan in their order."""
+        client, namespace = self.client, job.namespace
         for placeholder in new_plan.delete_placeholders:
-            self.client.delete_placeholder(job.namespace, placeholder)
+            yield partial(client.delete_placeholder, namespace, placeholder)
         for deletion in new_plan.delete_pods:
-            self.client.delete_pod(job.namespace, deletion)
-            message = f"deleted {deletion.pod.name}: {deletion.cause}"
-            self._record(job, Event(reason="WorkerDeleted", message=message), now)
+            yield partial(self._delete_pod, job, deletion, now)
         for name in new_plan.delete_services:
-            self.client.delete_service(job.namespace, name)
+            yield partial(client.delete_service, namespace, name)
+        for index in new_plan.create_services:
+            yield partial(client.create, "services", namespace, render_service(job, index))
+        for index in new_plan.create_pods:
+            yield partial(self._create_pod, job, index, new_plan, now)
+        for pod in new_plan.update_bounds:
+            yield partial(client.update_bounds, job, pod)
+        for request in new_plan.create_placeholders:
+            yield partial(self._create_placeholder, job, request)
+        if new_plan.delete_job:
+            yield partial(client.delete_job, job)
+
+    def _delete_pod(self, job: ElasticJob, deletion: Deletion, now: datetime) -> None:
+        self.client.delete_pod(job.namespace, deletion)
+        message = f"deleted {deletion.pod.name}: {deletion.cause}"
+        self._record(job, Event(reason="WorkerDeleted", message=message), now)
 
     def _create_placeholder(self, job: ElasticJob, request: PlaceholderRequest) -> None:
         assert job.spec is not None, "only for a valid spec"  # noqa: S101

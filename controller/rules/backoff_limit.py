@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 from controller.actions import Plan
 from controller.api import RestartPolicy, Spec
-from controller.exit_history import WorkerRecord
+from controller.exit_history import REMOVED, WorkerRecord
 from controller.objects import Pod
 from controller.observed_state import ObservedState
-from controller.rules.common import REMOVED, finish, make_plan, spec_of
+from controller.rules.common import finish, make_plan, spec_of
 from controller.status import ConditionType
 from everstep.catalog.names import WORKER_CONTAINER
 from everstep.catalog.plurals import amount

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from controller.actions import Deletion, Event, Plan
 from controller.api import Spec
-from controller.exit_history import WorkerRecord
+from controller.exit_history import REMOVED, WorkerRecord
 from controller.objects import Pod
 from controller.observed_state import ObservedState
 from controller.status import ConditionType, Status
@@ -15,7 +15,6 @@ INVALID_SPEC = "InvalidSpec"
 NO_CAPACITY = "NoCapacity"
 BUDGET_USED_UP = "BudgetUsedUp"
 DEADLINE_PASSED = "the job's deadline has passed"  # reason for deletions
-REMOVED = "removed"  # cause in the record of a worker that the controller removed permanently
 
 
 def has_finished(status: Status) -> bool:

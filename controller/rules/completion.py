@@ -4,10 +4,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 from controller.actions import Deletion, Plan
+from controller.exit_history import REMOVED
 from controller.observed_state import ObservedState
 from controller.rules.common import (
     DEADLINE_PASSED,
-    REMOVED,
     deadline_of,
     finish,
     make_plan,

@@ -14,16 +14,18 @@ from urllib3.exceptions import HTTPError
 
 from controller.actions import Deletion, Event
 from controller.client import (
+    BAD_REQUEST,
     CONFLICT,
     INVALID,
+    LABEL_LENGTH,
     NOT_FOUND,
     ApiError,
     KubernetesClient,
     client_configuration,
 )
 from controller.objects import Placeholder
-from controller.pods import render_pod
-from tests.controller.builders import NOW, job, pod
+from controller.pods import REQUIRED, render_pod
+from tests.controller.builders import NOW, job, pod, spec
 
 FORBIDDEN = 403
 KUBECONFIG = """
@@ -141,6 +143,16 @@ def test_only_objects_that_the_job_controls_are_its_own() -> None:
     assert api.owned_objects("pods", "job", "ns", "u") == [own]
 
 
+def test_a_job_whose_name_is_too_long_for_a_label_has_no_objects() -> None:
+    """The API server refuses a selector with such a value, so that the job would never get the error of its name."""
+    api = RecordingApi(error=BAD_REQUEST)
+    elastic_job = job(name="a" * (LABEL_LENGTH + 1))
+
+    assert api.owned_objects("pods", elastic_job.name, "ns", "u") == []
+    assert api.placeholders(elastic_job) == []
+    assert "at most 63" in elastic_job.validation_errors[0]
+
+
 def test_a_node_that_does_not_exist_is_none_and_other_errors_are_raised() -> None:
     assert RecordingApi(error=NOT_FOUND).nodes(["n0"]) == {"n0": None}
     with pytest.raises(ApiError, match="HTTP 403"):
@@ -168,6 +180,38 @@ def test_each_spec_of_several_jobs_is_dry_run_once() -> None:
     api.forget("v")
     api.pod_rejection(jobs[1])
     assert len(api.requests) == 4, "a new spec, and a job whose result was dropped"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {"metadata": ["role=worker"]},
+        {"metadata": {"labels": ["role=worker"]}},
+        {"metadata": {"annotations": "none"}},
+        {"spec": {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": None}}}}},
+    ],
+)
+def test_the_api_server_names_a_wrong_type_in_a_template(template: dict[str, Any]) -> None:
+    """No pod can be made from it, and without a dry run each pass would fail with an error of the controller."""
+    body = spec()
+    body["spending"] = {
+        "onDemand": "never",
+        "pools": [{"capacity": kind, "usdPerHour": 1} for kind in ("spot", "onDemand")],
+    }
+    worker = body["replicaSpecs"]["Worker"]
+    pod_spec = {**worker["template"]["spec"], **template.get("spec", {})}
+    worker["template"] = {**template, "spec": pod_spec}
+    api = RecordingApi(error=BAD_REQUEST)
+
+    assert "Required value" in str(api.pod_rejection(job(body)))
+
+    ((_, _, probe),) = api.requests
+    assert probe["spec"] == pod_spec
+    assert probe["metadata"] == (
+        ["role=worker"]
+        if isinstance(template.get("metadata"), list)
+        else {**template.get("metadata", {}), "name": "job-worker-0-probe"}
+    )
 
 
 def test_a_refusal_for_a_reason_other_than_the_pod_is_not_a_validation_error() -> None:

@@ -343,6 +343,26 @@ def test_a_suspended_job_has_no_pods_and_its_deadline_does_not_run() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("ended_pod", "kind"),
+    [
+        (pod(0, "Succeeded"), ConditionType.SUCCEEDED),
+        (failed_pod(0), ConditionType.FAILED),
+    ],
+)
+def test_the_exit_of_a_worker_that_was_not_deleted_counts(
+    ended_pod: Pod, kind: ConditionType
+) -> None:
+    """A controller stopped between the status of the suspension and the deletion, and the job was resumed."""
+    suspended_job, resumed_spec = job(spec(1, suspend=True)), spec(1, backoffLimit=0)
+    suspension = decide(suspended_job, pod(0))
+    resumption = decide(job(resumed_spec, suspension.status.to_json()), pod(0))
+
+    result = decide(job(resumed_spec, resumption.status.to_json()), ended_pod)
+
+    assert result.status.is_true(kind)
+
+
 def test_a_finished_job_is_deleted_after_its_time_to_live() -> None:
     elastic_job = job(spec(1, ttlSecondsAfterFinished=60))
     completed_job = job_after_pass(elastic_job, decide(elastic_job, pod(0, "Succeeded")))

@@ -1,0 +1,71 @@
+"""The actions of a pass that the API server refuses."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from controller.client import ApiError
+from controller.metrics import Metrics
+from controller.reconcile import Reconciler, RetryError
+from tests.controller.simulator.model import KEY, ModelCluster
+
+CONFLICT, FORBIDDEN, TOO_MANY_REQUESTS = 409, 403, 429
+
+
+class RefusingCluster(ModelCluster):
+    """A cluster that refuses to create some pods.
+
+    Attributes:
+        refused: names of these pods.
+        code: status of the refusal.
+        attempts: number of requests to create a pod.
+    """
+
+    refused = frozenset[str]()
+    code = FORBIDDEN
+    attempts = 0
+
+    def create(self, kind: str, namespace: str, body: Mapping[str, Any]) -> None:
+        self.attempts += kind == "pods"
+        if body["kind"] == "Pod" and body["metadata"]["name"] in self.refused:
+            raise ApiError(self.code, "exceeded quota")
+        super().create(kind, namespace, body)
+
+
+def reconciled(cluster: ModelCluster) -> None:
+    reconciler = Reconciler(cluster, Metrics(), now=lambda: cluster.now)
+    with pytest.raises(RetryError, match="exceeded quota"):
+        reconciler.reconcile(KEY)
+
+
+def test_a_pod_of_the_same_name_does_not_prevent_the_other_workers() -> None:
+    cluster = RefusingCluster(replicas=3)
+    cluster.refused, cluster.code = frozenset({"job-worker-1"}), CONFLICT
+
+    reconciled(cluster)
+
+    assert set(cluster.pods) == {"job-worker-0", "job-worker-2"}
+
+
+def test_an_exhausted_quota_does_not_keep_changed_bounds_from_running_workers() -> None:
+    cluster = RefusingCluster(replicas=3)
+    cluster.refused = frozenset({"job-worker-2"})
+    reconciled(cluster)
+
+    cluster.source["spec"]["maxReplicas"] = 4
+    reconciled(cluster)
+
+    bounds = [
+        pod["metadata"]["annotations"]["everstep.dev/nnodes"] for pod in cluster.pods.values()
+    ]
+    assert bounds == ["1:4", "1:4"]
+
+
+def test_an_overloaded_api_server_gets_no_further_requests_in_the_pass() -> None:
+    cluster = RefusingCluster(replicas=3)
+    cluster.refused, cluster.code = frozenset({"job-worker-0"}), TOO_MANY_REQUESTS
+
+    reconciled(cluster)
+
+    assert cluster.attempts == 1
