@@ -28,7 +28,7 @@ from trainer.data.folder import (
     ImageFile,
     describe,
     digest_of,
-    list_classes,
+    list_common_classes,
     list_files,
     split_folder,
 )
@@ -61,9 +61,8 @@ def convert(
             the splits have different classes, `source` cannot be read, `output` contains other data, another process
             writes it, or a conversion process was killed.
     """
-    splits = [_list_split(source, name) for name in SPLITS]
-    if splits[0].classes != splits[1].classes:
-        raise _class_difference(source, splits[0].classes, splits[1].classes)
+    classes = list_common_classes(source)
+    splits = [_list_split(source, name, classes) for name in SPLITS]
     fingerprint = _fingerprint(splits, resizing)
     if existing := _existing_output(output, fingerprint):
         return existing
@@ -91,10 +90,8 @@ def shard_samples(samples: int) -> int:
     return min(MAX_SAMPLES, max(MIN_SAMPLES, -(-samples // SHARDS_PER_SPLIT)))
 
 
-def _list_split(source: Path, name: str) -> Split:
-    folder = split_folder(source, name)
-    classes = list_classes(folder)
-    return Split(name, classes, list(list_files(folder, classes)))
+def _list_split(source: Path, name: str, classes: Sequence[str]) -> Split:
+    return Split(name, classes, list(list_files(split_folder(source, name), classes)))
 
 
 def _shard_tasks(
@@ -262,12 +259,4 @@ def _invalid_files(invalid_files: Sequence[str]) -> EverstepError:
     return EverstepError(
         f"{len(invalid_files)} file(s) are not valid JPEGs:{named_files(invalid_files)}",
         "Replace or remove them, or skip them with --skip-bad. Finished shards are kept.",
-    )
-
-
-def _class_difference(source: Path, train: Sequence[str], test: Sequence[str]) -> EverstepError:
-    different_classes = sorted(set(train) ^ set(test))
-    return EverstepError(
-        f"the splits of {source} have different classes; only one has {', '.join(map(repr, different_classes[:10]))}",
-        "Give both the same folders: the label of a class is the position of its name.",
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from everstep.errors import EverstepError
-from trainer.data.dataset import Labels
+from trainer.data.dataset import SPLITS, Labels
 from trainer.data.jpeg import Encoded
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
@@ -63,10 +63,10 @@ def open_folder(folder: Path, split: str) -> FolderImageSource:
     """Return the images of one split.
 
     Raises:
-        EverstepError: the folder does not exist, contains no image or cannot be read.
+        EverstepError: the folder does not exist, contains no image or cannot be read, or its splits
+            have different classes.
     """
-    root = split_folder(folder, split)
-    classes = list_classes(root)
+    root, classes = split_folder(folder, split), list_common_classes(folder)
     files = [file for file in list_files(root, classes) if file.path.lower().endswith(SUFFIXES)]
     if not files:
         raise _no_images(root)
@@ -77,6 +77,19 @@ def split_folder(folder: Path, split: str) -> Path:
     """Return the folder of a split; the evaluation split may be called test or val."""
     names = _TEST_NAMES if split in _TEST_NAMES else (split,)
     return next((folder / name for name in names if (folder / name).is_dir()), folder / names[0])
+
+
+def list_common_classes(folder: Path) -> list[str]:
+    """Return the names of the classes of all splits in the order of their labels.
+
+    Raises:
+        EverstepError: a split does not exist, contains no class or cannot be read, or the splits have
+            different classes.
+    """
+    train, test = (list_classes(split_folder(folder, split)) for split in SPLITS)
+    if train != test:
+        raise _class_difference(folder, train, test)
+    return train
 
 
 def list_classes(root: Path) -> list[str]:
@@ -151,4 +164,12 @@ def _no_images(root: Path) -> EverstepError:
     return EverstepError(
         f"the data folder {root} contains no images in class folders",
         f"Put images under {root}/<class>/, for instance {root}/cat/1.jpg.",
+    )
+
+
+def _class_difference(folder: Path, train: Sequence[str], test: Sequence[str]) -> EverstepError:
+    different_classes = sorted(set(train) ^ set(test))
+    return EverstepError(
+        f"the splits of {folder} have different classes; only one has {', '.join(map(repr, different_classes[:10]))}",
+        "Give both the same folders: the label of a class is the position of its name.",
     )

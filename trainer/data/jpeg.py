@@ -24,7 +24,6 @@ _MARKER, _START_OF_SCAN = 0xFF, 0xDA
 # Markers of segments with the frame size: ITU T.81, table B.1.
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _FRAME_BYTES = 5  # precision, height, width
-_TAIL_BYTES = 4096  # a camera may pad a file after its end
 
 
 @functools.cache
@@ -58,19 +57,22 @@ def frame_size(data: Encoded) -> tuple[int, int]:
     """
     if not is_jpeg(data):
         raise ValueError("it is not a JPEG")
-    size = (0, 0)
+    size, scans = (0, 0), b""
     for kind, segment in _segments(data.data):
         if kind in _FRAMES and len(segment) >= _FRAME_BYTES:
             size = int.from_bytes(segment[3:5]), int.from_bytes(segment[1:3])
+        elif kind == _START_OF_SCAN:
+            scans = bytes(segment)
     if not all(size):
         raise ValueError("it has no frame header")
-    if _END not in data[-_TAIL_BYTES:].tobytes():
+    # Anywhere in them: phones append a video, or another picture. Pixels do not contain a marker (ITU T.81, B.1.1.5).
+    if scans.rfind(_END) < 0:
         raise ValueError("it is truncated: its end is missing")
     return size
 
 
 def _segments(data: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Yield kind and content of each segment before the pixels."""
+    """Yield kind and content of each segment before the pixels, then the first scan and the rest of the file."""
     offset = 2
     while offset + 4 <= len(data):
         if data[offset] != _MARKER:
@@ -80,6 +82,7 @@ def _segments(data: memoryview) -> Iterator[tuple[int, memoryview]]:
             offset += 1
             continue
         if kind == _START_OF_SCAN:
+            yield kind, data[offset:]
             return
         length = int.from_bytes(data[offset + 2 : offset + 4])
         yield kind, data[offset + 4 : offset + 2 + length]

@@ -81,14 +81,17 @@ def convert_shard(task: ShardTask) -> ShardResult:
     if invalid_files and not task.resizing.skip_bad:
         temporary.unlink()  # a retry has other files or skips some, so it cannot use this shard
         return ShardResult(task=task, invalid_files=invalid_files)
-    bad_list.write_text("\n".join(invalid_files), errors="surrogateescape")
+    bad_list.write_bytes(
+        "".join(f"{file}\0" for file in invalid_files).encode(errors="surrogateescape")
+    )
     temporary.rename(task.target)
     save(task.index, np.array(records, RECORD))
     return ShardResult(task=task, invalid_files=invalid_files)
 
 
 def _read_list(path: Path) -> list[str]:
-    return path.read_text(errors="surrogateescape").splitlines()
+    """Return the entries, each ended by a zero byte: names of files may contain newlines."""
+    return path.read_bytes().decode(errors="surrogateescape").split("\0")[:-1]
 
 
 def resize(data: jpeg.Encoded, resizing: Resizing) -> bytes:

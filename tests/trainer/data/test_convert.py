@@ -13,7 +13,8 @@ from tests.trainer.data.photographs import write_photographs
 from trainer import data, prepare
 from trainer.data import jpeg
 from trainer.data.convert import convert, shard_samples
-from trainer.data.shard import Resizing, resize
+from trainer.data.folder import ImageFile
+from trainer.data.shard import Resizing, ShardTask, convert_shard, resize
 
 SMALL_RESIZING = Resizing(short_side=32)
 
@@ -104,6 +105,22 @@ def test_a_failed_conversion_resumes(source: Path, tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "shards").iterdir()} == {
         "manifest.json", "train-index.npy", "test-index.npy", shard.name, test_shard.name,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["two\nlines", os.fsdecode(b"caf\xe9")])
+def test_a_finished_shard_has_the_same_invalid_files_again(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"not an image")
+    task = ShardTask(
+        source=tmp_path,
+        files=[ImageFile(name, 0, 12)],
+        target=tmp_path / "train-00000.jpegs",
+        resizing=Resizing(skip_bad=True),
+    )
+
+    first_result = convert_shard(task)
+
+    assert first_result.invalid_files == [f"{tmp_path / name}: it is not a JPEG"]
+    assert convert_shard(task) == first_result
 
 
 def test_a_truncated_shard_is_refused_when_it_is_opened(source: Path, tmp_path: Path) -> None:

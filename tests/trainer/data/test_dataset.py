@@ -52,6 +52,14 @@ def test_the_error_for_an_empty_folder_describes_the_expected_layout(tmp_path: P
     assert f"{tmp_path}/train/<class>/" in error.value.fix
 
 
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_folder_whose_splits_have_different_classes_is_refused(folder: Path, split: str) -> None:
+    (folder / "test" / "cat").rename(folder / "test" / "eel")
+
+    with pytest.raises(EverstepError, match="only one has 'cat', 'eel'"):
+        data.load("imagefolder", folder, split, 32)
+
+
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with pytest.raises(EverstepError, match="train does not exist"):
         data.load("imagefolder", tmp_path, "train", 32)

@@ -121,6 +121,23 @@ def test_an_invalid_jpeg_is_refused_with_the_reason(
         jpeg.frame_size(np.frombuffer(damage(valid_jpeg), np.uint8))
 
 
+def test_a_jpeg_may_be_followed_by_other_data() -> None:
+    photograph = encode(smooth_image(1, 40, 30)).tobytes()
+    video = bytes(10_000)  # a motion photo of a phone
+
+    assert jpeg.frame_size(np.frombuffer(photograph + video, np.uint8)) == (40, 30)
+
+
+def test_the_end_of_a_thumbnail_is_not_the_end_of_the_photograph() -> None:
+    thumbnail = encode(smooth_image(2, 8, 8)).tobytes()
+    file = io.BytesIO()
+    Image.fromarray(smooth_image(1, 40, 30)).save(file, "jpeg", exif=b"Exif\0\0" + thumbnail)
+    truncated = file.getvalue()[:-100]
+
+    with pytest.raises(ValueError, match="truncated"):
+        jpeg.frame_size(np.frombuffer(truncated, np.uint8))
+
+
 def test_the_orientation_tag_is_ignored() -> None:
     tags = Image.Exif()
     tags[0x0112] = 6  # rotation by 90 degrees
