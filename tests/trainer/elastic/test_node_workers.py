@@ -134,7 +134,8 @@ def test_a_worker_that_crashes_in_its_first_step_may_restart_a_limited_number_of
     message = receive(supervisor, "end")
     assert message["code"] is None
     assert (
-        f"{MAX_CRASHES_WITHOUT_STEP} consecutive times before completing a new step" in message["end"]
+        f"{MAX_CRASHES_WITHOUT_STEP} consecutive times before completing a new step"
+        in message["end"]
     )
 
 
