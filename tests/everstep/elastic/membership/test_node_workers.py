@@ -123,17 +123,20 @@ def test_the_log_says_why_a_worker_that_does_not_respond_is_killed(
 
 
 def test_workers_count_as_running_until_they_end(workers: NodeWorkers, tmp_path: Path) -> None:
+    def are_running() -> bool:
+        return workers.are_running
+
     workers._server.start()
-    assert not workers.are_running
+    assert not are_running()
 
     worker = channel.connect(str(tmp_path / "agent.sock"))
     worker.send({"hello": 7})
-    wait_until(lambda: workers.are_running, "the worker is connected", 10)
+    wait_until(are_running, "the worker is connected", 10)
     workers.end(RunEnded(finished=True, reason="8 steps"))
-    assert workers.are_running, "the program may run code after its loop"
+    assert are_running(), "the program may run code after its loop"
 
     worker.close()
-    wait_until(lambda: not workers.are_running, "the worker has ended", 10)
+    wait_until(lambda: not are_running(), "the worker has ended", 10)
 
 
 @pytest.mark.parametrize("waits", [True, False])

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from everstep.elastic.accounting.time_account import TimeAccount
+from everstep.elastic.recovery.worker import SingleProcessGroup
 from everstep.elastic.training import worker
 from everstep.errors import EverstepError
 
@@ -11,9 +12,10 @@ from everstep.errors import EverstepError
 def test_a_process_of_a_launcher_has_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second run was skipped with the rest of the program, and the exit code was 0."""
     monkeypatch.setattr(worker, "_has_run", False)
-    monkeypatch.setattr(worker, "attach_live", lambda *_: "group")
+    group = SingleProcessGroup()
+    monkeypatch.setattr(worker, "attach_live", lambda *_: group)
     device = torch.device("cpu")
 
-    assert worker.connect(device, TimeAccount()) == "group"
+    assert worker.connect(device, TimeAccount()) is group
     with pytest.raises(EverstepError, match="this process has a run already"):
         worker.connect(device, TimeAccount())
