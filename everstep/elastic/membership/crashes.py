@@ -28,9 +28,8 @@ class Crashes:
 
     def __init__(self) -> None:
         self._assigned_pids, self._proven_pids = set[int](), set[int]()
-        self._newest_step = self._earlier_step = (
-            0  # of all workers; of those before this generation
-        )
+        self._newest_step = 0  # of all workers
+        self._earlier_step = 0  # the newest one before this generation
         self._is_counted = False  # whether a crash in this generation was counted
         self._consecutive_crashes = 0
 

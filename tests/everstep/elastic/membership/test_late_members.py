@@ -55,4 +55,4 @@ def test_the_wait_ends_with_the_generation() -> None:
 
     assert late_members.awaited_until(next_view, LIMITS) == NEVER
     late_members.record("node-2-a", next_view, 11.0)
-    assert late_members.awaited_until(next_view, LIMITS) == NEVER, "it is no member any more"
+    assert late_members.awaited_until(next_view, LIMITS) == NEVER, "it is not a member"

@@ -140,7 +140,7 @@ def test_workers_count_as_running_until_they_end(workers: NodeWorkers, tmp_path:
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_a_node_ends_if_a_worker_waits_for_one_that_has_ended_its_program(
+def test_a_node_ends_if_a_worker_waits_for_another_that_has_ended_its_program(
     waits: bool, workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A `break` on one of two workers left the other one waiting forever."""
