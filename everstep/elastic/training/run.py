@@ -271,19 +271,24 @@ class Run:
         self._iterating = True
         session = self._session
         metrics.serve_if_configured(session.reading)
-        with announce_errors(session.worker.group):
-            if self._warms_up:
-                with session.worker.accounting.attribute_all_to(Activity.START_UP):
-                    yield (warm_up := self._warm_up_batch())
-                    warm_up.close()
-            if not any(
-                map(is_sharded, session.state.model.parameters())
-            ):  # FSDP cannot be interrupted
-                make_interruptible(session.state.model, self._check)
-            while (batch := self._next_batch()) is not None:
-                yield batch
-                batch.close()
-                session.save_if_due()
+        try:
+            with announce_errors(session.worker.group):
+                yield from self._batches()
+        finally:  # a `break` ends this generator, too
+            session.worker.group.report_loop_end()
+
+    def _batches(self) -> Iterator[Batch]:
+        session = self._session
+        if self._warms_up:
+            with session.worker.accounting.attribute_all_to(Activity.START_UP):
+                yield (warm_up := self._warm_up_batch())
+                warm_up.close()
+        if not any(map(is_sharded, session.state.model.parameters())):  # FSDP cannot be interrupted
+            make_interruptible(session.state.model, self._check)
+        while (batch := self._next_batch()) is not None:
+            yield batch
+            batch.close()
+            session.save_if_due()
 
     def _next_batch(self) -> Batch | None:
         """Return the next batch, in this group or a later one; None if the run is complete."""
