@@ -428,6 +428,12 @@ def _device_of(model: nn.Module) -> torch.device:
             "the model has complex parameters, whose gradients cannot be summed",
             "Store them as real numbers, with torch.view_as_real, and use torch.view_as_complex in the forward pass.",
         )
+    for name, value in model.state_dict().items():
+        if name.endswith(nn.modules.module._EXTRA_STATE_KEY_SUFFIX):
+            raise EverstepError(
+                f"{name} is a {type(value).__name__} from get_extra_state, which a joiner would not receive",
+                "Register it as a buffer, or pass an object with its state in states.",
+            )
     return trained_parameters[0].device
 
 
