@@ -6,6 +6,7 @@ process itself, so it does not import them again.
 
 import functools
 import io
+import multiprocessing
 import os
 import runpy
 import sys
@@ -23,6 +24,8 @@ def run_program(kind: str, name: str, *arguments: str) -> None:
         os.execvp(name, [name, *arguments])  # noqa: S606  no shell needed
     if isinstance(sys.stdout, io.TextIOWrapper):  # a killed worker would lose lines in a buffer
         sys.stdout.reconfigure(line_buffering=True)
+    # The method of torchrun's agent, forkserver, would run the script again in each process of a DataLoader.
+    multiprocessing.set_start_method(None, force=True)
     sys.argv = [name, *arguments]
     if kind == MODULE:
         runpy.run_module(name, run_name="__main__", alter_sys=True)

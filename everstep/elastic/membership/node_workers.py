@@ -59,6 +59,7 @@ class NodeWorkers:
         self._lock = threading.Lock()
         self._worker_count = 0  # workers on this node
         self._generation_by_pid: dict[int, int] = {}  # 0: ready for the next generation
+        self._finished_pids: set[int] = set()  # workers whose loop is over
         self._flushing_pids: set[int] = set()  # workers that a leaving node still waits for
         self._last_pong: dict[int, float] = {}
         self._killed_at: dict[int, float] = {}
@@ -227,6 +228,8 @@ class NodeWorkers:
             self._running_agent().report_progress(int(message["progressed"]))
             with self._lock:
                 self._single_crashes.record_step(pid, int(message["step"]))
+        if "loop_over" in message:
+            self._finished_pids.add(pid)
         if "commit" in message:
             # In a thread: a commit waits while etcd is unavailable, and the worker's other messages must be read.
             threading.Thread(target=self._commit, args=(pid, message), daemon=True).start()
@@ -312,6 +315,7 @@ class NodeWorkers:
             self._last_pong.pop(pid, None)
             self._killed_at.pop(pid, None)
             self._flushing_pids.discard(pid)
+            self._finished_pids.discard(pid)
             is_replaced = self._all_ready()
         if assigned_generation is None or self.outcome:
             return
@@ -366,7 +370,7 @@ class NodeWorkers:
             remaining_pids = [
                 pid
                 for pid, generation in self._generation_by_pid.items()
-                if generation == number != 0
+                if generation == number != 0 and pid not in self._finished_pids
             ]
         for pid in remaining_pids:
             self._kill(pid, "did not stop")

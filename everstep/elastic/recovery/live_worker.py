@@ -221,6 +221,10 @@ class LiveGroup:
         """Announce to all agents that the run is complete."""
         self._send({"finished": summary, "generation": self.generation})
 
+    def report_loop_end(self) -> None:
+        """Report to the agent that the training loop is over: code after it may still run."""
+        self._send({"loop_over": True})
+
     def report_failure(self, reason: str) -> None:
         """Announce to all agents that the run has failed permanently."""
         self._send({"failed": reason, "generation": self.generation})

@@ -102,6 +102,9 @@ class Group(Protocol):
     def report_completion(self, summary: str) -> None:
         """Announce to all agents that the run is complete."""
 
+    def report_loop_end(self) -> None:
+        """Report to the agent that the training loop is over: code after it may still run."""
+
     def report_failure(self, reason: str) -> None:
         """Announce to all agents that the run has failed permanently."""
 
@@ -152,6 +155,9 @@ class SingleProcessGroup:
         return True
 
     def report_completion(self, summary: str) -> None:
+        """Do nothing: there are no agents."""
+
+    def report_loop_end(self) -> None:
         """Do nothing: there are no agents."""
 
     def report_failure(self, reason: str) -> None:

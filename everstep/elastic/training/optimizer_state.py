@@ -79,7 +79,7 @@ class OptimizerState:
         """Check that the optimizer trains the parameters that it had at the beginning.
 
         Raises:
-            EverstepError: a parameter was added or removed, or a frozen parameter needs gradients now: its gradient
+            EverstepError: a parameter was added or removed, or a frozen one needs gradients now: its gradient
                 is not summed, and a joiner would not receive its state.
         """
         current = [p for group in self.optimizer.param_groups for p in group["params"]]

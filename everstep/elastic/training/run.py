@@ -271,19 +271,24 @@ class Run:
         self._iterating = True
         session = self._session
         metrics.serve_if_configured(session.reading)
-        with announce_errors(session.worker.group):
-            if self._warms_up:
-                with session.worker.accounting.attribute_all_to(Activity.START_UP):
-                    yield (warm_up := self._warm_up_batch())
-                    warm_up.close()
-            if not any(
-                map(is_sharded, session.state.model.parameters())
-            ):  # FSDP cannot be interrupted
-                make_interruptible(session.state.model, self._check)
-            while (batch := self._next_batch()) is not None:
-                yield batch
-                batch.close()
-                session.save_if_due()
+        try:
+            with announce_errors(session.worker.group):
+                yield from self._batches()
+        finally:  # a `break` ends this generator, too
+            session.worker.group.report_loop_end()
+
+    def _batches(self) -> Iterator[Batch]:
+        session = self._session
+        if self._warms_up:
+            with session.worker.accounting.attribute_all_to(Activity.START_UP):
+                yield (warm_up := self._warm_up_batch())
+                warm_up.close()
+        if not any(map(is_sharded, session.state.model.parameters())):  # FSDP cannot be interrupted
+            make_interruptible(session.state.model, self._check)
+        while (batch := self._next_batch()) is not None:
+            yield batch
+            batch.close()
+            session.save_if_due()
 
     def _next_batch(self) -> Batch | None:
         """Return the next batch, in this group or a later one; None if the run is complete."""
@@ -423,6 +428,12 @@ def _device_of(model: nn.Module) -> torch.device:
             "the model has complex parameters, whose gradients cannot be summed",
             "Store them as real numbers, with torch.view_as_real, and use torch.view_as_complex in the forward pass.",
         )
+    for name, value in model.state_dict().items():
+        if name.endswith(nn.modules.module._EXTRA_STATE_KEY_SUFFIX):
+            raise EverstepError(
+                f"{name} is a {type(value).__name__} from get_extra_state, which a joiner would not receive",
+                "Register it as a buffer, or pass an object with its state in states.",
+            )
     return trained_parameters[0].device
 
 

@@ -377,7 +377,14 @@ class Session:
         worker, reason = self.worker, ""
         for attempt in range(worker.assignment.world_size):
             result = self._complete_as_saver() if worker.saves else ""
-            reason = broadcast_text(worker.assignment, f"finished-{attempt}", result, worker.saver)
+            try:
+                reason = broadcast_text(
+                    worker.assignment, f"finished-{attempt}", result, worker.saver
+                )
+            except PeerLostError:
+                if result != COMPLETE:
+                    raise
+                return  # announced: the others learn it from their agents
             if reason == COMPLETE:
                 return
             self._change_saver()

@@ -4,8 +4,8 @@ Workers do not connect to etcd: eight of them on a node would need eight watches
 outlive its agent. So the agent passes the relevant changes on, and a worker whose connection breaks ends.
 
 Agent to worker: `form`, `stop`, `regroup`, `node_leaves`, `answer`, `ping`, `flush`, `end`. Worker to agent: `hello`,
-`ready`, `pong`, `stalled`, `progressed`, `commit`, `flushed`, `finished`, `failed`, `incompatible`, `hung`. A
-worker's supervisor sends `ended`, or `crashed`, to which the agent responds with `again`.
+`ready`, `pong`, `stalled`, `progressed`, `commit`, `flushed`, `finished`, `failed`, `incompatible`, `hung`,
+`loop_over`. A worker's supervisor sends `ended`, or `crashed`, to which the agent responds with `again`.
 """
 
 import contextlib

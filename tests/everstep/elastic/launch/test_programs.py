@@ -28,3 +28,33 @@ def test_a_killed_program_has_printed_its_lines(arguments: tuple[str, str], tmp_
     )
 
     assert result.stdout == "step 7\n"
+
+
+START_PROCESSES = """
+import multiprocessing
+print(multiprocessing.get_start_method() == multiprocessing.get_all_start_methods()[0])
+"""
+
+
+def test_a_program_starts_processes_by_the_default_method_of_the_interpreter(
+    tmp_path: Path,
+) -> None:
+    """A DataLoader with workers ran a script without a `__main__` guard again, and needed data that can be pickled."""
+    (tmp_path / "program.py").write_text(START_PROCESSES)
+    code = CODE.format(arguments=("script", "program.py"))
+
+    result = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import multiprocessing; multiprocessing.set_start_method('forkserver'); {code}",
+        ],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(REPOSITORY)},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=False,
+    )
+
+    assert result.stdout == "True\n"

@@ -184,3 +184,17 @@ def test_a_worker_that_fails_after_the_run_does_not_start_again(
 
     assert response == {"again": not is_complete}
     assert workers.has_late_failure is is_complete
+
+
+def test_a_worker_that_runs_the_code_after_its_loop_is_not_killed_with_its_group(
+    workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the first of two workers had ended, the other one had 15 s to save the model."""
+    killed_pids = list[int]()
+    monkeypatch.setattr(workers, "_kill", lambda pid, _: killed_pids.append(pid))
+    workers._generation_by_pid = {6: 3, 7: 3}
+
+    workers._on_message(7, {"loop_over": True})
+    workers._kill_remaining(3)
+
+    assert killed_pids == [6]

@@ -470,6 +470,21 @@ def test_complex_parameters_are_refused() -> None:
         start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
 
 
+class LayerWithExtraState(nn.Linear):
+    """A layer whose `state_dict` has a value that is not a tensor."""
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"calls": 3}
+
+
+def test_a_model_with_extra_state_is_refused() -> None:
+    """It ended with an AttributeError, or, if the state was a tensor, a joiner did not load it."""
+    model = nn.Sequential(LayerWithExtraState(1, 1))
+
+    with pytest.raises(EverstepError, match="_extra_state is a dict from get_extra_state"):
+        start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+
 def unfreeze(model: nn.Sequential, optimizer: torch.optim.Optimizer) -> None:
     del optimizer
     model[0].requires_grad_(True)

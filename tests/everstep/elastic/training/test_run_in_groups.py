@@ -33,6 +33,7 @@ class ScriptedGroup(SingleProcessGroup):
         self.computed_units: list[Any] = []
         self.wants_regroup = False
         self.failures: list[str] = []
+        self.has_ended_loop = False
 
     @property
     def is_regroup_requested(self) -> bool:  # type: ignore[override]
@@ -52,6 +53,9 @@ class ScriptedGroup(SingleProcessGroup):
 
     def report_failure(self, reason: str) -> None:
         self.failures.append(reason)
+
+    def report_loop_end(self) -> None:
+        self.has_ended_loop = True
 
     def _sum(self, tensor: torch.Tensor) -> None:
         self.sums += 1
@@ -230,6 +234,37 @@ def test_an_evaluation_is_repeated_when_the_group_changes(change: str) -> None:
     assert calls == [1, 1]
     assert group.joins == 2
     assert scores == [{"index": 4.5}], "the exact mean over the whole set, once"
+
+
+def test_the_code_after_the_loop_runs_although_the_group_breaks_after_the_announcement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The agent ended the worker while it waited for the next group: the program did not save its model."""
+
+    def fail(*_: object) -> str:
+        raise PeerLostError("gone")
+
+    monkeypatch.setattr("everstep.elastic.training.session.broadcast_text", fail)
+    group = ScriptedGroup(lambda _: False)
+    run, model, _ = start_run(group)
+
+    for batch in run:
+        compute(batch, model)
+
+    assert (run.step, group.joins) == (1, 1)
+    assert group.has_ended_loop
+
+
+def test_the_agent_learns_that_a_loop_ends_early() -> None:
+    group = ScriptedGroup(lambda _: False)
+    run, model, _ = start_run(group, epochs=2)
+
+    for batch in run:
+        compute(batch, model)
+        assert not group.has_ended_loop
+        break
+
+    assert group.has_ended_loop
 
 
 def test_an_update_is_neither_lost_nor_repeated_when_its_sum_fails() -> None:
