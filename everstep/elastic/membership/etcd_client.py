@@ -159,12 +159,35 @@ class Etcd:
             str(header.get("cluster_id", "")),
         )
 
-    def put(
-        self, key: str, value: str, lease: int = 0, *, request_seconds: float = REQUEST_SECONDS
-    ) -> None:
-        """Set a key; it is removed with its lease."""
-        body = {"key": _base64(key), "value": _base64(value), "lease": str(lease)}
-        self.call("kv/put", body, request_seconds=request_seconds)
+    def put(self, key: str, value: str, lease: int = 0, *, mod_revision: int = 0) -> int:
+        """Set a key; it is removed with its lease.
+
+        Each attempt names the key's last change. Otherwise a member that was suspended could carry out an attempt that
+        this client gave up, and undo later changes.
+
+        Args:
+            key: the key to set.
+            value: its new value.
+            lease: its lease; 0 for none.
+            mod_revision: revision of the key's last change, as far as the caller has observed it.
+
+        Returns:
+            Revision of this change.
+        """
+        put = {"request_put": {"key": _base64(key), "value": _base64(value), "lease": str(lease)}}
+        read = {"request_range": {"key": _base64(key)}}
+        while True:
+            condition = _unchanged(key, mod_revision)
+            transaction = {"compare": [condition], "success": [put], "failure": [read]}
+            response = self.call("kv/txn", transaction)
+            if response.get("succeeded", False):
+                return int(response["header"]["revision"])
+            entries = [
+                _entry(item) for item in response["responses"][0]["response_range"].get("kvs", [])
+            ]
+            if any((entry.value, entry.lease) == (value, lease) for entry in entries):
+                return entries[0].mod_revision  # the response to an earlier attempt was lost
+            mod_revision = entries[0].mod_revision if entries else 0
 
     def delete(self, key: str) -> None:
         """Remove a key; no error if it does not exist."""

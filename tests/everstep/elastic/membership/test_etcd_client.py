@@ -6,17 +6,18 @@ import json
 import socket
 import socketserver
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPResponse
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from everstep.elastic.membership import etcd_client
 from everstep.elastic.membership.etcd_client import REQUEST_SECONDS, Etcd, EtcdUnreachableError
-from everstep.elastic.membership.etcd_connection import EtcdOptions
+from everstep.elastic.membership.etcd_connection import EtcdAddress, EtcdOptions
 
 
 def test_a_reset_before_tls_is_reported_and_leaves_no_socket_open(reset_before_tls: int) -> None:
@@ -268,3 +269,72 @@ def test_a_member_that_does_not_open_a_watch_delays_it_less_than_a_silence_may_l
             is_over.set()
 
         assert client._target().port == 1, "another member is next"
+
+
+class LateEtcd(Etcd):
+    """A client whose first attempt of each put gets no response; the transaction is carried out later, or twice.
+
+    Attributes:
+        value: value of the only key.
+        mod_revision: revision of its last change.
+        late_attempts: attempts that were not carried out yet.
+        is_lost: whether only the response of a first attempt is lost, and not the request.
+    """
+
+    def __init__(self, *, is_lost: bool = False) -> None:
+        super().__init__(EtcdOptions(endpoints=("127.0.0.1:1",), retry_seconds=60))
+        self.value, self.mod_revision, self.is_lost = "", 0, is_lost
+        self.late_attempts: list[Mapping[str, Any]] = []
+        self._bodies: list[Mapping[str, Any]] = []
+
+    def _attempt(
+        self, target: EtcdAddress, path: str, body: Mapping[str, Any], request_seconds: float
+    ) -> dict[str, Any]:
+        assert path == "kv/txn"
+        if body not in self._bodies:
+            self._bodies.append(body)
+            if self.is_lost:
+                self.execute(body)
+            else:
+                self.late_attempts.append(body)
+            raise TimeoutError("timed out")
+        return self.execute(body)
+
+    def execute(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        if int(body["compare"][0]["mod_revision"]) == self.mod_revision:
+            self.mod_revision += 1
+            self.value = body["success"][0]["request_put"]["value"]
+            return {"succeeded": True, "header": {"revision": str(self.mod_revision)}}
+        assert body["failure"][0]["request_range"]["key"] == base64.b64encode(b"/a").decode()
+        entry = {"value": self.value, "mod_revision": str(self.mod_revision), "lease": "7"}
+        return {"responses": [{"response_range": {"kvs": [entry] if self.value else []}}]}
+
+    def decoded_value(self) -> str:
+        return base64.b64decode(self.value).decode()
+
+
+def test_a_put_that_a_suspended_member_carries_out_late_does_not_undo_a_later_one() -> None:
+    """A node that waited for the next group counted as training again: the others waited 30 s for it."""
+    client = LateEtcd()
+    revision = client.put("/a", "1", 7)
+    client.put("/a", "2", 7, mod_revision=revision)
+
+    for attempt in client.late_attempts:
+        client.execute(attempt)
+
+    assert client.decoded_value() == "2"
+
+
+def test_a_put_whose_response_was_lost_is_not_repeated() -> None:
+    client = LateEtcd(is_lost=True)
+
+    assert client.put("/a", "1", 7) == 1
+    assert (client.decoded_value(), client.mod_revision) == ("1", 1)
+
+
+def test_a_put_replaces_a_value_that_its_client_has_not_observed() -> None:
+    client = LateEtcd()
+    client.put("/a", "1", 7)
+
+    assert client.put("/a", "2", 7, mod_revision=0) == 2
+    assert client.decoded_value() == "2"
