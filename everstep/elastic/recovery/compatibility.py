@@ -67,11 +67,7 @@ def describe_differences(own: Mapping[str, str], reference: Mapping[str, str]) -
     """Return the values that differ between a worker and rank 0; empty if rank 0's are unknown."""
     if not reference:
         return ""
-    names = [
-        name
-        for name in {**reference, **own}
-        if own.get(name, ABSENT) != reference.get(name, ABSENT)
-    ]
+    names = [name for name in {**reference, **own} if own.get(name) != reference.get(name)]
     differences = [
         f"{name} is {own.get(name, ABSENT)} here and {reference.get(name, ABSENT)} on rank 0"
         for name in names[:MAX_DIFFERENCES]
