@@ -12,6 +12,7 @@ import base64
 import http.client
 import json
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Collection, Generator, Mapping
@@ -121,7 +122,8 @@ class Etcd:
         check_files(options)
         self._local = threading.local()
         self._targets: tuple[EtcdAddress, ...] = ()
-        self._preferred = 0
+        # Agents begin at different addresses, which spreads their requests over the members.
+        self._preferred = random.randrange(2**16)  # noqa: S311 - not secret
         self._resolved_at = 0.0
         self._lock = threading.Lock()
         self._token: str | None = None
@@ -157,12 +159,35 @@ class Etcd:
             str(header.get("cluster_id", "")),
         )
 
-    def put(
-        self, key: str, value: str, lease: int = 0, *, request_seconds: float = REQUEST_SECONDS
-    ) -> None:
-        """Set a key; it is removed with its lease."""
-        body = {"key": _base64(key), "value": _base64(value), "lease": str(lease)}
-        self.call("kv/put", body, request_seconds=request_seconds)
+    def put(self, key: str, value: str, lease: int = 0, *, mod_revision: int = 0) -> int:
+        """Set a key; it is removed with its lease.
+
+        Each attempt names the key's last change. Otherwise a member that was suspended could carry out an attempt that
+        this client gave up, and undo later changes.
+
+        Args:
+            key: the key to set.
+            value: its new value.
+            lease: its lease; 0 for none.
+            mod_revision: revision of the key's last change, as far as the caller has observed it.
+
+        Returns:
+            Revision of this change.
+        """
+        put = {"request_put": {"key": _base64(key), "value": _base64(value), "lease": str(lease)}}
+        read = {"request_range": {"key": _base64(key)}}
+        while True:
+            condition = _unchanged(key, mod_revision)
+            transaction = {"compare": [condition], "success": [put], "failure": [read]}
+            response = self.call("kv/txn", transaction)
+            if response.get("succeeded", False):
+                return int(response["header"]["revision"])
+            entries = [
+                _entry(item) for item in response["responses"][0]["response_range"].get("kvs", [])
+            ]
+            if any((entry.value, entry.lease) == (value, lease) for entry in entries):
+                return entries[0].mod_revision  # the response to an earlier attempt was lost
+            mod_revision = entries[0].mod_revision if entries else 0
 
     def delete(self, key: str) -> None:
         """Remove a key; no error if it does not exist."""
@@ -325,14 +350,17 @@ class Etcd:
             "range_end": _base64(end or _range_end(prefix)),
             "start_revision": str(revision),
         }
-        connection = self._open(self._target(), idle_seconds)
+        target = self._target()
+        connection = self._open(target, min(REQUEST_SECONDS, idle_seconds))
         cleanup = ExitStack()
         cleanup.callback(connection.close)
+        is_open = False
         try:
             connection.request(
-                "POST", "/v3/watch", json.dumps({"create_request": create}), self._headers()
+                "POST", "/v3/watch", json.dumps({"create_request": create}), self._headers(target)
             )
             on_open(connection)
+            stream = connection.sock
             response = connection.getresponse()
             # Closing the connection does not close the socket of the response.
             cleanup.callback(response.close)
@@ -340,6 +368,8 @@ class Etcd:
                 raise ConnectionError(
                     f"etcd or a proxy refused the watch with status {response.status}"
                 )
+            stream.settimeout(idle_seconds)
+            is_open = True
             while line := response.readline():
                 result = json.loads(line).get("result", {})
                 if result.get("canceled"):
@@ -353,8 +383,10 @@ class Etcd:
             raise ConnectionError("etcd closed the watch")
         except (http.client.HTTPException, ValueError) as error:  # ValueError: not JSON
             raise ConnectionError(f"the watch broke: {error!r}") from error
-        except OSError:
-            self._prefer_next()
+        except OSError as error:
+            # Not after a silence, which is usual: the reading of the keys that follows shows whether etcd responds.
+            if not (is_open and isinstance(error, TimeoutError)):
+                self._prefer_next(target)
             raise
         finally:
             cleanup.close()
@@ -380,11 +412,13 @@ class Etcd:
         limit_seconds = self._options.retry_seconds if retry_seconds is None else retry_seconds
         started_at, warned = time.monotonic(), False
         while True:
+            target = None
             try:
-                return self._attempt_with_token(path, body, request_seconds)
+                target = self._target()
+                return self._attempt_with_token(target, path, body, request_seconds)
             except (OSError, http.client.HTTPException, ValueError) as error:
                 self._drop_connection()
-                self._prefer_next()
+                self._prefer_next(target)
                 waited_seconds = time.monotonic() - started_at
                 if waited_seconds >= limit_seconds:
                     raise self._unreachable(waited_seconds, error) from error
@@ -398,19 +432,19 @@ class Etcd:
                 time.sleep(RETRY_INTERVAL_SECONDS)
 
     def _attempt_with_token(
-        self, path: str, body: Mapping[str, object], request_seconds: float
+        self, target: EtcdAddress, path: str, body: Mapping[str, object], request_seconds: float
     ) -> dict[str, Any]:
-        """Make one attempt at the preferred endpoint, and another with a new token if the token is refused."""
+        """Make one attempt at an address, and another with a new token if the token is refused."""
         try:
-            return self._attempt(path, body, request_seconds)
+            return self._attempt(target, path, body, request_seconds)
         except _TokenRefusedError:
-            return self._attempt(path, body, request_seconds)
+            return self._attempt(target, path, body, request_seconds)
 
     def _attempt(
-        self, path: str, body: Mapping[str, object], request_seconds: float
+        self, target: EtcdAddress, path: str, body: Mapping[str, object], request_seconds: float
     ) -> dict[str, Any]:
         """Send one request; a temporary refusal becomes an OSError."""
-        connection, headers = self._connection(request_seconds), self._headers()
+        connection, headers = self._connection(target, request_seconds), self._headers(target)
         connection.request("POST", f"/v3/{path}", json.dumps(body), headers)
         response = connection.getresponse()
         content = json.loads(response.read() or b"{}")
@@ -433,13 +467,13 @@ class Etcd:
         header = content.get("result", content).get("header", {})
         self.cluster = str(header.get("cluster_id", self.cluster))
 
-    def _headers(self) -> dict[str, str]:
+    def _headers(self, target: EtcdAddress) -> dict[str, str]:
         headers = {"Content-Type": "application/json"}
         if self._options.user:
-            headers["Authorization"] = self._token or self._authenticate(self._options.user)
+            headers["Authorization"] = self._token or self._authenticate(target, self._options.user)
         return headers
 
-    def _authenticate(self, user: str) -> str:
+    def _authenticate(self, target: EtcdAddress, user: str) -> str:
         """Return a new token.
 
         An etcd that has lost its data has no users until they are set up again, and a password may be
@@ -449,7 +483,7 @@ class Etcd:
             EtcdRefusedError: etcd does not accept the password, and never has.
             OSError: etcd cannot authenticate users now.
         """
-        connection = self._open(self._target(), REQUEST_SECONDS)
+        connection = self._open(target, REQUEST_SECONDS)
         try:
             body = json.dumps({"name": user, "password": password(self._options)})
             connection.request("POST", "/v3/auth/authenticate", body)
@@ -471,8 +505,7 @@ class Etcd:
         """Return a new connection; read the certificates again, since they may have been replaced."""
         return Connection(target, tls_context(self._options), seconds)
 
-    def _connection(self, timeout: float) -> Connection:
-        target = self._target()
+    def _connection(self, target: EtcdAddress, timeout: float) -> Connection:
         cached: tuple[EtcdAddress, Connection] | None = getattr(self._local, "cached", None)
         if cached is None or cached[0] != target:
             self._drop_connection()
@@ -497,10 +530,14 @@ class Etcd:
                 self._resolved_at = time.monotonic()
             return self._targets[self._preferred % len(self._targets)]
 
-    def _prefer_next(self) -> None:
-        """Switch to another address; from time to time resolve the names again, without waiting for it."""
+    def _prefer_next(self, failed: EtcdAddress | None) -> None:
+        """Switch from an address that has failed to the next one, unless another thread has switched already.
+
+        From time to time, resolve the names again, without waiting for it.
+        """
         with self._lock:
-            self._preferred += 1
+            if self._targets and failed == self._targets[self._preferred % len(self._targets)]:
+                self._preferred += 1
             if time.monotonic() - self._resolved_at < RESOLVE_AGAIN_SECONDS:
                 return
             self._resolved_at = time.monotonic()

@@ -101,6 +101,7 @@ class RunKeys:
         self._outcome_key = f"{self._prefix}ended"
         self._group_keys = (self._generation_key, self._commit_key)
         self._last_revision = self._started_revision = 0
+        self._own_revisions: dict[str, int] = {}  # of the last change of each own key
         self._cluster = ""  # the cluster in which the keys were last read
         self._reader = KeyReader()
         self._unreadable = UnreadableKeys()
@@ -228,17 +229,32 @@ class RunKeys:
         Raises:
             EtcdRefusedError: the lease is not valid.
         """
-        self._etcd.put(self._key_of(member.identity), member_value(member), lease)
+        self._put_own(self._key_of(member.identity), member, lease)
+
+    def _put_own(self, key: str, member: Member, lease: int) -> None:
+        """Write a key that only this agent writes."""
+        mod_revision = self._own_revisions.get(key, 0)
+        self._own_revisions[key] = self._etcd.put(
+            key, member_value(member), lease, mod_revision=mod_revision
+        )
 
     def restore_member(self, member: Member, lease: int, revision: int) -> bool:
-        """Restore a lapsed member's key if the generation's key still has this revision; return False otherwise."""
-        return self._etcd.put_while_unchanged(
-            self._key_of(member.identity),
+        """Restore a lapsed member's key if the generation's key still has this revision; return False otherwise.
+
+        As in `Etcd.put`, a late attempt must not undo later changes.
+        """
+        key = self._key_of(member.identity)
+        entries, _ = self._etcd.get(key)
+        is_restored = self._etcd.put_while_unchanged(
+            key,
             member_value(member),
             witness=self._generation_key,
             mod_revision=revision,
+            own_mod_revision=entries[0].mod_revision if entries else 0,
             lease=lease,
         )
+        # The response to a successful attempt may have been lost; no other key is under this lease.
+        return is_restored or any(entry.lease == lease for entry in self._etcd.get(key)[0])
 
     def put_coordinator(self, member: Member, lease: int) -> None:
         """Write a coordinator's key under its lease.
@@ -246,7 +262,7 @@ class RunKeys:
         Raises:
             EtcdRefusedError: the lease is not valid.
         """
-        self._etcd.put(self._key_of(member.identity, "coordinators"), member_value(member), lease)
+        self._put_own(self._key_of(member.identity, "coordinators"), member, lease)
 
     def remove_coordinator(self, identity: str) -> None:
         """Remove a coordinator's key."""

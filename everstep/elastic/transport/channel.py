@@ -27,6 +27,7 @@ Message = Mapping[str, Any]
 
 MAX_PATH_BYTES = 107  # unix(7): the path of a socket has at most 108 bytes with its null terminator
 RESPONSE_SECONDS = 30.0  # longest wait of a worker for its agent's response to a commit
+ACCEPT_RETRY_SECONDS = 0.1  # pause after a connection that cannot be accepted
 DEFAULT_FOLDER = "/tmp"  # noqa: S108 - the socket itself is private, mode 0600
 
 
@@ -99,7 +100,7 @@ class AgentServer:
     ) -> None:
         self._path, self._on_message, self._on_gone = path, on_message, on_gone
         self._streams: dict[int, MessageStream] = {}
-        self._lock = threading.Lock()
+        self._lock, self._closed = threading.Lock(), threading.Event()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._acceptor = threading.Thread(target=self._accept, name="everstep-workers", daemon=True)
 
@@ -154,6 +155,7 @@ class AgentServer:
         The thread that accepts ends before its descriptor is closed: the next socket of this process may get the
         same number, and the thread would take its connections.
         """
+        self._closed.set()
         with contextlib.suppress(OSError):  # the socket does not listen yet
             self._socket.shutdown(socket.SHUT_RDWR)
         if self._acceptor.is_alive():
@@ -166,12 +168,17 @@ class AgentServer:
             self._path.unlink()
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):  # closed
-            while True:
+        while True:
+            try:
                 connection, _ = self._socket.accept()
-                threading.Thread(
-                    target=self._serve, args=(MessageStream(connection),), daemon=True
-                ).start()
+            except OSError:
+                # If it is not closed, this process may have no free descriptor.
+                if self._closed.wait(ACCEPT_RETRY_SECONDS):
+                    return
+                continue
+            threading.Thread(
+                target=self._serve, args=(MessageStream(connection),), daemon=True
+            ).start()
 
     def _serve(self, stream: MessageStream) -> None:
         hello = stream.receive()

@@ -63,12 +63,13 @@ class FakeEtcd(Etcd):
         self.leases += 1
         return self.leases
 
-    def put(self, key: str, value: str, lease: int = 0, **_: Any) -> None:
+    def put(self, key: str, value: str, lease: int = 0, **_: Any) -> int:
         del value
         if self.lapsed_puts:
             self.lapsed_puts -= 1
             raise EtcdRefusedError("etcdserver: requested lease not found", self.code)
         self.keys[key] = lease
+        return 1
 
     def put_while_unchanged(self, key: str, value: str, *, lease: int = 0, **_: Any) -> bool:
         self.put(key, value, lease)
@@ -260,9 +261,9 @@ class ClosingEtcd(FakeEtcd):
 
     agent: Agent
 
-    def put(self, key: str, value: str, lease: int = 0, **_: Any) -> None:
+    def put(self, key: str, value: str, lease: int = 0, **_: Any) -> int:
         self.agent.close()
-        super().put(key, value, lease)
+        return super().put(key, value, lease)
 
 
 def test_a_key_that_is_put_while_its_agent_closes_is_removed() -> None:

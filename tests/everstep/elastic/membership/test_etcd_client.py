@@ -3,16 +3,21 @@
 import base64
 import contextlib
 import json
+import socket
+import socketserver
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPResponse
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from everstep.elastic.membership import etcd_client
 from everstep.elastic.membership.etcd_client import REQUEST_SECONDS, Etcd, EtcdUnreachableError
-from everstep.elastic.membership.etcd_connection import EtcdOptions
+from everstep.elastic.membership.etcd_connection import EtcdAddress, EtcdOptions
 
 
 def test_a_reset_before_tls_is_reported_and_leaves_no_socket_open(reset_before_tls: int) -> None:
@@ -120,7 +125,7 @@ def test_a_token_that_another_thread_has_discarded_already_is_replaced(
         contextlib.closing(Etcd(user_options(endpoint, tmp_path))) as client,
     ):
         client.get("/")
-        connection = client._connection(REQUEST_SECONDS)
+        connection = client._connection(client._target(), REQUEST_SECONDS)
         read_response = connection.getresponse
 
         def discard_token_and_read() -> HTTPResponse:
@@ -181,3 +186,155 @@ def test_bytes_that_are_not_utf_8_are_read_as_a_value_that_no_agent_writes() -> 
     assert entry.value == r'"\xff"'
     with pytest.raises(json.JSONDecodeError):
         json.loads(entry.value)
+
+
+@contextlib.contextmanager
+def tcp_server(serve: Callable[[socket.socket], None]) -> Iterator[str]:
+    """Run a server that passes each connection, in a thread, to `serve`, and yield its endpoint."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            serve(self.request)
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def wait_for(end: threading.Event | threading.Barrier) -> None:
+    """Let a server hold its connections until then."""
+    end.wait(60)
+
+
+def test_threads_that_fail_at_the_same_member_all_continue_at_the_next_one() -> None:
+    """Each of them switched once, and two of two members are the first one again: no request arrived for a minute."""
+    both_have_asked = threading.Barrier(2)
+    with (
+        tcp_server(lambda _: wait_for(both_have_asked)) as failing_endpoint,
+        gateway((200, NOTHING)) as endpoint,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        client = Etcd(EtcdOptions(endpoints=(failing_endpoint, endpoint), retry_seconds=0))
+        client._preferred = 0
+
+        for attempt in [pool.submit(client.get, "/") for _ in range(2)]:
+            assert isinstance(attempt.exception(), EtcdUnreachableError)
+
+        with contextlib.closing(client):
+            assert client.get("/") == ([], 5)
+
+
+def test_a_watch_without_changes_does_not_switch_to_another_member() -> None:
+    """The other one may be lost: every few seconds, the agent sent its requests there and waited."""
+    status, created = watch_created("1", 5)
+    is_over = threading.Event()
+
+    def serve(connection: socket.socket) -> None:
+        connection.recv(4096)
+        connection.sendall(b"HTTP/1.0 %d OK\r\n\r\n%s" % (status, created))
+        is_over.wait()
+
+    with tcp_server(serve) as endpoint:
+        client = Etcd(EtcdOptions(endpoints=(endpoint, "127.0.0.1:1")))
+        client._preferred = 0
+        try:
+            with pytest.raises(TimeoutError):
+                list(client.watch("/", 6, idle_seconds=0.1, cluster="1"))
+        finally:
+            is_over.set()
+
+        assert client._target().port != 1
+
+
+def test_a_member_that_does_not_open_a_watch_delays_it_less_than_a_silence_may_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(etcd_client, "REQUEST_SECONDS", 0.1)
+    is_over = threading.Event()
+    with tcp_server(lambda _: wait_for(is_over)) as endpoint:
+        client = Etcd(EtcdOptions(endpoints=(endpoint, "127.0.0.1:1")))
+        client._preferred = 0
+        try:
+            with pytest.raises(TimeoutError):
+                list(client.watch("/", 6, idle_seconds=60))
+        finally:
+            is_over.set()
+
+        assert client._target().port == 1, "another member is next"
+
+
+class LateEtcd(Etcd):
+    """A client whose first attempt of each put gets no response; the transaction is carried out later, or twice.
+
+    Attributes:
+        value: value of the only key.
+        mod_revision: revision of its last change.
+        late_attempts: attempts that were not carried out yet.
+        is_lost: whether only the response of a first attempt is lost, and not the request.
+    """
+
+    def __init__(self, *, is_lost: bool = False) -> None:
+        super().__init__(EtcdOptions(endpoints=("127.0.0.1:1",), retry_seconds=60))
+        self.value, self.mod_revision, self.is_lost = "", 0, is_lost
+        self.late_attempts: list[Mapping[str, Any]] = []
+        self._bodies: list[Mapping[str, Any]] = []
+
+    def _attempt(
+        self, target: EtcdAddress, path: str, body: Mapping[str, Any], request_seconds: float
+    ) -> dict[str, Any]:
+        assert path == "kv/txn"
+        if body not in self._bodies:
+            self._bodies.append(body)
+            if self.is_lost:
+                self.execute(body)
+            else:
+                self.late_attempts.append(body)
+            raise TimeoutError("timed out")
+        return self.execute(body)
+
+    def execute(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        if int(body["compare"][0]["mod_revision"]) == self.mod_revision:
+            self.mod_revision += 1
+            self.value = body["success"][0]["request_put"]["value"]
+            return {"succeeded": True, "header": {"revision": str(self.mod_revision)}}
+        assert body["failure"][0]["request_range"]["key"] == base64.b64encode(b"/a").decode()
+        entry = {"value": self.value, "mod_revision": str(self.mod_revision), "lease": "7"}
+        return {"responses": [{"response_range": {"kvs": [entry] if self.value else []}}]}
+
+    def decoded_value(self) -> str:
+        return base64.b64decode(self.value).decode()
+
+
+def test_a_put_that_a_suspended_member_carries_out_late_does_not_undo_a_later_one() -> None:
+    """A node that waited for the next group counted as training again: the others waited 30 s for it."""
+    client = LateEtcd()
+    revision = client.put("/a", "1", 7)
+    client.put("/a", "2", 7, mod_revision=revision)
+
+    for attempt in client.late_attempts:
+        client.execute(attempt)
+
+    assert client.decoded_value() == "2"
+
+
+def test_a_put_whose_response_was_lost_is_not_repeated() -> None:
+    client = LateEtcd(is_lost=True)
+
+    assert client.put("/a", "1", 7) == 1
+    assert (client.decoded_value(), client.mod_revision) == ("1", 1)
+
+
+def test_a_put_replaces_a_value_that_its_client_has_not_observed() -> None:
+    client = LateEtcd()
+    client.put("/a", "1", 7)
+
+    assert client.put("/a", "2", 7, mod_revision=0) == 2
+    assert client.decoded_value() == "2"

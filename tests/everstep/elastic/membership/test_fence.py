@@ -32,10 +32,11 @@ class TransactionalEtcd(Etcd):
         self.entries: dict[str, KeyValue] = {}
         self.revoked_leases: list[int] = []
 
-    def put(self, key: str, value: str, lease: int = 0, **_: Any) -> None:
+    def put(self, key: str, value: str, lease: int = 0, **_: Any) -> int:
         self.revision += 1
         created = self.entries[key].create_revision if key in self.entries else self.revision
         self.entries[key] = KeyValue(key, value, created, self.revision, lease)
+        return self.revision
 
     def revoke(self, lease: int, **_: Any) -> None:
         self.revoked_leases.append(lease)

@@ -190,6 +190,41 @@ def test_the_same_commit_may_be_repeated_after_a_lost_response() -> None:
     assert etcd.committed_step() == 108
 
 
+def test_a_key_is_restored_even_if_the_response_to_it_was_lost() -> None:
+    etcd, keys = run_of_generation_1()
+    etcd.before_put = lambda: etcd.write("members/a", member_value(MEMBER), lease=8)
+
+    assert keys.restore_member(MEMBER, lease=8, revision=etcd.revision)
+
+
+def test_a_late_attempt_to_restore_a_key_does_not_undo_its_later_change() -> None:
+    etcd, keys = run_of_generation_1()
+    waiting_member = member_value(replace(MEMBER, after=1))
+    etcd.before_put = lambda: etcd.write("members/a", waiting_member, lease=8)
+
+    keys.restore_member(MEMBER, lease=8, revision=etcd.revision)
+
+    assert etcd.entries["/everstep/run/members/a"].value == waiting_member
+
+
+def test_a_change_of_a_key_names_the_revision_of_the_previous_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    etcd, keys = run_of_generation_1()
+    named_revisions: list[int] = []
+
+    def put(key: str, value: str, lease: int = 0, *, mod_revision: int = 0) -> int:
+        del key, value, lease
+        named_revisions.append(mod_revision)
+        return 10 + len(named_revisions)
+
+    monkeypatch.setattr(etcd, "put", put)
+    for put_key in (keys.put_member, keys.put_member, keys.put_coordinator, keys.put_member):
+        put_key(MEMBER, LEASE)
+
+    assert named_revisions == [0, 11, 0, 12]
+
+
 def test_a_commit_whose_generation_ends_before_its_transaction_is_refused() -> None:
     etcd, keys = run_of_generation_1()
     mod_revision = etcd.entries["/everstep/run/generation"].mod_revision

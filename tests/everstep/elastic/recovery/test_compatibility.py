@@ -1,7 +1,7 @@
 """The comparison of a group's workers, with real links."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from everstep.elastic.recovery import compatibility
@@ -65,6 +65,7 @@ def test_the_error_names_no_values_if_rank_0_publishes_none(
     st.dictionaries(st.text(max_size=9), st.text(max_size=9), max_size=20),
     st.dictionaries(st.text(max_size=9), st.text(max_size=9), min_size=1, max_size=20),
 )
+@example({}, {"setting word": "absent"})
 def test_differences_are_named_up_to_a_limit(own: dict[str, str], other: dict[str, str]) -> None:
     text = describe_differences(own, other)
 

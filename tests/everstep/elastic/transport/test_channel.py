@@ -14,6 +14,7 @@ import pytest
 
 from everstep.elastic.transport import channel
 from everstep.errors import EverstepError
+from tests.everstep.elastic.descriptors import no_descriptors_left
 
 WAIT_SECONDS = 100.0  # limit on a busy machine
 MessageQueue = queue.SimpleQueue[tuple[int, channel.Message]]
@@ -57,6 +58,24 @@ def test_no_thread_accepts_connections_after_the_server_is_closed(
     assert not server._acceptor.is_alive(), (
         "it would take the connections of the next server with the same descriptor"
     )
+
+
+def test_a_worker_that_connects_while_its_agent_has_no_free_descriptor_is_served_later(
+    server: channel.AgentServer, path: Path, messages: MessageQueue
+) -> None:
+    """A worker that was started again later waited forever for the agent, and its node for the worker."""
+    with contextlib.ExitStack() as stack:
+        # The thread that accepts has a descriptor for one of them already.
+        other, worker = (
+            stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) for _ in range(2)
+        )
+        with no_descriptors_left():
+            other.connect(str(path))
+            worker.connect(str(path))
+            server._acceptor.join(0.3)
+        worker.sendall(b'{"hello": 41}\n')
+
+        assert messages.get(timeout=WAIT_SECONDS) == (41, {"hello": 41})
 
 
 @pytest.mark.usefixtures("server")
