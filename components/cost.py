@@ -24,7 +24,6 @@ from components.config import (
     as_kind,
 )
 from components.config.aks import NO_MAX_PRICE
-from components.config.eks import MIN_THROUGHPUT
 from components.config.machine_prices import machine_price
 
 USAGE_NOTE = (
@@ -451,10 +450,8 @@ def _fsx(config: StackConfig) -> list[CostItem]:
     storage = config.storage
     if not isinstance(storage, FsxConfig) or storage.existing is not None:
         return []
-    kind = storage.deployment_type
-    tier = kind if kind == "SCRATCH_2" else f"{kind}-{storage.throughput or MIN_THROUGHPUT}"
-    name = f"FSx for Lustre {tier}, {storage.size_gib} GiB"
-    return [_fixed("storage", name, 1, prices.storage(tier, storage.size_gib))]
+    name = f"FSx for Lustre {storage.tier}, {storage.size_gib} GiB"
+    return [_fixed("storage", name, 1, prices.storage(storage.tier, storage.size_gib))]
 
 
 def _aks(cluster: AksConfig, config: StackConfig) -> list[CostItem]:
