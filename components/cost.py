@@ -24,9 +24,9 @@ from components.config import (
     as_kind,
 )
 from components.config.aks import NO_MAX_PRICE
-from components.config.eks import MIN_THROUGHPUT
 from components.config.machine_prices import machine_price
 
+STORAGE = "storage"  # component of the file system, whose price cost.prices does not set
 USAGE_NOTE = (
     "traffic, requests, logs, metrics, backups, keys and storage in S3 or Blob "
     "are billed by usage and not included"
@@ -353,6 +353,7 @@ def _between_zones(cluster: EksConfig, config: StackConfig) -> list[str]:
 def _eks(cluster: EksConfig, config: StackConfig) -> list[CostItem]:
     """Return the items of a cluster on EKS."""
     system, region = cluster.system_pool, cluster.region
+    counts = (system.nodes, system.max_nodes if cluster.autoscaling.enabled else system.nodes)
     gateways = len(cluster.zones) if cluster.network.nat_per_zone else 1
     gateways = 0 if cluster.network.vpc_id else gateways
     training = _training_nodes(cluster, config)
@@ -360,37 +361,38 @@ def _eks(cluster: EksConfig, config: StackConfig) -> list[CostItem]:
         *(
             item
             for pool, nodes in zip(cluster.pools, training, strict=True)
-            for item in _eks_gpu(pool, nodes, region, config)
+            for item in _eks_gpu(pool, nodes, cluster, config)
         ),
         _pool(
             "system pool",
             system.instance_types[0],
-            (system.nodes, system.max_nodes),
+            counts,
             _highest_price(system.instance_types[:1], region, config),
             spot=False,
         ),
-        _disk("system pool", system.disk_gib, "gp3", (system.nodes, system.max_nodes)),
+        _disk("system pool", system.disk_gib, "gp3", counts),
         _service("control plane", "EKS, standard support", "eks", 1),
         _service("network", "NAT gateway", "natGatewayAws", gateways),
         _service("network", "public IPv4 address", "publicAddressAws", gateways),
     ]
 
 
-def _eks_gpu(pool: EksPool, nodes: int, region: str, config: StackConfig) -> list[CostItem]:
+def _eks_gpu(pool: EksPool, nodes: int, cluster: EksConfig, config: StackConfig) -> list[CostItem]:
     """Return the items of a GPU pool and its fallback.
 
     Args:
         pool: the pool.
-        nodes: number of its nodes while training.
-        region: AWS region.
+        nodes: number of its nodes while training; without autoscaling, also the maximum.
+        cluster: the cluster of the pool.
         config: the configuration of the stack.
     """
     gpu, suffix = pool.settings, f" {pool.name}" if pool.name else ""
-    price = _highest_price(gpu.instance_types, region, config)
+    price = _highest_price(gpu.instance_types, cluster.region, config)
     types = " or ".join(gpu.instance_types)
-    counts, fallback_counts = (nodes, gpu.max_nodes), (0, gpu.fallback_nodes)
+    counts = (nodes, gpu.max_nodes if cluster.autoscaling.enabled else nodes)
+    fallback_counts = (0, gpu.fallback_nodes)
     items = [
-        _reserved(f"GPU pool{suffix}", types, gpu, price, nodes)
+        _reserved(f"GPU pool{suffix}", types, gpu, price, counts)
         if gpu.reservation
         else _pool(f"GPU pool{suffix}", types, counts, price, spot=gpu.capacity == "spot"),
         _disk(f"GPU pool{suffix}", gpu.disk_gib, "gp3", counts),
@@ -401,11 +403,10 @@ def _eks_gpu(pool: EksPool, nodes: int, region: str, config: StackConfig) -> lis
 
 
 def _reserved(
-    component: str, types: str, gpu: EksGpuPoolConfig, price: "_Price", nodes: int
+    component: str, types: str, gpu: EksGpuPoolConfig, price: "_Price", counts: tuple[int, int]
 ) -> CostItem:
     """Return the item of reserved machines, which are billed whether they run or not."""
     if gpu.reservation and gpu.reservation.capacity_block:
-        counts = (nodes, gpu.max_nodes)
         return _pool(component, f"{types}, prepaid", counts, _Price(0.0, 0.0), spot=False)
     counts = (gpu.max_nodes, gpu.max_nodes)
     return _pool(component, f"{types}, reserved, used or not", counts, price, spot=False)
@@ -451,23 +452,21 @@ def _fsx(config: StackConfig) -> list[CostItem]:
     storage = config.storage
     if not isinstance(storage, FsxConfig) or storage.existing is not None:
         return []
-    kind = storage.deployment_type
-    tier = kind if kind == "SCRATCH_2" else f"{kind}-{storage.throughput or MIN_THROUGHPUT}"
-    name = f"FSx for Lustre {tier}, {storage.size_gib} GiB"
-    return [_fixed("storage", name, 1, prices.storage(tier, storage.size_gib))]
+    name = f"FSx for Lustre {storage.tier}, {storage.size_gib} GiB"
+    return [_fixed(STORAGE, name, 1, prices.storage(storage.tier, storage.size_gib))]
 
 
 def _aks(cluster: AksConfig, config: StackConfig) -> list[CostItem]:
     """Return the items of a cluster on AKS."""
     system, location = cluster.system_pool, cluster.location
-    counts = (system.nodes, system.max_nodes)
+    counts = (system.nodes, system.max_nodes if cluster.autoscaling.enabled else system.nodes)
     gateways = 0 if cluster.network.subnet_id or cluster.network.firewall_ip else 1
     training = _training_nodes(cluster, config)
     return [
         *(
             item
             for pool, nodes in zip(cluster.pools, training, strict=True)
-            for item in _aks_gpu(pool, nodes, location, config)
+            for item in _aks_gpu(pool, nodes, cluster, config)
         ),
         _pool(
             "system pool",
@@ -483,9 +482,10 @@ def _aks(cluster: AksConfig, config: StackConfig) -> list[CostItem]:
     ]
 
 
-def _aks_gpu(pool: AksPool, nodes: int, location: str, config: StackConfig) -> list[CostItem]:
+def _aks_gpu(pool: AksPool, nodes: int, cluster: AksConfig, config: StackConfig) -> list[CostItem]:
     """Return the items of a GPU pool: its machines and their disks."""
-    counts, price = (nodes, pool.max_nodes), _highest_price([pool.vm_size], location, config)
+    counts = (nodes, pool.max_nodes if cluster.autoscaling.enabled else nodes)
+    price = _highest_price([pool.vm_size], cluster.location, config)
     component = f"GPU pool {pool.name}"
     items = [
         _pool(component, pool.vm_size, counts, price, spot=pool.spot),
@@ -588,10 +588,13 @@ def _sums(cost: Cost) -> list[str]:
         lines.append(
             f"{title}: {spot} USD/hour with spot nodes, {on_demand} on demand ({month} a month)"
         )
+    storage = {item.name for item in cost.items if item.component == STORAGE}
     unknown = cost.total(spot=True, maximum=True).unknown
-    if unknown:
-        items = ", ".join(unknown)
-        lines.append(f"No price is known for {items}: set everstep:cost.prices to include them.")
+    if machines := ", ".join(name for name in unknown if name not in storage):
+        lines.append(f"No price is known for {machines}: set everstep:cost.prices to include them.")
+    lines += [
+        f"No price is known for {name}: it is not included." for name in unknown if name in storage
+    ]
     return lines
 
 

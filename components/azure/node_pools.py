@@ -43,6 +43,16 @@ GPU_PLACEMENT = Placement(selector={POOL_LABEL: GPU_POOL}, tolerations=[AKS_SPOT
 
 OS_SKU = "Ubuntu"  # image on which AKS installs the NVIDIA driver for every GPU size
 CREATE_TIMEOUT = "60m"
+# AKS allows no change of these properties, and the provider itself replaces a pool only for another `vmSize`. Sources:
+# pulumi-azure-native, provider/pkg/gen/replacement.go; AKS #4374; AKS documentation, "Manage node pools", 2026-11.
+FIXED_PROPERTIES = [
+    "availabilityZones",
+    "gpuProfile.driver",
+    "osDiskSizeGB",
+    "scaleSetEvictionPolicy",
+    "scaleSetPriority",
+    "spotMaxPrice",
+]
 
 
 def taint_of(pool: AksPool) -> TolerationConfig:
@@ -191,6 +201,7 @@ class AksNodePools(Component):
             upgrade_settings=_upgrades(pool),
             opts=self.child(
                 delete_before_replace=True,
+                replace_on_changes=FIXED_PROPERTIES,
                 ignore_changes=[
                     *(["count"] if autoscaled else []),
                     *(["orchestratorVersion"] if upgrades_version(config) else []),

@@ -496,3 +496,10 @@ class FsxConfig(Section):
     existing: FsxFileSystemConfig | None = Field(
         default=None, description="Existing file system; absent: a new one is created."
     )
+
+    @property
+    def tier(self) -> str:
+        """The deployment type and throughput by which AWS bills a new file system."""
+        if self.deployment_type == "SCRATCH_2":
+            return self.deployment_type
+        return f"{self.deployment_type}-{self.throughput or MIN_THROUGHPUT}"

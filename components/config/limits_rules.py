@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from datetime import datetime
 from math import ceil
 
+from cloudfacts.prices import storage as storage_price
+
 from components.config.aks import AksConfig, AksPool
-from components.config.eks import EksConfig, EksPool
+from components.config.eks import MIN_THROUGHPUT, EksConfig, EksPool, FsxConfig
 from components.config.faults import ConfigFault
 from components.config.machine_prices import machine_price
 from components.config.platform import PriceConfig
 from components.config.rules import ConfigRule
+from components.config.section import Section
 from components.config.workload import JobConfig
 from everstep.capacity import deadline as deadlines
 from everstep.capacity.job import BOOT, LIVE
@@ -134,15 +137,23 @@ def _budget_pays_an_hour(
     job: JobConfig,
     cluster: EksConfig | AksConfig,
     overrides: Mapping[str, PriceConfig],
+    storage: Section,
 ) -> list[ConfigFault]:
     """Check that all prices are known, and that the budget pays for an hour of the group."""
     if budget is None:
         return []
     prices = _prices(cluster, overrides)
-    unknown = sorted({machine for machine, _, price in prices if price is None})
+    unknown = {machine for machine, _, price in prices if price is None}
+    unknown |= _unpriced_system_machine(cluster, overrides)
     if unknown:
-        rule = f"cannot be enforced: no price is known for {' and '.join(unknown)}"
+        rule = f"cannot be enforced: no price is known for {' and '.join(sorted(unknown))}"
         return [ConfigFault(BUDGET, budget, rule, "set cost.prices, or remove it")]
+    if _is_unpriced(storage):
+        rule = (
+            "cannot be enforced: no price is known for the file system with this storage.throughput"
+        )
+        fix = f"set storage.throughput to {MIN_THROUGHPUT}, or remove it"
+        return [ConfigFault(BUDGET, budget, rule, fix)]
     on_demand = job.on_demand == "always"
     usable_prices = [
         price for _, is_on_demand, price in prices if price and is_on_demand is on_demand
@@ -156,6 +167,24 @@ def _budget_pays_an_hour(
     replicas = "maxReplicas" if job.scaling == "capacity" else "replicas"
     fix = f"raise it to {ceil(hourly_usd * 100) / 100:.2f} or more, or lower {replicas}"
     return [ConfigFault(BUDGET, budget, rule, fix)]
+
+
+def _unpriced_system_machine(
+    cluster: EksConfig | AksConfig, overrides: Mapping[str, PriceConfig]
+) -> set[str]:
+    """Return the machine type of the system pool if its price is not known."""
+    if isinstance(cluster, EksConfig):
+        machine, region = cluster.system_pool.instance_types[0], cluster.region
+    else:
+        machine, region = cluster.system_pool.vm_size, cluster.location
+    return set() if machine_price(machine, region, overrides).on_demand is not None else {machine}
+
+
+def _is_unpriced(storage: Section) -> bool:
+    """Return True for a new file system whose price is not known."""
+    if not isinstance(storage, FsxConfig) or storage.existing is not None:
+        return False
+    return storage_price(storage.tier, storage.size_gib) is None
 
 
 def _prices(
@@ -187,5 +216,5 @@ RULES = (
     ConfigRule((DEADLINE,), _deadline_after_start, _CLOUDS),
     ConfigRule((BUDGET, ON_DEMAND), _no_prices_on_existing, {"cluster": ("existing",)}),
     ConfigRule((ON_DEMAND, "job", "cluster"), _on_demand_has_nodes, _CLOUDS),
-    ConfigRule((BUDGET, "job", "cluster", "cost.prices"), _budget_pays_an_hour, _CLOUDS),
+    ConfigRule((BUDGET, "job", "cluster", "cost.prices", "storage"), _budget_pays_an_hour, _CLOUDS),
 )

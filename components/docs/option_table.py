@@ -59,7 +59,9 @@ On a cloud, in addition:
 | `cluster.gpuPool.nodes` | in place; ignored under autoscaling, which follows the number of pods |
 | `cluster.gpuPool.instanceTypes`, `capacity` (eks) | the node group is deleted, then created again |
 | `cluster.gpuPool.diskGib`, `efa` (eks) | nodes are replaced one after the other |
-| a `vmSize` in `cluster.gpuPool.vmSizes`, `capacity`, `maxPrice` (aks) | that pool is recreated; other pools stay |
+| a `vmSize` in `cluster.gpuPool.vmSizes` (aks) | that pool is recreated; other pools stay |
+| `cluster.gpuPool.capacity`, `maxPrice`, `zones`, `diskGib`, `driver` (aks) | the pools are recreated |
+| `cluster.systemPool.vmSize`, `zones`, `diskGib` (aks) | AKS refuses it: create another stack instead |
 | a `name` in `cluster.gpuPool.vmSizes` (aks) | the pool is added or removed; other pools stay |
 | an entry of `cluster.gpuPools` | by its `name`: that pool is added, removed or changed as above; other pools stay |
 | a second zone in `cluster.gpuPools`, `job.spreadZones` | in place; with `upstream`, the job is deleted, then created |
@@ -67,7 +69,8 @@ On a cloud, in addition:
 | `cluster.kubernetesVersion` | in place, one minor version at a time; a downgrade is impossible |
 | `cluster.name`, `region`, `location`, `network.cidr` | all resources are recreated: create another stack instead |
 | `storage.sizeGib` (fsx) | grows in place; it cannot shrink |
-| `storage.deploymentType`, `cluster.gpuPool.zone` (fsx) | a new file system, filled again from the bucket |
+| `storage.deploymentType`, zone of the (first) GPU pool (fsx) | a new file system, filled again from the bucket |
+| `storage.bucket` (fsx), `account`, `container` (blob) | the one that the stack created is deleted, unless `keep` |
 | `tags` | in place, on all resources; on EKS, nodes are replaced one after the other |
 | `protect` | set it to false and run `up` first; only then can protected resources be deleted |
 """

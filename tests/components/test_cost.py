@@ -50,6 +50,25 @@ def test_a_spot_price_without_a_source_is_unknown_and_not_guessed() -> None:
     assert "No price is known for g5.2xlarge" in as_text(cost)
 
 
+def test_an_unknown_price_that_no_key_sets_is_not_said_to_be_set_by_one() -> None:
+    storage = {"kind": "fsx", "deploymentType": "PERSISTENT_2", "throughput": 500}
+    text = as_text(cost_of(EKS, storage=storage))
+
+    assert "FSx for Lustre PERSISTENT_2-500, 1200 GiB: it is not included." in text
+    assert "cost.prices" not in text
+
+
+@pytest.mark.parametrize("base", [EKS, AKS], ids=["eks", "aks"])
+def test_without_autoscaling_there_are_no_further_nodes_to_pay_for(base: dict[str, Any]) -> None:
+    cluster = {"autoscaling": {"enabled": False}, "gpuPool": {"nodes": 3, "maxNodes": 6}}
+    cost = cost_of(base, cluster=cluster)
+
+    assert {item.name: item.maximum for item in cost.items} == {
+        item.name: item.count for item in cost.items
+    }
+    assert cost.total(spot=True, maximum=True) == cost.total(spot=True)
+
+
 @pytest.mark.parametrize("name", CLOUD_STACKS)
 def test_every_stack_in_the_repository_has_a_price_for_each_item(name: str) -> None:
     cost = estimate(stack_table.read(stack_table.STACKS / f"Pulumi.{name}.yaml"))

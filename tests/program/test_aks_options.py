@@ -34,6 +34,9 @@ PINNED = {
 }
 """The same cluster, whose GPU nodes keep the image of a snapshot of their pool."""
 
+CHEAPER = {**PINNED, "gpuPool": {**PINNED["gpuPool"], "maxPrice": 0.25}}
+"""The same cluster with a price ceiling, which AKS does not change in a pool."""
+
 PROGRAM = """
 import sys
 sys.path.insert(0, {root!r})
@@ -84,5 +87,9 @@ def test_all_options_together_are_accepted_and_leave_nothing_behind(project: Clo
     pool = resources["aks-cluster-pools-t4"]["outputs"]
     assert pool["creationData"]["sourceResourceId"] == f"{SERVICES}/snapshots/t4"
     assert host.partition(".")[2] == "privatelink.eastus.azmk8s.io", "a name in the hub's zone"
+    project.program(program(CHEAPER))
+    project.up()
+    pool = project.resources()["aks-cluster-pools-t4"]["outputs"]
+    assert pool["spotMaxPrice"] == 0.25, "the pool is replaced"
     project.destroy()
     assert project.account("azure-native") == []

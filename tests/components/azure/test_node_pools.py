@@ -300,3 +300,23 @@ def test_the_system_pool_scales_only_if_configured() -> None:
 @pytest.mark.parametrize(("zones", "expected"), [([], None), (["1", "3"], ["1", "3"])])
 def test_zones_come_from_the_configuration(zones: list[str], expected: list[str] | None) -> None:
     assert system_profile(config_of(systemPool={"zones": zones})).availability_zones == expected
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"capacity": "onDemand"},
+        {"maxPrice": 2},
+        {"zones": ["1"]},
+        {"diskGib": 256},
+        {"driver": "None"},
+    ],
+)
+def test_a_property_that_aks_cannot_change_replaces_the_pool(change: dict[str, Any]) -> None:
+    old, new = (
+        declare_aks(cluster={"gpuPool": pool})["aks-cluster-pools-t4"] for pool in ({}, change)
+    )
+    changed = {key for key in old.inputs | new.inputs if old.inputs.get(key) != new.inputs.get(key)}
+    replaced = {path.partition(".")[0] for path in new.replace_on_changes}
+
+    assert changed & replaced, "the provider would update the pool, and AKS refuse it"

@@ -27,7 +27,7 @@ REPLACING_FIELDS = {
     FILE_SYSTEM: {"deploymentType", "subnetIds"},
     SUBNET: {"cidrBlock", "availabilityZone"},
     CLUSTER: {"bootstrapSelfManagedAddons", "encryptionConfig"},
-    aks_rules.POOL: {"vmSize", "scaleSetPriority", "scaleSetEvictionPolicy", "spotMaxPrice"},
+    aks_rules.POOL: {"vmSize", "gpuInstanceProfile"},
     identity.CLUSTER: {"location", "dnsPrefix", "nodeResourceGroup"},
 }
 UPDATABLE_FIELDS = {
@@ -35,7 +35,7 @@ UPDATABLE_FIELDS = {
     FILE_SYSTEM: {"storageCapacity", "dataCompressionType"},
     SUBNET: {"tags"},
     CLUSTER: {"version", "vpcConfig", "upgradePolicy"},
-    aks_rules.POOL: {"nodeLabels", "maxCount", "orchestratorVersion"},
+    aks_rules.POOL: {"nodeLabels", "maxCount", "orchestratorVersion", "scaleSetPriority"},
     identity.CLUSTER: {"kubernetesVersion", "tags", "autoScalerProfile"},
 }
 TYPES = {**aws.CLOUD.types, **azure.CLOUD.types}
@@ -201,6 +201,26 @@ def test_nodes_are_never_downgraded() -> None:
     assert any("cannot go back from Kubernetes 1.36 to 1.35" in text for text in group), group
     assert any("cannot go back from Kubernetes 1.36.2 to 1.35" in text for text in pool), pool
     assert not refusals_of(NODES, {}, {"version": "1.35"}, {"version": "1.36"})
+
+
+@pytest.mark.parametrize(
+    ("priority", "change", "field"),
+    [
+        ("Spot", {"spotMaxPrice": 2}, "spotMaxPrice"),
+        ("Spot", {"nodeTaints": ["a=b:NoSchedule"]}, "nodeTaints"),
+        ("Regular", {"scaleSetPriority": "Spot"}, "scaleSetPriority"),
+        ("Regular", {"osDiskSizeGB": 256}, "osDiskSizeGB"),
+        ("Regular", {"nodeTaints": ["a=b:NoSchedule"], "maxCount": 9}, None),
+    ],
+)
+def test_an_aks_pool_keeps_its_capacity_its_price_and_its_disk(
+    priority: str, change: Object, field: str | None
+) -> None:
+    before = {"scaleSetPriority": priority, "spotMaxPrice": -1, "osDiskSizeGB": 128}
+    reasons = refusals_of(aks_rules.POOL, before, {}, {**before, **change}, f"{AKS}/agentPools/t4")
+
+    expected = [f"Changing property 'properties.{field}' is not allowed"] if field else []
+    assert reasons == expected
 
 
 @pytest.mark.parametrize(("pool", "refusals"), [("1.34", 0), ("1.33", 1)])

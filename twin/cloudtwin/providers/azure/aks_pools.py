@@ -184,10 +184,8 @@ def current_cluster(inputs: Inputs, sizes: Mapping[str, int]) -> Inputs:
 
 TYPES = (
     arm_type(
-        POOL, POOL_PATH, 12, "vmSize", "scaleSetPriority", "scaleSetEvictionPolicy", "spotMaxPrice",
-        "nodeTaints", "type", "osType", "osDiskType", "osDiskSizeGB", "vnetSubnetID", "podSubnetID",
-        "availabilityZones", "gpuInstanceProfile", "gpuProfile", "enableNodePublicIP", "maxPods",
-        "kubeletDiskType", "enableFIPS", "enableUltraSSD", "proximityPlacementGroupID",
+        # The provider replaces a pool for no other property: pulumi-azure-native, provider/pkg/gen/replacement.go.
+        POOL, POOL_PATH, 12, "vmSize", "gpuInstanceProfile",
         name=None,
         describe=_describe_pool,
         pools=separate_pool,
@@ -204,6 +202,8 @@ TYPES = (
         preconditions=(
             Precondition("pool and control plane", f"{DOCS}, upgrade a node pool",
                          "NodePoolMcVersionIncompatible", rules.pool_version),
+            Precondition("pool unchanged", "AKS #4374; pulumi-azure-native #959", "PropertyChangeNotAllowed",
+                         rules.pool_unchanged),
             Precondition("no version downgrade of a pool", f"{DOCS}, upgrade a node pool",
                          "OperationNotAllowed", rules.pool_downgrade),
             Precondition("pool name not inline", f"{DOCS}, node pools", "Conflict",

@@ -57,6 +57,12 @@ RESERVED_BLOCKS = tuple(
 """Blocks that AKS allows neither for pods nor for Services nor in the network of the nodes."""
 MAX_SKEW = 3  # minor versions between control plane and nodes
 FIXED_FIELDS = ("vmSize", "osDiskSizeGB", "osDiskType", "vnetSubnetID", "availabilityZones")
+POOL_FIXED_FIELDS = (
+    "scaleSetPriority", "scaleSetEvictionPolicy", "spotMaxPrice", "type", "osType", "osDiskType", "osDiskSizeGB",
+    "vnetSubnetID", "podSubnetID", "availabilityZones", "gpuProfile", "enableNodePublicIP", "maxPods",
+    "kubeletDiskType", "enableFIPS", "enableUltraSSD", "proximityPlacementGroupID",
+)  # fmt: skip
+"""Inputs of a pool that AKS does not change; of a spot pool, neither its taints."""
 DURATION = matches(r"\d+[smh]", "is not a duration such as 10m")
 
 
@@ -430,6 +436,17 @@ def inline_unchanged(request: ResourceRequest) -> Iterable[str]:
         for field in FIXED_FIELDS:
             if old_pools[name].get(field) != new_pools[name].get(field):
                 yield f"Changing property 'properties.{field}' of the pool {name} is not allowed"
+
+
+def pool_unchanged(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error for changes of a pool that AKS refuses."""
+    if request.previous is None:
+        return
+    old, new = request.previous.inputs, request.inputs
+    is_spot = old.get("scaleSetPriority") == "Spot"
+    for field in (*POOL_FIXED_FIELDS, *(["nodeTaints"] if is_spot else [])):
+        if old.get(field) != new.get(field):
+            yield f"Changing property 'properties.{field}' is not allowed"
 
 
 def cluster_of(request: ResourceRequest) -> Resource | None:

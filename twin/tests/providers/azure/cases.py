@@ -472,7 +472,8 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
 PRECONDITIONS["location has zones"] = PRECONDITIONS["pool's location has zones"]
 NEVER_HOLDS: set[str] = set()
 CHANGE_RULES = {  # see test_changes.py
-    "upgrade by one minor version", "inline pools unchanged", "versions of inline pools",
+    "upgrade by one minor version", "inline pools unchanged", "pool unchanged",
+    "versions of inline pools",
     "version skew of node pools", "no version downgrade of a pool", "start of a budget",
 }  # fmt: skip
 ACCOUNTS = {
