@@ -222,6 +222,16 @@ def test_the_job_fails_when_no_other_worker_makes_progress(others: tuple[Pod, ..
     assert result.delete_pods == ()
 
 
+def test_a_job_whose_init_container_fails_repeatedly_fails_with_the_command_for_its_log() -> None:
+    elastic_job = job(spec(1, backoffLimit=0))
+
+    result = decide(elastic_job, failed_pod(0, init_container="prepare"))
+
+    failure = condition(result, ConditionType.FAILED)
+    assert failure.is_true
+    assert "job-worker-0 --container prepare" in failure.message
+
+
 def test_under_restart_policy_never_the_first_failure_fails_the_job_at_any_back_off_limit() -> None:
     result = decide(job(spec(policy="Never", backoffLimit=9)), failed_pod(0), pod(1), pod(2))
 
