@@ -456,6 +456,7 @@ def test_the_annotation_lists_zones_with_prices_and_may_change_times() -> None:
         ('{"zones": []}', ".zones is []; set it to a list of at least one"),
         ('{"zones": [1]}', ".zones is [1]; set it to a list"),
         ('{"zones": ["a", "a"]}', ".zones is ['a', 'a']; name each zone once"),
+        ('{"zones": ["a", "us east"]}', ".zones has 'us east'; a zone is a value of the label"),
         (
             '{"zones": ["a"], "usdPerHour": 1}',
             """.usdPerHour is 1; set it to an object such as {"us-east-1a": 0.5}""",
