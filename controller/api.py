@@ -23,6 +23,7 @@ from everstep.catalog.names import PLACEMENT_ANNOTATION, SCALING_ANNOTATION, WOR
 
 DEFAULT_GRACE_SECONDS = 30  # default of Kubernetes
 DEFAULT_BACKOFF_LIMIT = 6  # default of a Kubernetes Job
+MAX_SECONDS = 100 * 365 * 86_400  # a longer time has no other effect and may exceed Python's range
 DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 DNS_LABEL_LENGTH = 63  # limit of RFC 1035; a worker's headless Service has the name of its pod
 
@@ -84,7 +85,7 @@ class Spec:
         """Time in which a worker ends after its deletion; Kubernetes' default if the pod sets none."""
         pod = _mapping(self.template.get("spec"))
         seconds = pod.get("terminationGracePeriodSeconds")
-        return float(DEFAULT_GRACE_SECONDS if seconds is None else seconds)
+        return float(min(DEFAULT_GRACE_SECONDS if seconds is None else seconds, MAX_SECONDS))
 
     @property
     def suspended(self) -> bool:
@@ -192,11 +193,11 @@ def read_spec(source: Mapping[str, Any], job_name: str) -> tuple[Spec | None, tu
 
 
 def _read_run_policy(source: Mapping[str, Any]) -> RunPolicy:
-    limit = source.get("backoffLimit")
+    limit, deadline = source.get("backoffLimit"), source.get("activeDeadlineSeconds")
     return RunPolicy(
         clean_pod_policy=CleanPodPolicy(source.get("cleanPodPolicy") or CleanPodPolicy.NONE),
         ttl_seconds_after_finished=source.get("ttlSecondsAfterFinished"),
-        active_deadline_seconds=source.get("activeDeadlineSeconds"),
+        active_deadline_seconds=None if deadline is None else min(deadline, MAX_SECONDS),
         backoff_limit=DEFAULT_BACKOFF_LIMIT if limit is None else limit,
         suspend=bool(source.get("suspend")),
     )

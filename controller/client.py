@@ -23,6 +23,7 @@ from controller.timestamps import format_time
 from everstep.catalog.names import (
     BOUNDS_ANNOTATION,
     ELASTICJOB_API_VERSION,
+    ELASTICJOB_GROUP,
     ELASTICJOB_KIND,
     ELASTICJOB_PLURAL,
     MAINTAINED_CONTROLLER,
@@ -113,6 +114,13 @@ class KubernetesClient:
         if 200 <= response.status < 300:
             return json.loads(text)
         raise ApiError(response.status, _message(text))
+
+    def serves_jobs(self) -> bool:
+        """Return True if ElasticJobs are defined, and the API server lists their group, a moment later."""
+        groups = {group["name"] for group in self.request("GET", "/apis")["groups"]}
+        resources = self._find(JOBS_PATH) if ELASTICJOB_GROUP in groups else None
+        names = {resource["name"] for resource in (resources or {}).get("resources") or ()}
+        return ELASTICJOB_PLURAL in names
 
     def job(self, namespace: str, name: str) -> Json:
         """Return an ElasticJob's JSON; None if it does not exist."""

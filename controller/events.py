@@ -2,13 +2,13 @@
 
 from datetime import datetime
 
-from controller.actions import Event
+from controller.actions import Event, Plan
 from controller.observed_state import ObservedState
 from controller.placement_state import PlacementState
 from controller.rules.common import BUDGET_USED_UP, INVALID_SPEC
 from controller.scaling import ScalingState
 from controller.spending_state import SpendingState
-from controller.status import ConditionType, Status
+from controller.status import ConditionType
 from controller.timestamps import format_time
 from everstep.capacity.placement import PlacementPhase
 from everstep.catalog.metrics import WORKER_STEPS
@@ -23,13 +23,12 @@ STATE_EVENTS = {
 }
 
 
-def condition_events(state: ObservedState, status: Status) -> tuple[Event, ...]:
+def condition_events(state: ObservedState, plan: Plan) -> tuple[Event, ...]:
     """Return an event for each new exit, validation error, decision and condition that became True."""
-    old = state.job.status
+    old, status = state.job.status, plan.status
     events = [
         Event(reason="WorkerEnded", message=worker_exit.message, warning=True)
-        for worker_exit in state.exits
-        if status is not old
+        for worker_exit in plan.exits  # not of the state: a finished job records no exit
     ]
     if state.job.validation_errors and state.job.generation != old.observed_generation:
         errors = "; ".join(state.job.validation_errors)

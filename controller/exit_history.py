@@ -236,10 +236,12 @@ def cause_of(pod: "Pod") -> ExitCause:
 
 def describe_exit(pod: "Pod") -> str:
     """Return a description of a pod's exit."""
+    container = f" in the init container {pod.init_container}" if pod.init_container else ""
     if pod.out_of_memory:
-        return f"ran out of memory (exit code {pod.exit_code})"
+        return f"ran out of memory{container} (exit code {pod.exit_code})"
     if pod.exit_code is not None:
-        return f"ended with exit code {pod.exit_code}" + (f" ({pod.reason})" if pod.reason else "")
+        reason = f" ({pod.reason})" if pod.reason else ""
+        return f"ended with exit code {pod.exit_code}{container}{reason}"
     return f"ended without an exit code ({pod.reason or 'no reason given'})"
 
 

@@ -23,6 +23,8 @@ DISRUPTION_REASONS = frozenset(
         "UnexpectedAdmissionError", "OutOfcpu", "OutOfmemory", "OutOfpods", "OutOfnvidia.com/gpu",
     }
 )  # fmt: skip
+INITIALIZING = "PodInitializing"
+STARTING_REASONS = ("ContainerCreating", INITIALIZING)  # nothing is wrong
 OUT_OF_SERVICE_TAINT = "node.kubernetes.io/out-of-service"
 
 
@@ -33,7 +35,9 @@ class Pod:
     Attributes:
         phase: Kubernetes' phase with two corrections: `Succeeded` means that the training container
             exited with 0, and not because of a deletion or disruption; `Failed` is every other end.
-        exit_code: exit code of the training container; None if it is unknown.
+        exit_code: exit code of the training container, or of the init container that failed before it; None if it is
+            unknown.
+        init_container: name of the init container that failed or does not start; empty if there is none.
         disrupted: True if the node caused the end.
         waiting_reason: reason why it is not running; empty if there is none, or only that it is being created.
         crash_looping: True if the kubelet restarts it repeatedly.
@@ -55,6 +59,7 @@ class Pod:
     started: datetime | None = None
     finished: datetime | None = None
     exit_code: int | None = None
+    init_container: str = ""
     out_of_memory: bool = False
     disrupted: bool = False
     reason: str = ""
@@ -149,9 +154,12 @@ def read_node(source: Mapping[str, Any]) -> Node:
 def read_pod(source: Mapping[str, Any]) -> Pod:
     """Parse the JSON of a worker's pod, which must have the label `replica-index`."""
     metadata, status = source["metadata"], source.get("status") or {}
-    container = _worker_status(status)
+    worker = _worker_status(status)
+    init_container = _failing_init_container(status, worker)
+    container = init_container or worker
     state = container.get("state") or {}
     terminated = state.get("terminated") or {}
+    running = terminated or state.get("running") or {}
     last_terminated = (container.get("lastState") or {}).get("terminated") or {}
     selector = source.get("spec", {}).get("nodeSelector") or {}
     crash_looping = (state.get("waiting") or {}).get("reason") == "CrashLoopBackOff"
@@ -168,9 +176,10 @@ def read_pod(source: Mapping[str, Any]) -> Pod:
         node=source.get("spec", {}).get("nodeName"),
         terminating="deletionTimestamp" in metadata,
         created=_required_time(metadata["creationTimestamp"]),
-        started=parse_time((terminated or state.get("running") or {}).get("startedAt")),
+        started=None if init_container else parse_time(running.get("startedAt")),
         finished=parse_time(terminated.get("finishedAt")),
         exit_code=exit_code,
+        init_container=init_container.get("name", ""),
         out_of_memory=terminated.get("reason") == "OOMKilled",
         disrupted=_is_disrupted(status),
         reason=status.get("reason", ""),
@@ -242,9 +251,30 @@ def _worker_status(status: Mapping[str, Any]) -> Mapping[str, Any]:
     return {}
 
 
+def _failing_init_container(
+    status: Mapping[str, Any], worker: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Return the status of the init container because of which the training container does not start; else empty."""
+    state = worker.get("state") or {}
+    if state and (state.get("waiting") or {}).get("reason") != INITIALIZING:
+        return {}
+    failing: Mapping[str, Any] = next(
+        filter(_is_failing, status.get("initContainerStatuses") or ()), {}
+    )
+    return failing
+
+
+def _is_failing(container: Mapping[str, Any]) -> bool:
+    state = container.get("state") or {}
+    waiting = (state.get("waiting") or {}).get("reason")
+    return bool((state.get("terminated") or {}).get("exitCode")) or (
+        waiting is not None and waiting not in STARTING_REASONS
+    )
+
+
 def _waiting_reason(status: Mapping[str, Any], state: Mapping[str, Any]) -> str:
     waiting = state.get("waiting") or {}
-    if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
+    if waiting.get("reason") not in (None, *STARTING_REASONS):
         return ": ".join(filter(None, (waiting["reason"], waiting.get("message"))))
     for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":

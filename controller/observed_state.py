@@ -311,7 +311,7 @@ def observe(
         workers=records,
         observed_generation=job.generation,
         scaling=None,
-        placement=_stored_placement(job),
+        placement=_stored_placement(job, placeholders),
         spending=None,
     )
     state = ObservedState(
@@ -333,9 +333,14 @@ def observe(
     return state.with_capacity_scaling(schedulable, timeouts)
 
 
-def _stored_placement(job: ElasticJob) -> PlacementState | None:
-    """Return the stored placement of a job that still has zones, or has errors, perhaps in the annotation."""
-    return job.status.placement if job.placement or job.validation_errors else None
+def _stored_placement(
+    job: ElasticJob, placeholders: Sequence[Placeholder]
+) -> PlacementState | None:
+    """Return the stored placement of a job that still has zones, or has errors, perhaps in the annotation.
+
+    Without zones it is kept until the placeholders are gone: they are read only for a job with a placement.
+    """
+    return job.status.placement if job.placement or job.validation_errors or placeholders else None
 
 
 def _with_zone(pod: Pod, nodes: Mapping[str, Node | None]) -> Pod:

@@ -10,13 +10,16 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import kopf
 from kubernetes import client
+from urllib3.exceptions import HTTPError
 
 from controller import etcd_certificate
+from controller.client import ApiError
 from controller.objects import Node, read_node
 from controller.reconcile import Key, Reconciler, RetryError
 from controller.spending import PASS_SECONDS
@@ -36,6 +39,7 @@ log = logging.getLogger(__name__)
 PARALLEL_PASSES = 4
 CERTIFICATE_SECONDS = 3600.0  # etcd logs each handshake without a certificate
 CERTIFICATE_RETRY_SECONDS = 60.0  # etcd starts later than its job
+DEFINITION_SECONDS = 5.0  # until the definition of ElasticJobs is read again
 HEARTBEAT_SECONDS = 5.0
 HANG_SECONDS = 120.0  # an event loop without a heartbeat for this long hangs
 
@@ -81,6 +85,7 @@ class Operator:
             asyncio.create_task(self.read_certificates()),
         ]
         try:
+            await self.wait_for_definition(stop)
             await kopf.operator(
                 registry=self._registry(),
                 settings=_settings(),
@@ -94,6 +99,22 @@ class Operator:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def wait_for_definition(self, stop: asyncio.Event) -> None:
+        """Wait until ElasticJobs are defined, or until `stop` is set: kopf never watches what is defined later."""
+        message = ""
+        while not stop.is_set():
+            try:
+                if await asyncio.to_thread(self.reconciler.client.serves_jobs):
+                    return
+                reason = "ElasticJobs are not defined; apply elasticjob-crd.yaml"
+            except (ApiError, HTTPError) as error:
+                reason = str(error)
+            if reason != message:
+                message = reason
+                log.warning("waiting for the definition of ElasticJobs: %s", reason)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), DEFINITION_SECONDS)
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()

@@ -4,13 +4,15 @@ The Pulumi program writes only the zones and their prices. Errors are values, li
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from math import inf
 from typing import Any
 
-from everstep.catalog.names import PLACEMENT_ANNOTATION
+from everstep.catalog.names import PLACEMENT_ANNOTATION, ZONE_LABEL
 
+LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 PRICES = "usdPerHour"
 CEILINGS = "maxUsdPerHour"
 PATH = f"metadata.annotations[{PLACEMENT_ANNOTATION}]"
@@ -94,11 +96,15 @@ def _camel(name: str) -> str:
 
 def _errors_of_zones(zones: object) -> tuple[str, ...]:
     names = zones if isinstance(zones, list) else []
-    if names and all(isinstance(name, str) and name for name in names):
-        if len(set(names)) == len(names):
-            return ()
+    if not names or not all(isinstance(name, str) and name for name in names):
+        return (f"{PATH}.zones is {zones!r}; set it to a list of at least one zone",)
+    if len(set(names)) < len(names):
         return (f"{PATH}.zones is {zones!r}; name each zone once",)
-    return (f"{PATH}.zones is {zones!r}; set it to a list of at least one zone",)
+    return tuple(
+        f"{PATH}.zones has {name!r}; a zone is a value of the label {ZONE_LABEL}, such as us-east-1a"
+        for name in names
+        if not LABEL_VALUE.fullmatch(name)
+    )
 
 
 def _errors_of_prices(key: str, prices: object, zones: object) -> tuple[str, ...]:

@@ -38,4 +38,4 @@ def plan(state: ObservedState) -> Plan:
     if state.job.terminating:
         return new_plan  # a placeholder created now would block the job's deletion
     new_plan = with_placement(state, new_plan)
-    return replace(new_plan, events=(*condition_events(state, new_plan.status), *new_plan.events))
+    return replace(new_plan, events=(*condition_events(state, new_plan), *new_plan.events))

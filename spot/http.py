@@ -56,7 +56,7 @@ def send(
         connection.request(request.method, request.path, request.body, dict(request.headers))
         response = connection.getresponse()
         return HttpResponse(response.status, response.read())
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, http.client.HTTPException, ValueError) as error:  # a header with a line break
         path = request.path.partition("?")[0]
         raise UnavailableError(f"{request.method} {base_url}{path}: {error}") from error
     finally:

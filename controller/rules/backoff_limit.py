@@ -78,6 +78,8 @@ def _fail(state: ObservedState, spec: Spec, index: int, description: str) -> Pla
 def describe_exhausted(state: ObservedState, spec: Spec, index: int, description: str) -> str:
     """Return the worker that exceeds the limit, and the command that shows its log, as text."""
     name = state.job.worker_name(index)
+    pods = (pod for pod in state.present_pods if pod.index == index and pod.init_container)
+    container = next((pod.init_container for pod in pods), WORKER_CONTAINER)
     limit = (
         "no worker is replaced (restartPolicy is Never)"
         if spec.restart_policy is RestartPolicy.NEVER
@@ -86,5 +88,5 @@ def describe_exhausted(state: ObservedState, spec: Spec, index: int, description
     return (
         f"{name} {description}, and {limit}; "
         f"its log: kubectl logs --namespace {state.job.namespace} {name} "
-        f"--container {WORKER_CONTAINER}"
+        f"--container {container}"
     )

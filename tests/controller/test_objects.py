@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from controller.api import read_spec
-from controller.exit_history import ExitCause, cause_of, delay_seconds
+from controller.exit_history import ExitCause, cause_of, delay_seconds, update_records
 from controller.objects import Pod, read_node, read_pod
 from controller.pods import render_pod
-from tests.controller.builders import failed_pod, job, spec
+from tests.controller.builders import NOW, failed_pod, job, spec
 
 CREATED = "2026-01-01T12:00:00Z"
 
@@ -136,6 +136,55 @@ DISRUPTION = {"type": "DisruptionTarget", "status": "True"}
 
 def test_a_failed_sidecar_does_not_fail_a_finished_worker() -> None:
     assert read_pod(pod_json("Failed", {"exitCode": 0})).phase == "Succeeded"
+
+
+def init_status(state: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """Return the status of a pod whose training container waits for its second init container."""
+    done = {"name": "done", "state": {"terminated": {"exitCode": 0}}}
+    worker = {"name": "elasticjob-worker", "state": {"waiting": {"reason": "PodInitializing"}}}
+    return {
+        "initContainerStatuses": [done, {"name": "prepare", "state": state, **fields}],
+        "containerStatuses": [worker],
+    }
+
+
+def test_an_init_container_that_fails_is_a_failure_of_the_worker() -> None:
+    """Otherwise a worker that can never start is replaced without end."""
+    terminated = {"exitCode": 1, "startedAt": CREATED, "finishedAt": "2026-01-01T13:00:00Z"}
+    pod = read_pod(pod_json("Failed", status=init_status({"terminated": terminated})))
+
+    records, (worker_exit,) = update_records({}, [pod], frozenset(), NOW)
+
+    assert (records[0].failures, records[0].exit_code) == (1, 1), "its time is no steady run"
+    assert worker_exit.message == (
+        "job-worker-0 ended with exit code 1 in the init container prepare"
+    )
+
+
+def test_the_reason_for_which_an_init_container_does_not_start_is_reported() -> None:
+    waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
+    crash = {"waiting": {"reason": "CrashLoopBackOff"}}
+    ends = {"restartCount": 7, "lastState": {"terminated": {"exitCode": 3}}}
+
+    pod = read_pod(pod_json("Pending", status=init_status({"waiting": waiting})))
+    crash_looping = read_pod(pod_json("Pending", status=init_status(crash, **ends)))
+
+    assert pod.waiting_reason == "ImagePullBackOff: no such image"
+    assert (crash_looping.crash_looping, crash_looping.exit_code) == (True, 3)
+    assert (crash_looping.restarts, crash_looping.init_container) == (7, "prepare")
+
+
+def test_a_running_init_container_and_a_failed_sidecar_of_a_running_worker_are_no_failures() -> (
+    None
+):
+    starting = read_pod(pod_json("Pending", status=init_status({"running": {}})))
+    sidecar = {"name": "proxy", "state": {"terminated": {"exitCode": 1}}}
+    running = {"name": "elasticjob-worker", "state": {"running": {"startedAt": CREATED}}}
+    status = {"initContainerStatuses": [sidecar], "containerStatuses": [running]}
+    trainer = read_pod(pod_json("Running", status=status))
+
+    assert (starting.exit_code, starting.init_container, starting.waiting_reason) == (None, "", "")
+    assert (trainer.exit_code, trainer.init_container, trainer.started) == (None, "", NOW)
 
 
 @pytest.mark.parametrize("status", [{"reason": "Evicted"}, {"conditions": [DISRUPTION]}])

@@ -8,13 +8,17 @@ from typing import Any
 
 import pytest
 
+from controller.actions import Plan
 from controller.lifetimes import ObservedMachines
 from controller.objects import Placeholder, Pod, read_placeholder, read_pod
+from controller.observed_state import observe
 from controller.placement import JOIN_POLL_SECONDS, ObservedPlacement, PlacementPlan, plan_placement
 from controller.placement_settings import PlacementSettings, read_settings
 from controller.placement_state import PlacementState
+from controller.plan import plan
+from controller.status import Status
 from everstep.capacity.placement import PlacementPhase
-from tests.controller.builders import NOW, pod
+from tests.controller.builders import NOW, job, pod
 
 ZONE_A, ZONE_B, ZONE_C = "us-east-1a", "us-east-1b", "us-east-1c"
 SETTINGS = PlacementSettings(zones=(ZONE_A, ZONE_B, ZONE_C))
@@ -452,6 +456,7 @@ def test_the_annotation_lists_zones_with_prices_and_may_change_times() -> None:
         ('{"zones": []}', ".zones is []; set it to a list of at least one"),
         ('{"zones": [1]}', ".zones is [1]; set it to a list"),
         ('{"zones": ["a", "a"]}', ".zones is ['a', 'a']; name each zone once"),
+        ('{"zones": ["a", "us east"]}', ".zones has 'us east'; a zone is a value of the label"),
         (
             '{"zones": ["a"], "usdPerHour": 1}',
             """.usdPerHour is 1; set it to an object such as {"us-east-1a": 0.5}""",
@@ -527,3 +532,22 @@ def test_a_placeholder_has_had_a_machine_since_it_was_scheduled() -> None:
     assert not read_placeholder(source).ended
     source["status"]["phase"] = "Failed"
     assert read_placeholder(source).ended
+
+
+def test_placeholders_of_a_job_that_has_no_zones_any_more_are_deleted_until_they_are_gone() -> None:
+    """A controller may stop between the status and the deletion; the placeholders then occupied machines forever."""
+    state = searching_state([worker(0)])
+    job_without_zones = job(status={"placement": state.to_json()})
+    placeholders = [bound_placeholder(ZONE_B, 0)]
+
+    def pass_over(status: dict[str, Any], remaining: Sequence[Placeholder]) -> Plan:
+        elastic_job = replace(job_without_zones, status=Status.from_json(status))
+        services = frozenset({"job-worker-0"})
+        return plan(observe(elastic_job, [worker(0)], services, {}, NOW, placeholders=remaining))
+
+    first_plan = pass_over(job_without_zones.status.to_json(), placeholders)
+    assert list(first_plan.delete_placeholders) == placeholders
+    assert first_plan.status.placement == state, "a further pass reads the placeholders again"
+
+    last_plan = pass_over(first_plan.status.to_json(), [])
+    assert last_plan.status.placement is None

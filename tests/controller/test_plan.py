@@ -16,6 +16,7 @@ from controller.status import Condition, ConditionType
 from everstep.capacity.placement import PlacementPhase
 from tests.controller.builders import (
     NOW,
+    TEMPLATE,
     decide,
     deleted_indices,
     failed_pod,
@@ -222,6 +223,16 @@ def test_the_job_fails_when_no_other_worker_makes_progress(others: tuple[Pod, ..
     assert result.delete_pods == ()
 
 
+def test_a_job_whose_init_container_fails_repeatedly_fails_with_the_command_for_its_log() -> None:
+    elastic_job = job(spec(1, backoffLimit=0))
+
+    result = decide(elastic_job, failed_pod(0, init_container="prepare"))
+
+    failure = condition(result, ConditionType.FAILED)
+    assert failure.is_true
+    assert "job-worker-0 --container prepare" in failure.message
+
+
 def test_under_restart_policy_never_the_first_failure_fails_the_job_at_any_back_off_limit() -> None:
     result = decide(job(spec(policy="Never", backoffLimit=9)), failed_pod(0), pod(1), pod(2))
 
@@ -330,6 +341,17 @@ def test_a_failed_job_is_cleaned_up_by_its_policy(policy: str, deleted: list[int
     failed_job = job_after_pass(elastic_job, decide(elastic_job, failed_pod(0), pod(1)))
 
     assert deleted_indices(decide(failed_job, failed_pod(0), pod(1))) == deleted
+
+
+def test_a_job_runs_with_the_longest_times_that_the_api_server_accepts() -> None:
+    """Python's times have a smaller range."""
+    longest = 2**63 - 1
+    body = spec(1, activeDeadlineSeconds=longest)
+    pod_spec = {**TEMPLATE["spec"], "terminationGracePeriodSeconds": longest}
+    body["replicaSpecs"]["Worker"]["template"] = {"spec": pod_spec}
+    body["spending"] = {"onDemand": "never", "pools": [{"capacity": "spot", "usdPerHour": 1}]}
+
+    assert decide(job(body), pod(0)).status.is_true(ConditionType.RUNNING)
 
 
 def test_a_suspended_job_has_no_pods_and_its_deadline_does_not_run() -> None:

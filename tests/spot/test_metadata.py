@@ -78,6 +78,14 @@ def test_an_interruption_counts_even_if_the_other_path_is_silent(aws: MetadataSe
     assert [notice.reason for notice in client.poll() or ()] == ["terminate"]
 
 
+def test_a_token_that_is_a_page_of_another_service_does_not_crash_the_watcher(
+    aws: MetadataServer,
+) -> None:
+    aws.token = "<html>\n<body>Log in</body>"
+
+    assert AwsMetadata(aws.base_url).poll() is None
+
+
 def test_the_token_is_not_in_the_repr(aws: MetadataServer) -> None:
     client = AwsMetadata(aws.base_url)
     client.poll()

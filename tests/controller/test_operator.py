@@ -1,0 +1,71 @@
+"""The start of the operator."""
+
+import asyncio
+
+import pytest
+from kubernetes import client
+
+from controller import operator as operator_module
+from controller.client import ApiError, KubernetesClient
+from controller.metrics import Metrics
+from controller.operator import Operator
+from controller.reconcile import Reconciler
+
+UNAVAILABLE = 503
+GROUPS = {"groups": [{"name": "elastic.pytorch.org"}]}
+RESOURCES = {"resources": [{"name": "elasticjobs"}, {"name": "elasticjobs/status"}]}
+
+
+class Discovery(KubernetesClient):
+    """An API server to which the definition of ElasticJobs is added while it is read."""
+
+    def __init__(self) -> None:
+        super().__init__(client.ApiClient())
+        self.responses = iter(
+            [
+                ("/apis", ApiError(UNAVAILABLE, "starting")),
+                ("/apis", {"groups": []}),
+                ("/apis", GROUPS),
+                ("/apis/elastic.pytorch.org/v1alpha1", ApiError(404, "not found")),
+                ("/apis", GROUPS),
+                ("/apis/elastic.pytorch.org/v1alpha1", RESOURCES),
+            ]
+        )
+
+    def request(self, method: str, path: str, *_: object, **__: object) -> object:
+        expected_path, response = next(self.responses)
+        assert (method, path) == ("GET", expected_path)
+        if isinstance(response, ApiError):
+            raise response
+        return response
+
+
+def test_a_controller_that_starts_before_the_definition_of_jobs_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise it would never watch a job, and its health check would succeed."""
+    monkeypatch.setattr(operator_module, "DEFINITION_SECONDS", 0.01)
+    discovery = Discovery()
+    operator = Operator(Reconciler(discovery, Metrics()), "ns", client.Configuration)
+
+    asyncio.run(operator.wait_for_definition(asyncio.Event()))
+
+    assert next(discovery.responses, None) is None, "it waits no longer than necessary"
+    assert [record.message.partition(": ")[2] for record in caplog.records] == [
+        "starting (HTTP 503)",
+        "ElasticJobs are not defined; apply elasticjob-crd.yaml",
+    ]
+
+
+def test_sigterm_ends_the_wait_for_the_definition_of_jobs() -> None:
+    operator = Operator(Reconciler(Discovery(), Metrics()), "ns", client.Configuration)
+
+    async def wait() -> None:
+        stop = asyncio.Event()
+        waiting = asyncio.create_task(operator.wait_for_definition(stop))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        stop.set()
+        await asyncio.wait_for(waiting, 10)
+
+    asyncio.run(wait())
