@@ -23,11 +23,12 @@ from cloudtwin.providers.aws.network import (
     VPC,
 )
 from cloudtwin.providers.aws.policies import ATTACHMENT, ROLE
-from cloudtwin.providers.aws.s3 import BUCKET
+from cloudtwin.providers.aws.s3 import BUCKET, PUBLIC_ACCESS_BLOCK
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.protocol.values import Object
 
 POD_IDENTITY = "aws:eks/podIdentityAssociation:PodIdentityAssociation"
+BUCKET_POLICY = "aws:s3/bucketPolicy:BucketPolicy"
 ACCESS = "aws:eks/accessPolicyAssociation:AccessPolicyAssociation"
 ALLOW_GET = {"Effect": "Allow", "Action": "s3:GetObject", "Principal": "*"}
 TRUST = json.dumps({"Statement": [{**ALLOW_GET, "Action": "sts:AssumeRole"}]})
@@ -111,6 +112,21 @@ RULES: dict[str, tuple[Object, Object, str]] = {
         {"serviceName": "com.amazonaws.us-east-1.s3"},
         {"serviceName": "com.amazonaws.us-east-1.ecr.api"},
         "does not match available service types",
+    ),
+    "actions of a lifecycle": (
+        {"rules": [{"transitions": [{"days": 30, "storageClass": "STANDARD_IA"}],
+                    "expiration": {"days": 60}}]},
+        {"rules": [{"transitions": [{"days": 30, "storageClass": "GLACIER"}],
+                    "expiration": {"days": 30}}]},
+        "must be greater than",
+    ),
+    "URL of an identity provider": (
+        {"url": "https://oidc.example/id"}, {"url": "http://oidc.example/id"}, "not an https URL",
+    ),
+    "name of a log group": ({"name": "/aws/eks"}, {"name": "aws/eks"}, "begins with aws/"),
+    "rotation of a key": (
+        {"enableKeyRotation": True, "rotationPeriodInDays": 90}, {"rotationPeriodInDays": 90},
+        "needs enableKeyRotation",
     ),
     "policy of an endpoint": (
         {"policy": RESOURCE_DOCUMENT}, {"policy": INVALID_DOCUMENT}, "Effect must be",
@@ -518,6 +534,17 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
         NAT, {"subnetId": "subnet-a"},
         [SUBNET_A, resource(GATEWAY, "igw-1", {"vpcId": "vpc-1"})], [SUBNET_A], "no Internet gateway",
     ),
+    "ACL of a bucket": (BUCKET, {"acl": "public-read"}, [], [], "cannot have ACLs"),
+    "public policy of a bucket": (
+        BUCKET_POLICY, {"bucket": "b", "policy": RESOURCE_DOCUMENT},
+        [resource(PUBLIC_ACCESS_BLOCK, "b", {"bucket": "b", "blockPublicPolicy": False})], [],
+        "public policies are blocked",
+    ),
+    "bucket of a policy": (
+        BUCKET_POLICY,
+        {"bucket": "b", "policy": {"Statement": [{**ALLOW_GET, "Resource": "arn:aws:s3:::other/*"}]}},
+        [], [], "invalid resource",
+    ),
     "one Internet gateway of a VPC": (
         GATEWAY, {"vpcId": "vpc-1"}, [resource(GATEWAY, "igw-2", {"vpcId": "vpc-2"})],
         [resource(GATEWAY, "igw-1", {"vpcId": "vpc-1"})], "already has an internet gateway attached",
@@ -644,7 +671,9 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
                                [resource(FILE_SYSTEM, "fs-1", {})], "SCRATCH_1"),
 }  # fmt: skip
 # No account makes these pass.
-NEVER_HOLDS = {"AWS managed policy exists", "AWS managed boundary exists"}
+NEVER_HOLDS = {
+    "AWS managed policy exists", "AWS managed boundary exists", "ACL of a bucket", "bucket of a policy",
+}  # fmt: skip
 CHANGE_RULES = {  # see test_changes.py
     "upgrade by one minor version", "nodes before the next version", "no version downgrade of nodes",
     "a file system grows",
