@@ -9,12 +9,14 @@ from cloudtwin.providers.aws import (
     eks,
     eks_nodes,
     eks_rules,
+    endpoints,
     fsx,
     identity,
     machines,
     monitoring,
     network,
     s3,
+    security_groups,
 )
 from cloudtwin.providers.aws.functions import FUNCTIONS
 from cloudtwin.providers.aws.registries import registries
@@ -24,6 +26,8 @@ from cloudtwin.providers.model import Cloud
 
 FAMILIES = (
     network.TYPES,
+    security_groups.TYPES,
+    endpoints.TYPES,
     identity.TYPES,
     machines.TYPES,
     eks.TYPES,

@@ -12,7 +12,7 @@ from cloudfacts.aws import INSTANCE_TYPES
 
 from cloudtwin.providers.aws.addon_versions import AVAILABLE, available_versions
 from cloudtwin.providers.aws.machines import TEMPLATE, efa_interfaces
-from cloudtwin.providers.aws.network import ASSOCIATION, ROUTE, SUBNET, TABLE
+from cloudtwin.providers.aws.network import ASSOCIATION, ROUTE, SUBNET, TABLE, VPC
 from cloudtwin.providers.aws.policies import ROLE, attached_policies
 from cloudtwin.providers.conditions import block_of, failure_at, is_known, section
 from cloudtwin.providers.inventory import Inventory, Resource
@@ -284,6 +284,8 @@ def egress_route(request: ResourceRequest) -> Iterable[str]:
 def _has_route(subnet: Resource, account: Inventory) -> bool:
     associations = account.where(ASSOCIATION, subnetId=subnet.id)
     tables = {str(association.inputs["routeTableId"]) for association in associations}
+    if not tables and (vpc := account.find((VPC,), subnet.inputs.get("vpcId"))):
+        tables = {str(vpc.outputs.get("mainRouteTableId"))}
     separate_routes = (
         r.inputs for r in account.all(ROUTE) if r.inputs.get("routeTableId") in tables
     )

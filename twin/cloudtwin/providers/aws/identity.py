@@ -10,8 +10,10 @@ from typing import Any
 
 from cloudtwin.providers.aws.common import CREATION_TIME, IN_ACCOUNT, arn, id_from
 from cloudtwin.providers.aws.policies import ATTACHMENT, ROLE, document_rule
-from cloudtwin.providers.conditions import in_range, matches, value_rule
+from cloudtwin.providers.conditions import failure_at, in_range, matches, value_rule
 from cloudtwin.providers.model import (
+    InputRule,
+    Inputs,
     Naming,
     Precondition,
     Reference,
@@ -19,7 +21,7 @@ from cloudtwin.providers.model import (
     ResourceRequest,
     ResourceType,
 )
-from cloudtwin.providers.schema.check import nearest
+from cloudtwin.providers.schema.check import CheckFailure, nearest
 
 POLICY = "aws:iam/policy:Policy"
 KEY = "aws:kms/key:Key"
@@ -39,6 +41,14 @@ AWS_POLICIES = frozenset({
     "AWSXrayWriteOnlyAccess", "AutoScalingFullAccess", "AmazonEC2FullAccess",
     "service-role/AmazonEBSCSIDriverPolicy", "service-role/AmazonEFSCSIDriverPolicy",
 })  # fmt: skip
+
+
+def _key_rotation(inputs: Inputs) -> Iterator[CheckFailure]:
+    if inputs.get("enableKeyRotation"):
+        if inputs.get("customerMasterKeySpec", "SYMMETRIC_DEFAULT") != "SYMMETRIC_DEFAULT":
+            yield failure_at("enableKeyRotation", "only symmetric keys are rotated")
+    elif inputs.get("rotationPeriodInDays") is not None:
+        yield failure_at("rotationPeriodInDays", "a period needs enableKeyRotation")
 
 
 def _aws_policy_exists(path: str) -> RequestCheck:
@@ -155,6 +165,12 @@ TYPES = (
         ),
         describe=lambda request: {"arn": request.id},
         immutable=("url",),
+        rules=(
+            value_rule(
+                "URL of an identity provider", "url", matches(r"https://[^?]+", "is not an https URL without a query"),
+                "IAM API, CreateOpenIDConnectProvider",
+            ),
+        ),
         unique_code=EXISTS,
     ),
     ResourceType(
@@ -177,6 +193,7 @@ TYPES = (
                 "deletion window of a key", "deletionWindowInDays", in_range(7, 30, "days"),
                 "KMS API, ScheduleKeyDeletion",
             ),
+            InputRule("rotation of a key", "KMS API, EnableKeyRotation", _key_rotation),
         ),
     ),
     ResourceType(

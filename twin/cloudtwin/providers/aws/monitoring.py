@@ -94,6 +94,10 @@ TYPES = (
                 "retention of a log group", "retentionInDays", one_of_values(*RETENTIONS),
                 "CloudWatch Logs API, PutRetentionPolicy",
             ),
+            value_rule(
+                "name of a log group", "name", matches(r"(?!aws/).*", "begins with aws/, which AWS reserves"),
+                "CloudWatch Logs API, CreateLogGroup",
+            ),
         ),
         references=(to_key("kmsKeyId", "InvalidParameterException"),),
         unique_code="ResourceAlreadyExistsException",

@@ -1,4 +1,4 @@
-"""Amazon VPC: networks, subnets, gateways, routes, security groups. Pure.
+"""Amazon VPC: networks, subnets, gateways, routes. Pure.
 
 Sources: EC2 API Reference (error codes of the Delete* actions, IpPermission), VPC User Guide ("quotas",
 "subnet sizing"). Read 2026-11.
@@ -7,20 +7,26 @@ Sources: EC2 API Reference (error codes of the Delete* actions, IpPermission), V
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from cloudtwin.accounts import AWS_ACCOUNT
 from cloudtwin.providers.aws.common import DEPENDENCY, arn, ec2, id_with_prefix
-from cloudtwin.providers.conditions import cidr, failure_at, lies_in, matches, overlap, value_rule
+from cloudtwin.providers.conditions import (
+    cidr,
+    failure_at,
+    lies_in,
+    objects_at,
+    overlap,
+    value_rule,
+)
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import (
     DeletionGuard,
     InputRule,
     Inputs,
-    Naming,
     Precondition,
     Reference,
     ResourceRequest,
     ResourceType,
 )
+from cloudtwin.providers.protocol.values import Plain
 from cloudtwin.providers.schema.check import CheckFailure
 
 VPC, SUBNET = "aws:ec2/vpc:Vpc", "aws:ec2/subnet:Subnet"
@@ -34,15 +40,14 @@ INGRESS = "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule"
 EGRESS = "aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule"
 GROUP_RULE = "aws:ec2/securityGroupRule:SecurityGroupRule"
 MIN_PREFIX, MAX_PREFIX = 16, 28
-LAST_PORT = 65535
-ICMP = ("icmp", "icmpv6", "1", "58")
 TARGETS = ("gatewayId", "natGatewayId", "networkInterfaceId", "transitGatewayId", "vpcEndpointId",
            "vpcPeeringConnectionId", "egressOnlyGatewayId", "coreNetworkArn", "carrierGatewayId",
            "localGatewayId")  # fmt: skip
 DESTINATIONS = ("destinationCidrBlock", "destinationIpv6CidrBlock", "destinationPrefixListId")
-SOURCES = ("cidrIpv4", "cidrIpv6", "prefixListId", "referencedSecurityGroupId")
+INLINE_DESTINATIONS = ("cidrBlock", "ipv6CidrBlock", "destinationPrefixListId")
 BLOCKS = "VPC User Guide, VPC CIDR blocks"
-CREATE_ROUTE, PERMISSION = "EC2 API, CreateRoute", "EC2 API, IpPermission"
+CREATE_ROUTE = "EC2 API, CreateRoute"
+ASSOCIATE_TABLE = "EC2 API, AssociateRouteTable"
 VPC_BLOCK = cidr(MIN_PREFIX, MAX_PREFIX, version=4)
 
 
@@ -78,7 +83,9 @@ def to_gateways(prefix: str = "") -> tuple[Reference, Reference]:
 # -- input rules
 
 
-def _exactly_one(names: tuple[str, ...], subject: str) -> Any:  # noqa: ANN401  an input check
+def exactly_one(names: tuple[str, ...], subject: str) -> Any:  # noqa: ANN401  an input check
+    """Return the check that exactly one of several inputs is set."""
+
     def violations(inputs: Inputs) -> Iterator[CheckFailure]:
         set_names = [name for name in names if inputs.get(name) is not None]
         if len(set_names) != 1:
@@ -88,16 +95,6 @@ def _exactly_one(names: tuple[str, ...], subject: str) -> Any:  # noqa: ANN401  
             )
 
     return violations
-
-
-def _endpoint_service(inputs: Inputs) -> Iterable[CheckFailure]:
-    name, region = inputs.get("serviceName"), inputs.get("region")
-    if isinstance(name, str) and isinstance(region, str):
-        prefix = f"com.amazonaws.{region}."
-        if name.startswith("com.amazonaws.") and not name.startswith(prefix):
-            yield failure_at(
-                "serviceName", f"{name!r} is not in {region}: it must begin with {prefix}"
-            )
 
 
 def _zonal_nat(inputs: Inputs) -> Iterable[CheckFailure]:
@@ -126,24 +123,32 @@ def _regional_nat(inputs: Inputs) -> Iterable[CheckFailure]:
             yield failure_at(name, "a regional NAT gateway does not support it: leave it out")
 
 
+def _no_address_if_private(inputs: Inputs) -> Iterable[CheckFailure]:
+    if inputs.get("connectivityType") == "private" and inputs.get("allocationId") is not None:
+        yield failure_at("allocationId", "a private NAT gateway has no Elastic IP address")
+
+
+def _host_names(inputs: Inputs) -> Iterable[CheckFailure]:
+    if inputs.get("enableDnsHostnames") and inputs.get("enableDnsSupport") is False:
+        yield failure_at("enableDnsHostnames", "host names need enableDnsSupport")
+
+
+def _one_zone(inputs: Inputs) -> Iterable[CheckFailure]:
+    if all(inputs.get(name) is not None for name in ("availabilityZone", "availabilityZoneId")):
+        yield failure_at("availabilityZoneId", "it conflicts with availabilityZone: leave one out")
+
+
+def _inline_targets(inputs: Inputs) -> Iterable[CheckFailure]:
+    for path, route in objects_at("routes", inputs):
+        for names, subject in ((TARGETS, "target"), (INLINE_DESTINATIONS, "destination")):
+            for failure in exactly_one(names, subject)(route):
+                yield failure_at(path, failure.reason)
+
+
 def _border_group(inputs: Inputs) -> Iterable[CheckFailure]:
     group = "ipv6CidrBlockNetworkBorderGroup"
     if inputs.get(group) is not None and inputs.get("assignGeneratedIpv6CidrBlock") is None:
         yield failure_at(group, "it requires assignGeneratedIpv6CidrBlock, which is missing")
-
-
-def _ports(inputs: Inputs) -> Iterable[CheckFailure]:
-    protocol = inputs.get("ipProtocol", inputs.get("protocol"))
-    low, high = inputs.get("fromPort"), inputs.get("toPort")
-    if protocol in ("-1", "all"):
-        if any(isinstance(port, int) and port not in (0, -1) for port in (low, high)):
-            yield failure_at("fromPort", "the protocol -1 means every port: leave the ports out")
-    elif protocol in ("tcp", "udp") and (low is None or high is None):
-        yield failure_at("fromPort", f"the protocol {protocol} needs fromPort and toPort")
-    elif protocol in ICMP:
-        return  # a type and a code, -1 for all
-    elif isinstance(low, int) and isinstance(high, int) and not 0 <= low <= high <= LAST_PORT:
-        yield failure_at("fromPort", f"{low}-{high} is not a valid range of ports")
 
 
 # -- preconditions
@@ -174,26 +179,70 @@ def _has_gateway(request: ResourceRequest) -> Iterable[str]:
         yield f"Network {vpc} has no Internet gateway attached"
 
 
+def _only_gateway(request: ResourceRequest) -> Iterable[str]:
+    vpc = request.inputs.get("vpcId")
+    if vpc and any(other.inputs.get("vpcId") == vpc for other in request.others(GATEWAY)):
+        yield f"Network {vpc} already has an internet gateway attached"
+
+
+def _free_address(request: ResourceRequest) -> Iterable[str]:
+    address = request.inputs.get("allocationId")
+    if address and any(nat.inputs.get("allocationId") == address for nat in request.others(NAT)):
+        yield f"Elastic IP address [{address}] is already associated"
+
+
+def _targets_in_vpc(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error for each gateway of a route, or of a table's inline routes, that is in another VPC."""
+    inputs = request.inputs
+    table = request.find(TABLE, "routeTableId")
+    vpc, name = (
+        (table.inputs.get("vpcId"), table.id) if table else (inputs.get("vpcId"), request.id)
+    )
+    for route in (inputs, *(route for _, route in objects_at("routes", inputs))):
+        for key, title in (("gatewayId", "network gateway"), ("natGatewayId", "NAT gateway")):
+            gateway = request.account.find((GATEWAY, NAT), route.get(key) or "")
+            if gateway and _vpc_of(gateway, request.account) not in (vpc, None):
+                yield f"route table {name} and {title} {gateway.id} belong to different networks"
+
+
+def _vpc_of(gateway: Resource, account: Inventory) -> Plain:
+    subnet = account.find((SUBNET,), gateway.inputs.get("subnetId") or "")
+    return (subnet or gateway).inputs.get("vpcId")
+
+
+def _table_in_vpc(request: ResourceRequest) -> Iterable[str]:
+    subnet, table = request.find(SUBNET, "subnetId"), request.find(TABLE, "routeTableId")
+    if subnet and table and subnet.inputs["vpcId"] != table.inputs["vpcId"]:
+        yield f"Route table {table.id} and subnet {subnet.id} belong to different networks"
+
+
 def _mapped_addresses(attachment: Resource, account: Inventory) -> Iterable[str]:
     for nat in account.all(NAT):
-        subnet = account.find((SUBNET,), nat.inputs.get("subnetId") or "")
         if nat.inputs.get("connectivityType") == "private":
             continue  # it has no public address
-        vpc = subnet.inputs["vpcId"] if subnet else nat.inputs.get("vpcId")
-        if vpc == attachment.inputs.get("vpcId"):
+        if _vpc_of(nat, account) == attachment.inputs.get("vpcId"):
             yield f"Network {attachment.inputs['vpcId']} has some mapped public address(es): {nat.id}"
 
 
 # -- outputs
 
 
-def _default_group(vpc: Resource, _account: Inventory) -> Iterable[Resource]:
-    group = str(vpc.outputs["defaultSecurityGroupId"])
-    inputs = {"vpcId": vpc.id, "name": "default", "description": "default VPC security group"}
-    yield Resource(
-        token=GROUP, id=group, urn=vpc.urn, inputs=inputs, outputs={**inputs, "id": group},
-        acknowledged=True, owner=vpc.id,
-    )  # fmt: skip
+def _default_parts(vpc: Resource, _account: Inventory) -> Iterable[Resource]:
+    """Yield the default security group and the main route table of a VPC."""
+    parts = (
+        (
+            GROUP,
+            "defaultSecurityGroupId",
+            {"name": "default", "description": "default VPC security group"},
+        ),
+        (TABLE, "mainRouteTableId", {}),
+    )
+    for token, output, fields in parts:
+        identity, inputs = str(vpc.outputs[output]), {"vpcId": vpc.id, **fields}
+        yield Resource(
+            token=token, id=identity, urn=vpc.urn, inputs=inputs, outputs={**inputs, "id": identity},
+            acknowledged=True, owner=vpc.id,
+        )  # fmt: skip
 
 
 def _describe_vpc(request: ResourceRequest) -> dict[str, Any]:
@@ -212,42 +261,18 @@ def _public_ip(request: ResourceRequest) -> str:
     return f"203.0.113.{int(request.digits('ip', 2), 16)}"  # a documentation address of RFC 5737
 
 
-def _group_rule(token: str) -> ResourceType:
-    return ResourceType(
-        token=token,
-        identify=id_with_prefix("sgr"),
-        describe=lambda request: {
-            "arn": arn("ec2", f"security-group-rule/{request.id}", request.region),
-            "securityGroupRuleId": request.id,
-        },
-        immutable=("securityGroupId",),
-        rules=(
-            PORTS,
-            InputRule("one source of a rule", PERMISSION, _exactly_one(SOURCES, "source")),
-            value_rule("IPv4 source of a rule", "cidrIpv4", cidr(version=4), PERMISSION),
-            value_rule("IPv6 source of a rule", "cidrIpv6", cidr(version=6), PERMISSION),
-        ),
-        references=(
-            in_groups("securityGroupId", ""),
-            in_groups("referencedSecurityGroupId"),
-        ),
-        unique=("securityGroupId", "ipProtocol", "fromPort", "toPort", *SOURCES),
-        unique_code="InvalidPermission.Duplicate",
-    )
-
-
-PORTS = InputRule("ports of a rule", PERMISSION, _ports)
 TYPES = (
     ResourceType(
         token=VPC,
         identify=id_with_prefix("vpc"),
         describe=_describe_vpc,
-        companions=_default_group,
+        companions=_default_parts,
         defaults={"instanceTenancy": "default", "enableDnsSupport": True},
         immutable=("cidrBlock", "instanceTenancy", "region", "ipv4IpamPoolId"),
         enums={"instanceTenancy": ("default", "dedicated")},
         rules=(
             value_rule("size of a VPC", "cidrBlock", VPC_BLOCK, BLOCKS),
+            InputRule("host names of a VPC", "EC2 API, ModifyVpcAttribute", _host_names),
             InputRule("border group of a VPC", "Terraform AWS provider, aws_vpc", _border_group),
         ),
     ),
@@ -259,7 +284,10 @@ TYPES = (
             "availabilityZone": request.inputs.get("availabilityZone") or f"{request.region}a",
         },
         immutable=("vpcId", "cidrBlock", "availabilityZone", "availabilityZoneId", "region"),
-        rules=(value_rule("size of a subnet", "cidrBlock", VPC_BLOCK, BLOCKS),),
+        rules=(
+            value_rule("size of a subnet", "cidrBlock", VPC_BLOCK, BLOCKS),
+            InputRule("zone of a subnet", "Terraform AWS provider, aws_subnet", _one_zone),
+        ),
         references=(in_vpc(),),
         preconditions=(
             Precondition("subnet in its VPC", BLOCKS, "InvalidSubnet.Range", _subnet_fits),
@@ -271,6 +299,12 @@ TYPES = (
         identify=id_with_prefix("igw"),
         describe=ec2("internet-gateway"),
         references=(in_vpc(),),
+        preconditions=(
+            Precondition(
+                "one Internet gateway of a VPC", "EC2 API, AttachInternetGateway",
+                "InvalidParameterValue", _only_gateway,
+            ),
+        ),
         deletion_guards=(
             DeletionGuard(
                 "mapped addresses", "EC2 API, DetachInternetGateway", DEPENDENCY, _mapped_addresses
@@ -301,6 +335,7 @@ TYPES = (
         rules=(
             InputRule("zonal NAT gateway", "EC2 API, CreateNatGateway", _zonal_nat),
             InputRule("regional NAT gateway", "EC2 API, CreateNatGateway", _regional_nat),
+            InputRule("private NAT gateway", "EC2 API, CreateNatGateway", _no_address_if_private),
         ),
         references=(
             in_vpc(),
@@ -314,6 +349,10 @@ TYPES = (
                 "Internet gateway of a NAT gateway", "EC2 API, CreateNatGateway",
                 "Gateway.NotAttached", _has_gateway,
             ),
+            Precondition(
+                "address of a NAT gateway", "EC2 API, CreateNatGateway",
+                "Resource.AlreadyAssociated", _free_address,
+            ),
         ),
     ),
     ResourceType(
@@ -326,8 +365,14 @@ TYPES = (
             value_rule(
                 "inline IPv6 routes", "routes.*.ipv6CidrBlock", cidr(version=6), CREATE_ROUTE
             ),
+            InputRule("targets of inline routes", CREATE_ROUTE, _inline_targets),
         ),
         references=(in_vpc(), *to_gateways("routes.*.")),
+        preconditions=(
+            Precondition(
+                "inline routes in one VPC", CREATE_ROUTE, "InvalidParameterValue", _targets_in_vpc
+            ),
+        ),
     ),
     ResourceType(
         token=ROUTE,
@@ -335,14 +380,17 @@ TYPES = (
         describe=lambda _request: {"origin": "CreateRoute", "state": "active"},
         immutable=("routeTableId", "destinationCidrBlock", "destinationIpv6CidrBlock", "region"),
         rules=(
-            InputRule("target of a route", CREATE_ROUTE, _exactly_one(TARGETS, "target")),
+            InputRule("target of a route", CREATE_ROUTE, exactly_one(TARGETS, "target")),
             InputRule(
-                "destination of a route", CREATE_ROUTE, _exactly_one(DESTINATIONS, "destination")
+                "destination of a route", CREATE_ROUTE, exactly_one(DESTINATIONS, "destination")
             ),
             value_rule("IPv4 block of a route", DESTINATIONS[0], cidr(version=4), CREATE_ROUTE),
             value_rule("IPv6 block of a route", DESTINATIONS[1], cidr(version=6), CREATE_ROUTE),
         ),
         references=(in_table(), *to_gateways()),
+        preconditions=(
+            Precondition("route in one VPC", CREATE_ROUTE, "InvalidParameterValue", _targets_in_vpc),
+        ),
         unique=("routeTableId", *DESTINATIONS),
         unique_code="RouteAlreadyExists",
     ),
@@ -350,66 +398,19 @@ TYPES = (
         token=ASSOCIATION,
         identify=id_with_prefix("rtbassoc"),
         immutable=("subnetId", "gatewayId", "region"),
+        rules=(
+            InputRule(
+                "target of an association", ASSOCIATE_TABLE, exactly_one(("subnetId", "gatewayId"), "target")
+            ),
+        ),
         references=(
             Reference("subnetId", (SUBNET,), "InvalidSubnetID.NotFound"),
             in_table(in_use_code=DEPENDENCY),
         ),
+        preconditions=(
+            Precondition("table in the VPC of a subnet", ASSOCIATE_TABLE, "InvalidParameterValue", _table_in_vpc),
+        ),
         unique=("subnetId",),
         unique_code="Resource.AlreadyAssociated",
-    ),
-    ResourceType(
-        token=ENDPOINT,
-        identify=id_with_prefix("vpce"),
-        describe=lambda request: {
-            "arn": arn("ec2", f"vpc-endpoint/{request.id}", request.region),
-            "ownerId": AWS_ACCOUNT,
-            "state": "available",
-            "prefixListId": f"pl-{request.digits('list', 8)}",
-        },
-        defaults={"vpcEndpointType": "Gateway"},
-        immutable=("vpcId", "serviceName", "vpcEndpointType", "region"),
-        rules=(InputRule("region of an endpoint", "AWS PrivateLink Guide", _endpoint_service),),
-        references=(
-            in_vpc(), in_subnets("subnetIds.*"), in_groups("securityGroupIds.*"),
-            in_table("routeTableIds.*", spelling="Id"),
-        ),
-    ),
-    ResourceType(
-        token="aws:ec2/vpcEndpointRouteTableAssociation:VpcEndpointRouteTableAssociation",  # noqa: S106
-        identify=lambda request: f"a-{request.inputs['vpcEndpointId']}{request.entropy[:10]}",
-        immutable=("routeTableId", "vpcEndpointId", "region"),
-        references=(
-            in_table(spelling="Id"), Reference("vpcEndpointId", (ENDPOINT,), "InvalidVpcEndpointId.NotFound"),
-        ),
-    ),
-    ResourceType(
-        token=GROUP,
-        identify=id_with_prefix("sg"),
-        describe=ec2("security-group"),
-        defaults={"description": "Managed by Pulumi"},
-        naming=Naming(max_length=255),
-        immutable=("vpcId", "description", "namePrefix", "region"),
-        rules=(
-            value_rule(
-                "name of a security group", "name",
-                matches(r"(?!sg-).*", "begins with sg-, which is for ids"),
-                "EC2 API, CreateSecurityGroup",
-            ),
-        ),
-        references=(in_vpc(),),
-        unique=("vpcId", "name"),
-        unique_code="InvalidGroup.Duplicate",
-    ),
-    _group_rule(INGRESS),
-    _group_rule(EGRESS),
-    ResourceType(
-        token=GROUP_RULE,
-        identify=id_with_prefix("sgrule"),
-        describe=lambda request: {"securityGroupRuleId": f"sgr-0{request.digits('rule', 16)}"},
-        immutable=("securityGroupId", "type", "protocol", "fromPort", "toPort", "cidrBlocks",
-                   "sourceSecurityGroupId", "self", "region"),
-        enums={"type": ("ingress", "egress")},
-        rules=(PORTS,),
-        references=(in_groups("securityGroupId", ""), in_groups("sourceSecurityGroupId")),
     ),
 )  # fmt: skip

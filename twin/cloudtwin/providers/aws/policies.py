@@ -57,6 +57,7 @@ KINDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], int]] = {
     "inline": (("Action", "Resource"), ("Principal",), 10240),
     "trust": (("Action", "Principal"), ("Resource",), 2048),
     "bucket": (("Action", "Resource", "Principal"), (), 20480),
+    "endpoint": (("Action", "Resource", "Principal"), (), 20480),
     "repository": (("Action", "Principal"), ("Resource",), 10240),
 }
 

@@ -6,16 +6,16 @@ References. Read 2026-11.
 
 # ruff: noqa: S106  (a token is the name of a type, not a password)
 
-import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 from cloudtwin.accounts import AWS_ACCOUNT
 from cloudtwin.providers.aws.common import OBJECT, arn, id_from
 from cloudtwin.providers.aws.identity import to_key
-from cloudtwin.providers.aws.policies import document_rule
+from cloudtwin.providers.aws.lifecycle_policies import lifecycle_policy_error
+from cloudtwin.providers.aws.policies import document_rule, statements
 from cloudtwin.providers.conditions import (
     failure_at,
     in_range,
@@ -30,6 +30,7 @@ from cloudtwin.providers.model import (
     InputRule,
     Inputs,
     Naming,
+    Precondition,
     Reference,
     ResourceRequest,
     ResourceType,
@@ -38,10 +39,14 @@ from cloudtwin.providers.schema.check import CheckFailure
 
 BUCKET, REPOSITORY = "aws:s3/bucket:Bucket", "aws:ecr/repository:Repository"
 LIFECYCLE = "S3 User Guide, lifecycle configuration elements"
+PUBLIC_ACCESS_BLOCK = "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock"
 BY_DEFAULT = "rules.*.applyServerSideEncryptionByDefault"
 ENCRYPTIONS = ("AES256", "aws:kms", "aws:kms:dsse")
 MAX_DAYS = 2**31 - 1
 RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+IA_DAYS, IA_CLASSES = 30, ("STANDARD_IA", "ONEZONE_IA")
+ACTIONS = ("expiration", "transitions", "noncurrentVersionExpiration", "noncurrentVersionTransitions",
+           "abortIncompleteMultipartUpload")  # fmt: skip
 DAYS = ("expiration.days", "noncurrentVersionExpiration.noncurrentDays",
         "abortIncompleteMultipartUpload.daysAfterInitiation")  # fmt: skip
 
@@ -49,7 +54,10 @@ DAYS = ("expiration.days", "noncurrentVersionExpiration.noncurrentDays",
 def bucket_name_error(name: object) -> str | None:
     """Return the reason why text is not the name of a bucket; None if it is valid."""
     text = str(name)
-    pattern = r"(?!xn--|sthree-|\d+\.\d+\.\d+\.\d+$)(?!.*\.\.)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?<!-s3alias)"
+    pattern = (
+        r"(?!xn--|sthree-|amzn-s3-demo-|\d+\.\d+\.\d+\.\d+$)(?!.*\.\.)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
+        r"(?<!-s3alias)(?<!--ol-s3)(?<!\.mrap)(?<!--x-s3)(?<!--table-s3)"
+    )
     return matches(
         pattern, "is not a valid bucket name: 3 to 63 lower-case letters, digits, . and -"
     )(text)
@@ -63,6 +71,36 @@ def _lifecycle(inputs: Inputs) -> Iterable[CheckFailure]:
     for path, rule in rules:
         if ids.count(rule.get("id")) > 1:
             yield failure_at(f"{path}.id", f"two rules have the id {rule.get('id')!r}")
+
+
+def _lifecycle_actions(inputs: Inputs) -> Iterable[CheckFailure]:
+    for path, rule in objects_at("rules", inputs):
+        if not any(rule.get(action) for action in ACTIONS):
+            yield failure_at(path, "At least one action needs to be specified in a rule")
+        expiration = section(rule, "expiration")
+        if expiration.get("days") and expiration.get("date"):
+            yield failure_at(f"{path}.expiration", "days and date exclude each other")
+        for at, transition in _transitions(path, rule):
+            days = transition.get("days", transition.get("noncurrentDays"))
+            storage_class = transition.get("storageClass")
+            if isinstance(days, int) and days < IA_DAYS and storage_class in IA_CLASSES:
+                reason = f"'Days' in Transition action must be greater than or equal to {IA_DAYS} for storageClass"
+                yield failure_at(at, f"{reason} {storage_class!r}")
+            last_day = expiration.get("days")
+            if (
+                isinstance(transition.get("days"), int)
+                and isinstance(last_day, int)
+                and last_day <= days
+            ):
+                reason = "'Days' in the Expiration action must be greater than 'Days' in the Transition action"
+                yield failure_at(at, reason)
+
+
+def _transitions(path: str, rule: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the transitions of a lifecycle rule with their paths."""
+    for name in ("transitions", "noncurrentVersionTransitions"):
+        for at, transition in objects_at(name, rule):
+            yield f"{path}.{at}", transition
 
 
 def _kms_key_of_bucket(inputs: Inputs) -> Iterable[CheckFailure]:
@@ -99,14 +137,38 @@ def _describe_bucket(request: ResourceRequest) -> dict[str, Any]:
     }
 
 
-def _lifecycle_policy_error(text: object) -> str | None:
-    """Return the reason why text is not an ECR lifecycle policy; None if it is valid."""
-    try:
-        content = json.loads(text) if isinstance(text, str) else {"rules": []}
-    except ValueError as error:
-        return f"this is not valid JSON: {error}"
-    is_valid = isinstance(content, Mapping) and isinstance(content.get("rules"), list)
-    return None if is_valid else "the policy has no list of rules"
+def _acl(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error for an ACL of a new bucket: its objects belong to its owner, who grants access by policies."""
+    if request.previous is None and request.inputs.get("acl", "private") != "private":
+        yield "Bucket cannot have ACLs set with ObjectOwnership's BucketOwnerEnforced setting"
+
+
+def _public_policy(request: ResourceRequest) -> Iterable[str]:
+    bucket = request.inputs["bucket"]
+    blocks = request.account.where(PUBLIC_ACCESS_BLOCK, bucket=bucket)
+    is_blocked = blocks[0].inputs.get("blockPublicPolicy", False) if blocks else True
+    if is_blocked and any(map(_is_public, statements(request.inputs.get("policy")))):
+        yield (
+            f"not authorized to perform s3:PutBucketPolicy on {bucket} because public policies are "
+            "blocked by the BlockPublicPolicy block public access setting, which new buckets have"
+        )
+
+
+def _is_public(statement: Mapping[str, Any]) -> bool:
+    """Return True for a statement that allows everyone; S3 judges the conditions of other statements."""
+    principal = statement.get("Principal")
+    accounts = principal.get("AWS") if isinstance(principal, Mapping) else principal
+    is_everyone = accounts == "*" or (isinstance(accounts, list) and "*" in accounts)
+    return statement.get("Effect") == "Allow" and is_everyone and not statement.get("Condition")
+
+
+def _resources_in_bucket(request: ResourceRequest) -> Iterable[str]:
+    for statement in statements(request.inputs.get("policy")):
+        resources = statement.get("Resource", ())
+        for resource in [resources] if isinstance(resources, str) else resources:
+            name = str(resource).removeprefix("arn:aws:s3:::").partition("/")[0]
+            if not re.search(r"[*?$:]", name) and name != request.inputs["bucket"]:
+                yield f"Policy has invalid resource: {resource}"
 
 
 def _date_time_error(text: object) -> str | None:
@@ -124,6 +186,7 @@ def _bucket_setting(
     rules: tuple[InputRule, ...] = (),
     enums: Mapping[str, tuple[str, ...]] | None = None,
     references: tuple[Reference, ...] = (),
+    preconditions: tuple[Precondition, ...] = (),
 ) -> ResourceType:
     return ResourceType(
         token=f"aws:s3/{name[0].lower()}{name[1:]}:{name}",
@@ -132,6 +195,7 @@ def _bucket_setting(
         enums=enums or {},
         rules=rules,
         references=(TO_BUCKET, *references),
+        preconditions=preconditions,
     )
 
 
@@ -148,6 +212,11 @@ TYPES = (
         rules=(
             value_rule(
                 "name of a bucket", "bucket", bucket_name_error, "S3 User Guide, bucket naming rules"
+            ),
+        ),
+        preconditions=(
+            Precondition(
+                "ACL of a bucket", "S3 User Guide, Object Ownership", "InvalidBucketAclWithObjectOwnership", _acl
             ),
         ),
         deletion_guards=(
@@ -167,6 +236,7 @@ TYPES = (
         "BucketLifecycleConfiguration",
         (
             InputRule("rules of a lifecycle", LIFECYCLE, _lifecycle),
+            InputRule("actions of a lifecycle", LIFECYCLE, _lifecycle_actions),
             value_rule(
                 "ids of lifecycle rules", "rules.*.id",
                 matches(r"(?s).{1,255}", "must have 1 to 255 characters"), LIFECYCLE,
@@ -176,7 +246,15 @@ TYPES = (
         ),
     ),
     _bucket_setting("BucketOwnershipControls"),
-    _bucket_setting("BucketPolicy", (document_rule("policy of a bucket", "policy", "bucket"),)),
+    _bucket_setting(
+        "BucketPolicy", (document_rule("policy of a bucket", "policy", "bucket"),),
+        preconditions=(
+            Precondition(
+                "public policy of a bucket", "S3 User Guide, Block Public Access", "AccessDenied", _public_policy
+            ),
+            Precondition("bucket of a policy", "S3 API, PutBucketPolicy", "MalformedPolicy", _resources_in_bucket),
+        ),
+    ),
     ResourceType(
         token=OBJECT,
         identify=id_from("bucket", "key", separator="/"),
@@ -214,7 +292,7 @@ TYPES = (
         describe=lambda _request: {"registryId": AWS_ACCOUNT},
         immutable=("repository", "region"),
         rules=(
-            value_rule("lifecycle of a repository", "policy", _lifecycle_policy_error,
+            value_rule("lifecycle of a repository", "policy", lifecycle_policy_error,
                        "ECR API, PutLifecyclePolicy"),
         ),
         references=(TO_REPOSITORY,),

@@ -12,20 +12,23 @@ from cloudtwin.providers.aws.fsx import FILE_SYSTEM
 from cloudtwin.providers.aws.machines import PLACEMENT, TEMPLATE
 from cloudtwin.providers.aws.network import (
     ASSOCIATION,
+    ENDPOINT,
     GATEWAY,
     GROUP,
     INGRESS,
     NAT,
     ROUTE,
     SUBNET,
+    TABLE,
     VPC,
 )
 from cloudtwin.providers.aws.policies import ATTACHMENT, ROLE
-from cloudtwin.providers.aws.s3 import BUCKET
+from cloudtwin.providers.aws.s3 import BUCKET, PUBLIC_ACCESS_BLOCK
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.protocol.values import Object
 
 POD_IDENTITY = "aws:eks/podIdentityAssociation:PodIdentityAssociation"
+BUCKET_POLICY = "aws:s3/bucketPolicy:BucketPolicy"
 ACCESS = "aws:eks/accessPolicyAssociation:AccessPolicyAssociation"
 ALLOW_GET = {"Effect": "Allow", "Action": "s3:GetObject", "Principal": "*"}
 TRUST = json.dumps({"Statement": [{**ALLOW_GET, "Action": "sts:AssumeRole"}]})
@@ -61,6 +64,72 @@ RULES: dict[str, tuple[Object, Object, str]] = {
         {"availabilityMode": "regional", "vpcId": "v"},
         {"availabilityMode": "regional", "vpcId": "v", "subnetId": "s"},
         "leave it out",
+    ),
+    "private NAT gateway": (
+        {"connectivityType": "private", "subnetId": "s"},
+        {"connectivityType": "private", "subnetId": "s", "allocationId": "e"},
+        "no Elastic IP address",
+    ),
+    "host names of a VPC": (
+        {"enableDnsHostnames": True},
+        {"enableDnsHostnames": True, "enableDnsSupport": False},
+        "need enableDnsSupport",
+    ),
+    "zone of a subnet": (
+        {"availabilityZone": "us-east-1a"},
+        {"availabilityZone": "us-east-1a", "availabilityZoneId": "use1-az1"},
+        "leave one out",
+    ),
+    "targets of inline routes": (
+        {"routes": [{"cidrBlock": "0.0.0.0/0", "gatewayId": "g"}]},
+        {"routes": [{"cidrBlock": "0.0.0.0/0"}]},
+        "exactly one target is required",
+    ),
+    "target of an association": (
+        {"subnetId": "s"}, {"subnetId": "s", "gatewayId": "g"}, "one target",
+    ),
+    "protocol of a rule": ({"ipProtocol": "TCP"}, {"ipProtocol": "htcp"}, "Unknown protocol"),
+    "protocol of a group's rule": ({"protocol": "6"}, {"protocol": "256"}, "Unknown protocol"),
+    "inline protocol of ingress": (
+        {"ingress": [{"protocol": "-1"}]}, {"ingress": [{"protocol": "any"}]}, "Unknown protocol",
+    ),
+    "inline protocol of egress": (
+        {"egress": [{"protocol": "-1"}]}, {"egress": [{"protocol": "any"}]}, "Unknown protocol",
+    ),
+    "inline ports": (
+        {"ingress": [{"protocol": "tcp", "fromPort": 22, "toPort": 22}]},
+        {"ingress": [{"protocol": "-1", "fromPort": 22, "toPort": 22}]},
+        "leave the ports out",
+    ),
+    "sources of a rule": (
+        {"self": True}, {"self": True, "sourceSecurityGroupId": "sg-1"}, "exclude each other",
+    ),
+    "characters of a group's name": ({"name": "lustre"}, {"name": "Lüster"}, "other characters"),
+    "description of a security group": (
+        {"description": "Lustre (FSx)"}, {"description": "the client's"}, "other characters",
+    ),
+    "type of an endpoint": (
+        {"serviceName": "com.amazonaws.us-east-1.s3"},
+        {"serviceName": "com.amazonaws.us-east-1.ecr.api"},
+        "does not match available service types",
+    ),
+    "actions of a lifecycle": (
+        {"rules": [{"transitions": [{"days": 30, "storageClass": "STANDARD_IA"}],
+                    "expiration": {"days": 60}}]},
+        {"rules": [{"transitions": [{"days": 30, "storageClass": "GLACIER"}],
+                    "expiration": {"days": 30}}]},
+        "must be greater than",
+    ),
+    "URL of an identity provider": (
+        {"url": "https://oidc.example/id"}, {"url": "http://oidc.example/id"}, "not an https URL",
+    ),
+    "name of a log group": ({"name": "/aws/eks"}, {"name": "aws/eks"}, "begins with aws/"),
+    "rotation of a key": (
+        {"enableKeyRotation": True, "rotationPeriodInDays": 90}, {"rotationPeriodInDays": 90},
+        "needs enableKeyRotation",
+    ),
+    "policy of an endpoint": (
+        {"policy": RESOURCE_DOCUMENT}, {"policy": INVALID_DOCUMENT}, "Effect must be",
     ),
     "target of a route": (
         {"gatewayId": "g"}, {"gatewayId": "g", "natGatewayId": "n"}, "one target",
@@ -442,6 +511,8 @@ FILE_SYSTEM_INPUTS = {
     "securityGroupIds": ["sg-f"],
     "storageCapacity": 1200,
 }
+MAIN_TABLE = resource(TABLE, "rtb-1", {"vpcId": "vpc-1"})
+S3_ENDPOINT = {"vpcId": "vpc-1", "serviceName": "com.amazonaws.us-east-1.s3"}
 GROUP_F = resource(GROUP, "sg-f", {"vpcId": "vpc-1"})
 LINK_INPUTS = {
     "fileSystemId": "fs-1",
@@ -462,6 +533,64 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
     "Internet gateway of a NAT gateway": (
         NAT, {"subnetId": "subnet-a"},
         [SUBNET_A, resource(GATEWAY, "igw-1", {"vpcId": "vpc-1"})], [SUBNET_A], "no Internet gateway",
+    ),
+    "ACL of a bucket": (BUCKET, {"acl": "public-read"}, [], [], "cannot have ACLs"),
+    "public policy of a bucket": (
+        BUCKET_POLICY, {"bucket": "b", "policy": RESOURCE_DOCUMENT},
+        [resource(PUBLIC_ACCESS_BLOCK, "b", {"bucket": "b", "blockPublicPolicy": False})], [],
+        "public policies are blocked",
+    ),
+    "bucket of a policy": (
+        BUCKET_POLICY,
+        {"bucket": "b", "policy": {"Statement": [{**ALLOW_GET, "Resource": "arn:aws:s3:::other/*"}]}},
+        [], [], "invalid resource",
+    ),
+    "one Internet gateway of a VPC": (
+        GATEWAY, {"vpcId": "vpc-1"}, [resource(GATEWAY, "igw-2", {"vpcId": "vpc-2"})],
+        [resource(GATEWAY, "igw-1", {"vpcId": "vpc-1"})], "already has an internet gateway attached",
+    ),
+    "address of a NAT gateway": (
+        NAT, {"allocationId": "eipalloc-1"}, [resource(NAT, "nat-2", {"allocationId": "eipalloc-2"})],
+        [resource(NAT, "nat-1", {"allocationId": "eipalloc-1"})], "already associated",
+    ),
+    "route in one VPC": (
+        ROUTE, {"routeTableId": "rtb-1", "natGatewayId": "nat-1"},
+        [MAIN_TABLE, resource(NAT, "nat-1", {"subnetId": "subnet-a"}), SUBNET_A],
+        [MAIN_TABLE, resource(NAT, "nat-1", {"vpcId": "vpc-2"})], "belong to different networks",
+    ),
+    "inline routes in one VPC": (
+        TABLE, {"vpcId": "vpc-1", "routes": [{"gatewayId": "igw-1"}]},
+        [resource(GATEWAY, "igw-1", {"vpcId": "vpc-1"})],
+        [resource(GATEWAY, "igw-1", {"vpcId": "vpc-2"})], "belong to different networks",
+    ),
+    "table in the VPC of a subnet": (
+        ASSOCIATION, {"subnetId": "subnet-a", "routeTableId": "rtb-1"}, [SUBNET_A, MAIN_TABLE],
+        [SUBNET_A, resource(TABLE, "rtb-1", {"vpcId": "vpc-2"})], "belong to different networks",
+    ),
+    "groups of a rule in one VPC": (
+        INGRESS, {"securityGroupId": "sg-f", "referencedSecurityGroupId": "sg-1"},
+        [GROUP_F, resource(GROUP, "sg-1", {"vpcId": "vpc-1"})],
+        [GROUP_F, resource(GROUP, "sg-1", {"vpcId": "vpc-2"})], "belong to different networks",
+    ),
+    "DNS of the VPC of an endpoint": (
+        ENDPOINT, {"vpcId": "vpc-1", "privateDnsEnabled": True},
+        [resource(VPC, "vpc-1", {"enableDnsHostnames": True})], [THE_VPC], "requires both",
+    ),
+    "zones of an endpoint": (
+        ENDPOINT, {"subnetIds": ["subnet-a", "subnet-b", "subnet-c"]},
+        [SUBNET_A, SUBNET_B], [SUBNET_A, SUBNET_B, SUBNET_C], "in the availability zone of subnet-c",
+    ),
+    "route tables of an endpoint": (
+        ENDPOINT, {**S3_ENDPOINT, "routeTableIds": ["rtb-1", "rtb-2"]},
+        [resource(ENDPOINT, "vpce-1", {**S3_ENDPOINT, "routeTableIds": ["rtb-3"]})],
+        [resource(ENDPOINT, "vpce-1", {**S3_ENDPOINT, "routeTableIds": ["rtb-2"]})],
+        "already has a route",
+    ),
+    "domain of an endpoint": (
+        ENDPOINT, {**S3_ENDPOINT, "privateDnsEnabled": True},
+        [resource(ENDPOINT, "vpce-1", {**S3_ENDPOINT, "privateDnsEnabled": False})],
+        [resource(ENDPOINT, "vpce-1", {**S3_ENDPOINT, "privateDnsEnabled": True})],
+        "conflicting DNS domain",
     ),
     "AWS managed policy exists": (
         ATTACHMENT, {"policyArn": "arn:aws:iam::aws:policy/AmazonEKSClusterPolicie"},
@@ -542,7 +671,9 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
                                [resource(FILE_SYSTEM, "fs-1", {})], "SCRATCH_1"),
 }  # fmt: skip
 # No account makes these pass.
-NEVER_HOLDS = {"AWS managed policy exists", "AWS managed boundary exists"}
+NEVER_HOLDS = {
+    "AWS managed policy exists", "AWS managed boundary exists", "ACL of a bucket", "bucket of a policy",
+}  # fmt: skip
 CHANGE_RULES = {  # see test_changes.py
     "upgrade by one minor version", "nodes before the next version", "no version downgrade of nodes",
     "a file system grows",

@@ -1,15 +1,44 @@
-"""Ports of security group rules; `cases.py` has an invalid range."""
+"""Networks of Amazon VPC; `cases.py` has the cases of the rules."""
 
 import pytest
-from cloudtwin.providers.aws.network import PORTS
+from cloudtwin.providers.errors import CloudError
+
+from twin.tests.providers.offline import Provider
+
+VPC, TABLE = "aws:ec2/vpc:Vpc", "aws:ec2/routeTable:RouteTable"
 
 
-@pytest.mark.parametrize(
-    ("protocol", "low", "high"), [("icmp", 8, 0), ("icmpv6", -1, -1), ("tcp", 0, 65535)]
-)
-def test_a_rule_has_a_port_range_or_an_icmp_type_and_code(
-    protocol: str, low: int, high: int
+def test_the_main_route_table_of_a_vpc_takes_routes_and_is_deleted_with_it(
+    provider: Provider,
 ) -> None:
-    inputs = {"ipProtocol": protocol, "fromPort": low, "toPort": high}
+    vpc = provider.make(VPC, "v", cidrBlock="10.0.0.0/16")
+    created = provider.account.read().find((VPC,), vpc)
+    assert created is not None
+    gateway = provider.make("aws:ec2/internetGateway:InternetGateway", "g", vpcId=vpc)
+    route = provider.make(
+        "aws:ec2/route:Route",
+        "r",
+        routeTableId=created.outputs["mainRouteTableId"],
+        destinationCidrBlock="0.0.0.0/0",
+        gatewayId=gateway,
+    )
 
-    assert not list(PORTS.violations(inputs))
+    provider.drop("aws:ec2/route:Route", route)
+    provider.drop("aws:ec2/internetGateway:InternetGateway", gateway)
+    provider.drop(VPC, vpc)
+
+    assert not provider.account.read().resources
+
+
+def test_an_inline_rule_names_an_existing_group(provider: Provider) -> None:
+    group = "aws:ec2/securityGroup:SecurityGroup"
+    vpc = provider.make(VPC, "v", cidrBlock="10.0.0.0/16")
+    rule = {"protocol": "tcp", "fromPort": 22, "toPort": 22}
+    first = provider.make(group, "a", vpcId=vpc, ingress=[rule | {"securityGroups": []}])
+
+    provider.make(group, "b", vpcId=vpc, ingress=[rule | {"securityGroups": [first]}])
+
+    with pytest.raises(CloudError, match="DependencyViolation"):
+        provider.drop(group, first)
+    with pytest.raises(CloudError, match="InvalidGroup"):
+        provider.make(group, "c", vpcId=vpc, egress=[rule | {"securityGroups": ["sg-0"]}])
