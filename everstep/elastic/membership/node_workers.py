@@ -34,7 +34,7 @@ FROZEN_SECONDS = 8.0
 """A worker that is silent for this long counts as frozen and is killed: it blocks all others."""
 UNKILLABLE_SECONDS = 5.0  # wait after SIGKILL: a process that hangs in the kernel does not end
 DESERTED_SECONDS = 30.0
-"""Time for which a worker waits although another one of its node has ended its program: the outcome of the run may still arrive."""
+"""Time for which a worker waits although another one of its node has ended: the outcome of the run may still arrive."""
 LEAVE_TIMEOUT_SECONDS = 15.0  # time from `stop` until a worker that is still in the group is killed
 
 
