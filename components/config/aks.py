@@ -31,6 +31,7 @@ DEFAULT_SIZES = {"t4": "Standard_NC4as_T4_v3", "a100": "Standard_NC24ads_A100_v4
 FALLBACK_SUFFIX = "od"  # name suffix of the agent pool with a pool's `fallbackNodes`
 NO_MAX_PRICE = -1  # value of `maxPrice`: up to the on-demand price
 MAX_POOL_NAME_LENGTH = 12  # limit of AKS for pools of Linux nodes
+MAX_RANGES = 200  # limit of AKS for the authorized ranges of an API server
 MAX_GROUP_NAME_LENGTH = 90  # limit of Azure Resource Manager
 
 
@@ -390,7 +391,7 @@ class AksConfig(Section):
     )
     authorized_ranges: tuple[Cidr, ...] = Field(
         default=(),
-        max_length=200,
+        max_length=MAX_RANGES,
         description="Public addresses that may reach the API; required unless privateApi.",
     )
     private_api: bool = Field(

@@ -10,6 +10,7 @@ from cloudfacts import azure
 from components.cidr import overlap
 from components.config.aks import (
     FALLBACK_POOL,
+    MAX_RANGES,
     NO_MAX_PRICE,
     AksNamedPoolConfig,
     AksSizeConfig,
@@ -141,6 +142,15 @@ def _api_access_restricted(ranges: Sequence[str], private: Flag) -> list[ConfigF
         for entry in [f"{path}[{index}]"]
         for fault in wide_range_faults(entry, cidr) or unroutable_faults(entry, cidr)
     ]
+
+
+def _ranges_leave_room(ranges: Sequence[str], egress: str, subnet: str | None) -> list[ConfigFault]:
+    """Check that the address of the stack's NAT gateway, from which nodes reach a public API, is within the limit."""
+    if egress != "nat" or subnet is not None or len(ranges) < MAX_RANGES:
+        return []
+    rule = f"has {len(ranges)} ranges, and the stack adds its NAT gateway: AKS allows {MAX_RANGES}"
+    fix = f"combine some to at most {MAX_RANGES - 1}"
+    return [ConfigFault("cluster.authorizedRanges", "...", rule, fix)]
 
 
 def _dns_zone_usable(zone: str, private: Flag, location: str) -> list[ConfigFault]:
@@ -382,6 +392,11 @@ RULES = (
         _pod_cidr_fits_nodes,
     ),
     ConfigRule(("cluster.authorizedRanges", "cluster.privateApi"), _api_access_restricted, _AKS),
+    ConfigRule(
+        ("cluster.authorizedRanges", f"{_NETWORK}.egress", f"{_NETWORK}.subnetId"),
+        _ranges_leave_room,
+        _AKS,
+    ),
     ConfigRule(
         ("cluster.privateDnsZone", "cluster.privateApi", "cluster.location"), _dns_zone_usable, _AKS
     ),

@@ -26,6 +26,7 @@ FILE_SYSTEM = {
     "mountName": "fsx",
     "zone": "us-east-1b",
 }
+RANGES = [f"203.0.113.{number}/32" for number in range(200)]
 AWS_KEY = "AKIA" + "IOSFODNN7EXAMPLE"  # split, so that secret scanners ignore this file
 
 
@@ -795,6 +796,7 @@ CASES = [
         AKS, "cluster.network.subnetId", "default", "not an id of a subnet", "write it as /subscr"
     ),
     wrong_key(AKS, "cluster.authorizedRanges", [], "opens the API", "cluster.privateApi"),
+    wrong_key(AKS, "cluster.authorizedRanges", RANGES, "adds its NAT gateway", "at most 199"),
     wrong_key(AKS, "cluster.privateDnsZone", "none", "cluster.privateApi is false", "remove it"),
     wrong_key(AKS, "cluster.privateDnsZone", "azmk8s.io", "system, none or an id"),
     Case(
@@ -1915,6 +1917,8 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
         },
     ),
     (AKS, {"cluster.authorizedRanges": [], "cluster.privateApi": True}),
+    (AKS, {"cluster.authorizedRanges": RANGES[:199]}),
+    (AKS, {"cluster.authorizedRanges": RANGES, "cluster.network.subnetId": SUBNET}),
     (AKS, private_api("privatelink.eastus.azmk8s.io")),
     (AKS, private_api(f"{'a' * 32}.privatelink.eastus.azmk8s.io")),
     (AKS, {**private_api(""), "cluster.privateDnsZone": "none"}),
