@@ -36,6 +36,8 @@ JOIN_SECONDS = 60.0
 MIN_SHARE = 0.005
 """Minimum share of the training from which its machine time is estimated; below it, a single step weighs too much."""
 
+MAX_WAKE_HOURS = 24.0
+
 NO_PURCHASE = Purchase(0, use_spot=True, reason="")
 
 
@@ -380,5 +382,7 @@ def _wake_times(observed: ObservedSpending, state: SpendingState) -> Iterator[da
     budget = observed.settings.budget_usd
     if budget is None or state.used_up or not state.usd_per_hour:
         return
-    remaining_usd = budget - _reserve_usd(observed) - state.usd
-    yield observed.now + max(remaining_usd, 0.0) / state.usd_per_hour * HOUR + timedelta(seconds=1)
+    remaining_usd = max(budget - _reserve_usd(observed) - state.usd, 0.0)
+    # A budget beyond any cost would last longer than Python's times; every pass computes this time again.
+    remaining = min(remaining_usd / state.usd_per_hour, MAX_WAKE_HOURS) * HOUR
+    yield observed.now + remaining + timedelta(seconds=1)

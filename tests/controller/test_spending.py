@@ -180,6 +180,15 @@ def test_the_budget_is_used_up_once_a_pass_and_the_end_of_the_workers_would_exce
     )
 
 
+def test_a_budget_that_lasts_longer_than_the_calendar_does_not_end_the_pass() -> None:
+    """Users write a large number for no budget, and before its first machine a job costs little."""
+    settings = replace(BUDGET, budget_usd=9e8, fixed_usd_per_hour=1e-6)
+
+    (wake_time,) = decide(settings=settings).wake_times
+
+    assert wake_time > NOW
+
+
 def test_a_budget_that_is_used_up_stays_used_up_until_it_is_raised() -> None:
     settings = replace(BUDGET, budget_usd=1.0, fixed_usd_per_hour=0.01)
     used_up = decide([worker(0)], SpendingState(counted_at=NOW, usd=0.99), settings).state
