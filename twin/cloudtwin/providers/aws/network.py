@@ -229,12 +229,9 @@ def _mapped_addresses(attachment: Resource, account: Inventory) -> Iterable[str]
 
 def _default_parts(vpc: Resource, _account: Inventory) -> Iterable[Resource]:
     """Yield the default security group and the main route table of a VPC."""
-    parts = (
-        (
-            GROUP,
-            "defaultSecurityGroupId",
-            {"name": "default", "description": "default VPC security group"},
-        ),
+    group = {"name": "default", "description": "default VPC security group"}
+    parts: tuple[tuple[str, str, dict[str, str]], ...] = (
+        (GROUP, "defaultSecurityGroupId", group),
         (TABLE, "mainRouteTableId", {}),
     )
     for token, output, fields in parts:
