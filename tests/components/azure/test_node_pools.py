@@ -316,7 +316,8 @@ def test_a_property_that_aks_cannot_change_replaces_the_pool(change: dict[str, A
     old, new = (
         declare_aks(cluster={"gpuPool": pool})["aks-cluster-pools-t4"] for pool in ({}, change)
     )
-    changed = {key for key in old.inputs | new.inputs if old.inputs.get(key) != new.inputs.get(key)}
+    keys = {*old.inputs, *new.inputs}
+    changed = {key for key in keys if old.inputs.get(key) != new.inputs.get(key)}
     replaced = {path.partition(".")[0] for path in new.replace_on_changes}
 
     assert changed & replaced, "the provider would update the pool, and AKS refuse it"
