@@ -12,6 +12,7 @@ from tests.ipv6 import needs_ipv6
         ("127.0.0.1:2379", "127.0.0.1"),
         pytest.param("[::1]:2379", "::1", marks=needs_ipv6),
         ("127.0.0.1,[::1]", "127.0.0.1"),
+        (f"{'x' * 64}:2379,127.0.0.1:2379", "127.0.0.1"),  # a member that is gone has no address
         (f"{'x' * 64}:2379", None),  # too long for a DNS label: no lookup
         (",", None),
     ],

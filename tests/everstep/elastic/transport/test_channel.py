@@ -104,6 +104,24 @@ def test_the_end_of_a_worker_is_reported_with_its_process_id(path: Path) -> None
         assert server.workers() == []
 
 
+def test_a_message_to_all_workers_skips_a_worker_that_is_gone(
+    server: channel.AgentServer, path: Path, messages: MessageQueue
+) -> None:
+    """An error would end the agent's thread that sends it, and with it the node."""
+    with contextlib.ExitStack() as stack:
+        gone, worker = (
+            stack.enter_context(contextlib.closing(channel.connect(str(path)))) for _ in range(2)
+        )
+        for pid, stream in ((1, gone), (2, worker)):
+            stream.send({"hello": pid})
+            messages.get(timeout=WAIT_SECONDS)
+        server._streams[1]._connection.shutdown(socket.SHUT_WR)  # its end is not noticed yet
+
+        server.broadcast({"ping": 1})
+
+        assert worker.receive() == {"ping": 1}
+
+
 def test_a_server_that_does_not_listen_can_be_closed(path: Path) -> None:
     channel.AgentServer(path, lambda *_: None).close()
 

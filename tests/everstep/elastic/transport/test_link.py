@@ -154,6 +154,28 @@ def test_an_abort_before_the_store_is_connected_ends_the_attempt(
     check_that_no_builder_is_left()
 
 
+def test_a_group_that_is_complete_only_after_its_abort_is_released(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its threads and connections would stay for as long as the process."""
+    link = Link(GroupAddress(1, "127.0.0.1", port, 0, 2), CPU)
+    is_closed = threading.Event()
+
+    def create_after_the_end(_: object) -> object:
+        link.abort()
+        is_closed.wait(WAIT_SECONDS)
+        return object()
+
+    monkeypatch.setattr(link, "_create", create_after_the_end)
+    with pytest.raises(PeerLostError, match="aborted while it was built"):
+        link.build()
+    link.close()
+    is_closed.set()
+    check_that_no_builder_is_left()
+
+    assert link._backend is None
+
+
 def test_workers_of_different_generations_do_not_form_a_group(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
