@@ -137,7 +137,7 @@ class History:
 
 def goodput_after_start(run: RunRecord, started_at: float, ended_at: float) -> float:
     """Return the share of counted steps in the duration of the history, which excludes the first start-up."""
-    steps = counted_steps(run.steps).values()
+    steps = counted_steps(run.steps)
     counted_seconds = sum(step.seconds for step in steps if started_at < step.at <= ended_at)
     return counted_seconds / (ended_at - started_at)
 

@@ -1,5 +1,6 @@
 """Remaining time of a training run, from its speed so far."""
 
+from everstep.cli.report.goodput import counted_steps
 from everstep.cli.report.run_record import RunRecord
 
 RECENT_STEPS = 20
@@ -28,7 +29,6 @@ def remaining_seconds(run: RunRecord) -> float | None:
 
 def _slowdown(run: RunRecord) -> float:
     """Return the time from the first step's start to the last step's end, relative to the counted steps; at least 1."""
-    seconds_by_step = {step.step: step.seconds for step in run.steps}
     started_at = run.steps[0].at - run.steps[0].seconds
-    productive = sum(seconds_by_step.values())
+    productive = sum(step.seconds for step in counted_steps(run.steps))
     return max((run.steps[-1].at - started_at) / productive, 1.0) if productive > 0 else 1.0

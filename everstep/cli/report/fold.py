@@ -3,9 +3,11 @@
 A month of training has millions of steps, and `follow` needs all of them twice a second. So entries are
 parsed once, and older steps are folded into blocks: records that stand for many consecutive steps of one
 group. Steps next to a change of the group, an event or a worker's start are not folded, and neither are
-the newest steps. Only the median throughput becomes an approximation: the median of blocks instead of steps.
+the newest steps and steps of which a journal may still have a copy. Only the median throughput becomes an
+approximation: the median of blocks instead of steps.
 """
 
+import math
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,11 +23,14 @@ from everstep.cli.report.run_record import (
     step_record,
     without_copies,
 )
+from everstep.elastic.accounting.journal import LARGE_CLOSE_SECONDS
 
 RECENT_STEPS = 1000
 MAX_BLOCKS = 500
 BLOCK_STEPS = 100  # maximum for a new block; older blocks are merged when there are too many
 RECENT_CHECKPOINTS = 100
+COPY_SECONDS = LARGE_CLOSE_SECONDS
+"""Age up to which a worker copies the steps of another one into its journal."""
 
 
 @dataclass
@@ -45,12 +50,28 @@ class RunFold:
     _steps: list[JournalEntry] = field(default_factory=list)
     _blocks: list[StepRecord] = field(default_factory=list)
 
-    def add(self, worker: str, text: str, events: Iterable[MachineEvent] = ()) -> None:
-        """Add complete lines of one worker's journal, in their order; `events` are events of machines."""
+    def add(
+        self,
+        worker: str,
+        text: str,
+        events: Iterable[MachineEvent] = (),
+        complete_until: float = math.inf,
+    ) -> float:
+        """Add complete lines of one worker's journal, in their order; return the time of the newest, or -infinity.
+
+        Args:
+            worker: name of the worker.
+            text: the lines.
+            events: events of machines.
+            complete_until: time until which the other journals have been added; later steps are not folded.
+        """
+        newest_at = -math.inf
         for entry in parse_journal(worker, text):
             self._add_entry(entry)
+            newest_at = max(newest_at, entry.at)
         if len(self._steps) > 2 * self.recent_steps:
-            self._fold([event.at for event in events])
+            self._fold([event.at for event in events], complete_until)
+        return newest_at
 
     def record(
         self, events: Iterable[MachineEvent] = (), result: Mapping[str, Any] | None = None
@@ -92,9 +113,11 @@ class RunFold:
 
     # --- folding ---
 
-    def _fold(self, event_times: list[float]) -> None:
+    def _fold(self, event_times: list[float], complete_until: float) -> None:
         self._steps = without_copies(sorted(self._steps, key=lambda entry: entry.at))
-        older = self._steps[: -self.recent_steps]
+        copied_from = min(complete_until, self._steps[-1].at) - COPY_SECONDS
+        count = bisect_left(self._steps, copied_from, key=lambda entry: entry.at)
+        older = self._steps[: max(min(count, len(self._steps) - self.recent_steps), 0)]
         retained_steps = self._retained(event_times)
         blocks = list(_fold_steps(older, retained_steps))
         self._steps = [

@@ -10,7 +10,7 @@ machine, which no design can use. A second with fewer machines counts in full; `
 workers.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -108,9 +108,8 @@ def goodput(run: RunRecord) -> Goodput | None:
     _, end = span(run, run.entries[-1].at)
     absent_time = absent_seconds(run)
     elapsed_seconds = max(end - _started_at(run) - absent_time, 0.0)
-    step_by_number = counted_steps(run.steps)
-    productive_seconds = sum(step.seconds for step in step_by_number.values())
-    redone_steps = [step for step in run.steps if step_by_number[step.step] is not step]
+    counted, redone_steps = divide_steps(run.steps)
+    productive_seconds = sum(step.seconds for step in counted)
     return Goodput(
         share=min(productive_seconds / elapsed_seconds, 1.0) if elapsed_seconds else 0.0,
         worker_share=_worker_share(run, redone_steps),
@@ -121,9 +120,50 @@ def goodput(run: RunRecord) -> Goodput | None:
     )
 
 
-def counted_steps(steps: Sequence[StepRecord]) -> dict[int, StepRecord]:
-    """Return the counted steps by number; of a repeated step, the last repetition."""
-    return {step.step: step for step in steps}
+def counted_steps(steps: Sequence[StepRecord]) -> Sequence[StepRecord]:
+    """Return the counted steps by time; of a repeated step, the last repetition."""
+    return divide_steps(steps)[0]
+
+
+def divide_steps(steps: Sequence[StepRecord]) -> tuple[list[StepRecord], list[StepRecord]]:
+    """Return the counted and the redone ones of some steps in order of time; a block is divided in proportion."""
+    counted: list[StepRecord] = []
+    redone: list[StepRecord] = []
+    later_steps = _Numbers()
+    for step in reversed(steps):
+        count = later_steps.add(step.step - step.count + 1, step.step)
+        if count:
+            counted.append(_part(step, count, step.step - step.count + count))
+        if count < step.count:
+            redone.append(_part(step, step.count - count, step.step))
+    return counted[::-1], redone[::-1]
+
+
+def _part(block: StepRecord, count: int, last: int) -> StepRecord:
+    """Return `count` steps of a block, up to the number `last`."""
+    if count == block.count:
+        return block
+    share = count / block.count
+    seconds, images = block.seconds * share, round(block.images * share)
+    return replace(block, step=last, count=count, seconds=seconds, images=images)
+
+
+class _Numbers:
+    """A set of numbers as disjoint ranges, which are few: the steps of a run have hardly any gaps."""
+
+    def __init__(self) -> None:
+        self._ranges: list[tuple[int, int]] = []  # first and last number, ascending
+
+    def add(self, first: int, last: int) -> int:
+        """Add the numbers from `first` to `last`; return how many are new."""
+        begin = bisect_left(self._ranges, first - 1, key=lambda item: item[1])
+        end = bisect_right(self._ranges, last + 1, key=lambda item: item[0])
+        touched = self._ranges[begin:end]
+        present = sum(max(min(last, b) - max(first, a) + 1, 0) for a, b in touched)
+        lowest = min([first, *(a for a, _ in touched)])
+        highest = max([last, *(b for _, b in touched)])
+        self._ranges[begin:end] = [(lowest, highest)]
+        return last - first + 1 - present
 
 
 def _started_at(run: RunRecord) -> float:

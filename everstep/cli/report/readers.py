@@ -4,10 +4,12 @@ On the twin the volume is a folder of this machine, so a run can be followed whi
 clusters the files are read through the API server from a running worker.
 """
 
+import heapq
+import math
 import os
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -78,11 +80,22 @@ class FolderReader:
         paths = sorted(self.run.glob("journal/*.jsonl"))
         if any(self._is_replaced(path) for path in self._offsets):  # another run of this name
             self._fold, self._offsets = RunFold(self.recent_steps), {}
-        for path in paths:
-            for lines in self._new_lines(path):
-                self._fold.add(path.stem, lines, events)
+        self._add_new_lines(paths, events)
         record = self._fold.record(events, dict(parse_result(_text(self.run / "result.json"))))
         return with_moves(record, self.moves or self.run / KEPT_MOVES)
+
+    def _add_new_lines(self, paths: Iterable[Path], events: Sequence[MachineEvent]) -> None:
+        """Add the new lines of all journals, the oldest first, so that what several of them record meets."""
+        unread = [
+            (-math.inf, number, path, self._new_lines(path)) for number, path in enumerate(paths)
+        ]
+        while unread:
+            added_until, number, path, chunks = heapq.heappop(unread)
+            if (lines := next(chunks, None)) is None:
+                continue
+            complete_until = unread[0][0] if unread else math.inf
+            newest_at = self._fold.add(path.stem, lines, events, complete_until)
+            heapq.heappush(unread, (max(added_until, newest_at), number, path, chunks))
 
     def _is_replaced(self, path: Path) -> bool:
         inode, offset = self._offsets[path]
@@ -155,12 +168,13 @@ class PodReader:
             self._fold, self._offsets = RunFold(self.recent_steps), {}
             files = split_listing(self.cluster.shell(pod, listing(run, {})))
         self._result = dict(parse_result(files.pop("result.json", "")))
-        for name, text in files.items():
+        for number, (name, text) in enumerate(files.items(), 1):
             complete_lines, newline, _ = text.rpartition("\n")
             self._offsets[name] = self._offsets.get(name, 0) + len(
                 (complete_lines + newline).encode()
             )
-            self._fold.add(name.removesuffix(".jsonl"), complete_lines, events)
+            complete_until = math.inf if number == len(files) else -math.inf
+            self._fold.add(name.removesuffix(".jsonl"), complete_lines, events, complete_until)
 
 
 def listing(run: str, parsed_bytes: Mapping[str, int]) -> str:

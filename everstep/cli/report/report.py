@@ -15,6 +15,7 @@ from everstep.cli.report.goodput import (
     Goodput,
     RestartEstimate,
     WorkerSeconds,
+    counted_steps,
     goodput,
     restart_estimate,
     worker_seconds,
@@ -144,8 +145,7 @@ def overall_throughput(run: RunRecord) -> float | None:
     seconds = duration(run)
     if not run.steps or seconds <= 0:
         return None
-    images_by_step = {step.step: step.images for step in run.steps}  # a repeated step counts once
-    return sum(images_by_step.values()) / seconds
+    return sum(step.images for step in counted_steps(run.steps)) / seconds
 
 
 def world_sizes(run: RunRecord) -> tuple[WorldSize, ...]:

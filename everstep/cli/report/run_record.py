@@ -167,9 +167,12 @@ class RunRecord:
 
     @cached_property
     def finished(self) -> JournalEntry | None:
-        """Entry that marks the end of the training."""
+        """Entry that marks the end of the training; None if the training has continued since, for more epochs."""
+        last_step = max((step.step for step in self.steps), default=0)
         finishes = self.of_kind("finish")
-        return finishes[0] if finishes else None
+        return next(
+            (entry for entry in finishes if entry.number("step", last_step) >= last_step), None
+        )
 
     def of_kind(self, kind: str) -> tuple[JournalEntry, ...]:
         """Return all entries of one kind."""

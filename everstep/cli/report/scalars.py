@@ -33,11 +33,10 @@ class Scalar:
 
 def scalars(run: RunRecord) -> Iterator[Scalar]:
     """Yield the scalars of a run by time: each step and each evaluation once, even if they were repeated."""
-    steps = counted_steps(run.steps)
     entries = {(entry.at, entry.number("step")): entry for entry in run.of_kind("step")}
     all_scalars = [
         scalar
-        for step in steps.values()
+        for step in counted_steps(run.steps)
         if (entry := entries.get((step.at, step.step)))
         for scalar in _step_scalars(entry)
     ]

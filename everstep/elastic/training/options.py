@@ -165,6 +165,11 @@ class CompletedRun(Protocol):
         """Return the SHA-256 digest of the model's parameters and buffers and the optimizer's tensors."""
 
 
+def note_finish(run: CompletedRun) -> None:
+    """Record the end of a run in its journal, where reports look for it."""
+    run.note("finish", step=run.step)
+
+
 @dataclass(frozen=True)
 class RunHooks:
     """Callbacks for programs that keep more than checkpoints in the run's folder.
@@ -172,12 +177,13 @@ class RunHooks:
     Attributes:
         open: called on one worker before it looks for a checkpoint, and before it completes the run. Returns the
             metrics of a run that is complete already, otherwise None.
-        completed: called on one worker after the last checkpoint is committed, before any worker ends.
+        completed: called on one worker after the last checkpoint is committed, before any worker ends. By default it
+            records the end of the run.
         load: function that returns the samples with these IDs in an epoch, as `microbatches` yields them.
         expect: called before each step with (epoch, IDs) of this worker's share of the step, and of the next step.
     """
 
     open: Callable[[], Mapping[str, float] | None] = lambda: None
-    completed: Callable[[CompletedRun], None] = lambda _: None
+    completed: Callable[[CompletedRun], None] = note_finish
     load: Callable[[Ids, int], Any] | None = None
     expect: Callable[[list[tuple[int, Ids]]], None] | None = None

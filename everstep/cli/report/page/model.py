@@ -99,8 +99,7 @@ def _lane(timeline: NodeTimeline) -> Lane:
 
 
 def _steps(run: RunRecord) -> tuple[Point, ...]:
-    steps = counted_steps(run.steps).values()
-    return tuple(sorted((step.at, float(step.step)) for step in steps))
+    return tuple((step.at, float(step.step)) for step in counted_steps(run.steps))
 
 
 def _evaluations(run: RunRecord) -> tuple[Point, ...]:

@@ -2,11 +2,13 @@
 
 import json
 from dataclasses import asdict, fields
+from pathlib import Path
 
 import pytest
 
 from everstep.cli.report import fold as folding
 from everstep.cli.report.fold import RunFold
+from everstep.cli.report.readers import FolderReader
 from everstep.cli.report.report import Report, build
 from everstep.cli.report.run_record import RunRecord, parse_events
 from tests.everstep.cli.recorded_run import STEP_SECONDS, RecordedRun
@@ -50,18 +52,7 @@ def test_a_folded_run_has_the_same_report() -> None:
     record = fold_run(long_run(), recent=50)
     assert record.blocks
 
-    complete_report, folded_report = build(long_run().run()), build(record)
-
-    for key in fields(Report):
-        if key.name not in ("goodput", "images_per_second_overall"):
-            expected = getattr(complete_report, key.name)
-            assert getattr(folded_report, key.name) == expected, key.name
-    assert complete_report.goodput is not None
-    assert folded_report.goodput is not None
-    assert asdict(folded_report.goodput) == pytest.approx(asdict(complete_report.goodput))
-    assert folded_report.images_per_second_overall == pytest.approx(
-        complete_report.images_per_second_overall
-    )
+    assert_equal_reports(build(record), build(long_run().run()))
 
 
 @pytest.mark.parametrize("lost", [0, 3, 200])
@@ -77,18 +68,65 @@ def test_each_step_counts_once_if_rank_0_is_lost_and_a_worker_copies_its_lines(l
     assert report.goodput.productive_seconds == pytest.approx(1500 * STEP_SECONDS)
 
 
-def run_with_copies(lost: int) -> RecordedRun:
-    """Return a run whose rank 0 is lost, and with it its newest lines; another worker copies the newest 200.
+def run_with_copies(lost: int, copied: int = 200) -> RecordedRun:
+    """Return a run whose rank 0 is lost, and with it its newest lines; another worker copies the newest lines.
 
     Args:
         lost: number of lines that are lost.
+        copied: number of lines that are copied.
     """
     run = RecordedRun(nodes=NODES, total_steps=5000).form(*NODES).train(700)
     lines = run.journals[run.worker("gpu-0")]
-    copies = [{**line, "again": True} for line in lines[-200:]]
+    copies = [{**line, "again": True} for line in lines[-copied:]]
     del lines[len(lines) - lost :]
     run.journals[run.worker("gpu-1")].extend(copies)
     return run.event("vanish", "gpu-0").wait(2.0).regroup("gpu-1", "gpu-2").train(800)
+
+
+@pytest.mark.parametrize("lost", [0, 3])
+def test_a_long_run_that_is_read_worker_by_worker_has_the_same_report(
+    lost: int, tmp_path: Path
+) -> None:
+    run = run_with_copies(lost, copied=100).event("return", "gpu-0").wait(5).form(*NODES)
+    # All machines are lost; the new workers repeat steps, and the lines are in different journals.
+    run.train(400).wait(30).form("gpu-2", "gpu-1", resume_from=1650).train(700)
+    write_files(run, tmp_path)
+
+    record = FolderReader(tmp_path, tmp_path / "events.jsonl", recent_steps=50).read()
+
+    assert record.blocks
+    assert_equal_reports(build(record), build(run.run()))
+
+
+def test_steps_that_are_repeated_after_they_were_folded_count_once() -> None:
+    run = RecordedRun(nodes=NODES, total_steps=5000).form(*NODES).train(2000).wait(60)
+    run.form("gpu-1", "gpu-2", resume_from=1130).train(1500)
+
+    record = fold_run(run, recent=50)
+
+    assert any(block.step > 1130 and block.generation == 1 for block in record.blocks)
+    report = build(record)
+    assert report.goodput is not None
+    assert report.goodput.redone_seconds == pytest.approx(870 * STEP_SECONDS)
+    assert_equal_reports(report, build(run.run()))
+
+
+def write_files(run: RecordedRun, folder: Path) -> None:
+    (folder / "journal").mkdir()
+    for worker, lines in run.journals.items():
+        text = "".join(f"{json.dumps(line)}\n" for line in lines)
+        (folder / "journal" / f"{worker}.jsonl").write_text(text)
+    (folder / "events.jsonl").write_text("\n".join(map(json.dumps, run.events)))
+
+
+def assert_equal_reports(report: Report, expected: Report) -> None:
+    assert report.goodput is not None
+    assert expected.goodput is not None
+    assert asdict(report.goodput) == pytest.approx(asdict(expected.goodput))
+    assert report.images_per_second_overall == pytest.approx(expected.images_per_second_overall)
+    for key in fields(Report):
+        if key.name not in ("goodput", "images_per_second_overall"):
+            assert getattr(report, key.name) == getattr(expected, key.name), key.name
 
 
 def test_the_record_of_a_short_run_is_not_folded() -> None:
@@ -108,5 +146,5 @@ def test_the_size_of_a_record_does_not_depend_on_the_number_of_steps(
 
     assert sum(step.count for step in record.steps) == 6000
     assert len(record.blocks) <= 20, "a month of training must fit into memory"
-    # Steps are folded when there are more than 200; a part of the journals has about 150.
+    # Steps are folded when there are more than 200, except for the last minute; a part of the journals has about 150.
     assert len(record.steps) - len(record.blocks) <= 200 + 150

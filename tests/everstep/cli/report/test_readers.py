@@ -41,10 +41,10 @@ def test_a_folder_is_read_from_the_end_of_the_last_reading(
     add = RunFold.add
 
     def record_and_add(
-        fold: RunFold, worker: str, text: str, events: Iterable[MachineEvent] = ()
-    ) -> None:
+        fold: RunFold, worker: str, text: str, events: Iterable[MachineEvent], until: float
+    ) -> float:
         parsed_texts.append(text)
-        add(fold, worker, text, events)
+        return add(fold, worker, text, events, until)
 
     monkeypatch.setattr(RunFold, "add", record_and_add)
     journal.write_text(step_line(1, 1.0) + step_line(2, 2.0) + step_line(3, 3.0))

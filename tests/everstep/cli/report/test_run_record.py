@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep.cli.report.run_record import JournalEntry, assemble, parse_moves, without_copies
+from tests.everstep.cli.recorded_run import RecordedRun
 
 
 def step(generation: int, number: int, *, is_copy: bool = False) -> JournalEntry:
@@ -38,6 +39,20 @@ def test_each_computation_counts_once_whichever_lines_are_lost_and_copied(
     shuffled = data.draw(st.permutations(lines))
 
     assert sorted(computations(without_copies(shuffled))) == sorted(computed)
+
+
+def test_a_complete_run_that_continues_for_more_epochs_is_not_finished_until_their_end() -> None:
+    run = RecordedRun().form("gpu-0", "gpu-1").train(100).finish()
+    assert run.run().finished
+
+    run.wait(60).form("gpu-0", "gpu-1").train(100)
+    assert run.run().finished is None
+    last_step = run.now
+    run.wait(1).finish()
+
+    finished = run.run().finished
+    assert finished is not None
+    assert finished.at == last_step + 1
 
 
 def test_a_worker_without_a_recorded_node_has_an_empty_node_name() -> None:

@@ -16,6 +16,7 @@ from torch.utils.data import TensorDataset
 
 from everstep import elastic
 from everstep.catalog import metrics
+from everstep.elastic.accounting.journal import flush_all, parse
 from everstep.elastic.data_order.sampler import SampleOrder
 from everstep.errors import EverstepError
 
@@ -194,6 +195,21 @@ def test_random_layers_do_not_depend_on_earlier_draws() -> None:
         outcomes.append(copy.deepcopy(model.state_dict()))
 
     assert all(map(torch.equal, *(state.values() for state in outcomes)))
+
+
+def test_the_journal_of_a_complete_run_records_its_end(tmp_path: Path) -> None:
+    for stop_after, ends in ((3, []), (1000, [12])):
+        model = network()
+        run = start_run(model, OPTIMIZERS["SGD"](model), checkpoint=tmp_path)
+        train(run, model, stop_after)
+
+        assert [entry["step"] for entry in finishes(tmp_path)] == ends
+
+
+def finishes(folder: Path) -> list[dict[str, Any]]:
+    flush_all()
+    texts = (path.read_text() for path in folder.glob("journal/*.jsonl"))
+    return [entry for text in texts for entry in parse(text) if entry["kind"] == "finish"]
 
 
 def test_an_evaluation_returns_exact_means() -> None:
