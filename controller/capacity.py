@@ -65,8 +65,9 @@ def requests(spec: Json) -> Quantities:
     """Return a pod's resource requests as the scheduler computes them; a limit without a request counts as one.
 
     Init containers run one at a time before the others; a sidecar, an init container with `restartPolicy: Always`, runs
-    beside all containers after it. Source:
-    https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers, 2026-11.
+    beside all containers after it. The requests of the pod itself replace the sum of its containers. Sources:
+    https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers, 2026-11;
+    https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#pod-level-resource-specification.
     """
     running: Quantities = {}
     highest: Quantities = {}
@@ -77,7 +78,14 @@ def requests(spec: Json) -> Quantities:
             running = with_container
     for container in spec.get("containers") or ():
         running = _combine(add, running, _container_requests(container))
-    return _combine(add, _combine(max, running, highest), _quantities(spec.get("overhead")))
+    of_containers = _combine(max, running, highest)
+    of_pod = spec.get("resources") or {}
+    total = {
+        **_quantities(of_pod.get("limits")),
+        **of_containers,
+        **_quantities(of_pod.get("requests")),
+    }
+    return _combine(add, total, _quantities(spec.get("overhead")))
 
 
 def _combine(

@@ -26,6 +26,7 @@ POD_FIELDS = (
     "runtimeClassName",
     "imagePullSecrets",
     "securityContext",
+    "resources",
 )
 CONTAINER_FIELDS = ("name", "image", "imagePullPolicy", "resources", "securityContext")
 GRACE_SECONDS = 1  # `sleep` ignores SIGTERM as PID 1; 0 would free the node too early

@@ -107,11 +107,16 @@ class Watcher:
             log.info("a disruption budget does not allow the eviction of %s now", name)
 
     def _start(self, identifier: str) -> None:
-        """Request once that the cloud start an event."""
-        if identifier not in self._requested_starts:
+        """Request once that the cloud start an event; a refusal must not keep the others from being started."""
+        if identifier in self._requested_starts:
+            return
+        try:
             self.metadata.start(identifier)
-            self._requested_starts.add(identifier)
-            log.info("requested that the cloud start %s", identifier)
+        except UnavailableError as error:
+            self._log_change(f"will retry: {error}")
+            return
+        self._requested_starts.add(identifier)
+        log.info("requested that the cloud start %s", identifier)
 
     def _log_change(self, message: str) -> None:
         """Log a message when it changes, not in every pass."""

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from controller.actions import Deletion, Plan
 from controller.api import CleanPodPolicy, Spec
+from controller.objects import Pod
 from controller.observed_state import ObservedState
 from controller.rules.common import DEADLINE_PASSED, has_finished
 from controller.rules.deadline import DEADLINE_EXCEEDED
@@ -42,17 +43,26 @@ def clean_up(state: ObservedState) -> Plan | None:
 
 
 def _policy_deletions(state: ObservedState, spec: Spec) -> tuple[Deletion, ...]:
-    """Return the deletions of cleanPodPolicy; after DeadlineExceeded, workers stop in any case."""
+    """Return the deletions of cleanPodPolicy, and of pods that stop in any case."""
+    causes = {pod: _deletion_cause(state, spec, pod) for pod in state.present_pods}
+    return tuple(
+        Deletion(pod=pod, cause=cause)
+        for pod, cause in causes.items()
+        if cause and not pod.terminating
+    )
+
+
+def _deletion_cause(state: ObservedState, spec: Spec, pod: Pod) -> str:
+    """Return the cause for which a pod of a finished job is deleted; empty if it stays.
+
+    After DeadlineExceeded, all workers stop. A worker that has not started has no log, and would occupy or request a
+    machine.
+    """
     policy = spec.run_policy.clean_pod_policy
     failed = state.status.condition(ConditionType.FAILED)
     exceeded = failed is not None and failed.is_true and failed.reason == DEADLINE_EXCEEDED
-    deletions = []
-    for pod in state.present_pods:
-        selected = policy is CleanPodPolicy.ALL or (
-            policy is CleanPodPolicy.RUNNING and not pod.ended
-        )
-        if pod.terminating or not (selected or (exceeded and not pod.ended)):
-            continue
-        reason = f"the job has finished and its cleanPodPolicy is {policy}"
-        deletions.append(Deletion(pod=pod, cause=reason if selected else DEADLINE_PASSED))
-    return tuple(deletions)
+    if policy is CleanPodPolicy.ALL or (policy is CleanPodPolicy.RUNNING and not pod.ended):
+        return f"the job has finished and its cleanPodPolicy is {policy}"
+    if exceeded and not pod.ended:
+        return DEADLINE_PASSED
+    return "the job has finished before it started" if pod.phase == "Pending" else ""

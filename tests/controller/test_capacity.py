@@ -141,6 +141,24 @@ def test_a_sidecar_runs_beside_the_containers_and_the_later_init_containers() ->
     assert requested["4"]["cpu"] == 5, "the worker runs beside the sidecar"
 
 
+@pytest.mark.parametrize(
+    ("resources", "cpu"),
+    [
+        ({"requests": {"cpu": "4"}, "limits": {"cpu": "8"}}, 4),
+        ({"limits": {"cpu": "8"}}, 2),
+        (None, 2),
+    ],
+)
+def test_the_requests_of_a_pod_replace_those_of_its_containers(
+    resources: dict[str, Any] | None, cpu: int
+) -> None:
+    container = {"resources": {"requests": {"cpu": "2", "nvidia.com/gpu": "1"}}}
+
+    quantities = requests({"containers": [container], "resources": resources})
+
+    assert quantities == {"cpu": cpu, "nvidia.com/gpu": 1}
+
+
 def test_the_pod_limit_of_a_node_limits_its_capacity() -> None:
     small_node = node("a", allocatable={"pods": "2"})
 

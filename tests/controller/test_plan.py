@@ -343,6 +343,16 @@ def test_a_failed_job_is_cleaned_up_by_its_policy(policy: str, deleted: list[int
     assert deleted_indices(decide(failed_job, failed_pod(0), pod(1))) == deleted
 
 
+@pytest.mark.parametrize("node", [None, "n0"])
+def test_workers_of_a_finished_job_that_have_not_started_are_deleted(node: str | None) -> None:
+    """They would request a machine, or occupy one, and a worker could train after the end of its job."""
+    waiting_pod = pod(1, "Pending", node=node)
+    elastic_job = job(spec(2, policy="Never", cleanPodPolicy="None"))
+    failed_job = job_after_pass(elastic_job, decide(elastic_job, failed_pod(0), waiting_pod))
+
+    assert deleted_indices(decide(failed_job, failed_pod(0), waiting_pod)) == [1]
+
+
 def test_a_job_runs_with_the_longest_times_that_the_api_server_accepts() -> None:
     """Python's times have a smaller range."""
     longest = 2**63 - 1

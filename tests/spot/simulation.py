@@ -21,6 +21,7 @@ class Simulation:
         protected_pods: names of the pods whose disruption budget does not allow an eviction.
         refused_pods: names of the pods that the API server refuses to evict or to annotate.
         node_is_refused: True while the API server refuses to change the node.
+        refused_events: IDs of the events that the cloud refuses to start.
         evictions: time and eviction, in order.
         started_events: ID of each event that the watcher started, and the number of pods on the node at that time,
             without ignored pods.
@@ -35,6 +36,7 @@ class Simulation:
     protected_pods: Collection[str] = ()
     refused_pods: Collection[str] = ()
     node_is_refused: bool = False
+    refused_events: Collection[str] = ()
     evictions: list[tuple[float, Eviction]] = field(default_factory=list)
     started_events: list[tuple[str, int]] = field(default_factory=list)
     calls: int = 0
@@ -45,6 +47,8 @@ class Simulation:
     def start(self, identifier: str) -> None:
         if not self.metadata_available:
             raise UnavailableError("stalled")
+        if identifier in self.refused_events:
+            raise UnavailableError("HTTP 400")
         self.started_events.append(
             (identifier, sum(not pod.is_ignored for pod in self.running_pods.values()))
         )

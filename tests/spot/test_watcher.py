@@ -132,6 +132,21 @@ def test_the_event_is_started_once_and_only_when_the_node_is_empty() -> None:
     assert node.started_events == [("event-1", 0)]
 
 
+def test_an_event_that_the_cloud_does_not_start_is_retried_and_does_not_block_the_others() -> None:
+    first = notice(600)
+    node = Simulation(
+        notices=(first, replace(first, identifier="event-2")), refused_events={"event-1"}
+    )
+    watcher = node.watcher()
+
+    node.run(watcher, 2)
+    assert node.started_events == [("event-2", 0)]
+    node.refused_events = ()
+    node.run(watcher, 1)
+
+    assert node.started_events == [("event-2", 0), ("event-1", 0)]
+
+
 def test_a_pod_under_a_budget_is_retried_and_does_not_block_the_others() -> None:
     node = Simulation(
         notices=(notice(30),),
