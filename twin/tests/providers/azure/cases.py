@@ -7,7 +7,7 @@ from cloudtwin.providers.azure.aks_rules import POOL, SNAPSHOT
 from cloudtwin.providers.azure.common import GROUP, ROOT
 from cloudtwin.providers.azure.identity import ASSIGNMENT, CLUSTER, CREDENTIAL, IDENTITY
 from cloudtwin.providers.azure.network import ADDRESS, GATEWAY, NETWORK, ROUTE_TABLE, SUBNET
-from cloudtwin.providers.azure.storage import ACCOUNT
+from cloudtwin.providers.azure.storage import ACCOUNT, CONTAINER
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.protocol.values import Object
 
@@ -518,6 +518,11 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
     "subnets of an account": (
         ACCOUNT, {**RULESET, **inputs_with_id("accountName", "a")},
         [subnet(serviceEndpoints=[{"service": "Microsoft.Storage"}])], [subnet()], "no service endpoint",
+    ),
+    "anonymous access to blobs": (
+        CONTAINER, inputs_with_id("accountName containerName", "a blobs") | {"publicAccess": "Blob"},
+        [resource(ACCOUNT, STORAGE_ACCOUNT, {"allowBlobPublicAccess": True})],
+        [resource(ACCOUNT, STORAGE_ACCOUNT, {})], "not permitted",
     ),
     "versions of blobs": (
         SERVICE, BLOBS, [resource(ACCOUNT, STORAGE_ACCOUNT, {})],
