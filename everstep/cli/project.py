@@ -4,6 +4,7 @@ The program and the stack files come from Everstep's repository, so a project be
 Components and manifests are not copied: they come from the installed distribution.
 """
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -97,7 +98,8 @@ def stack_names(folder: Path) -> list[str]:
 
 def next_steps(folder: Path, stacks: Sequence[str]) -> str:
     """Return the commands to run after `everstep init`, one per line."""
-    lines = [f"cd {folder}"]
+    path = f"./{folder}" if str(folder).startswith("-") else str(folder)  # not an option of cd
+    lines = [f"cd {shlex.quote(path)}"]
     for stack in stacks:
         extra = EXTRAS.get(stack.partition("-")[0])
         if extra is None:

@@ -50,6 +50,13 @@ def test_the_next_steps_of_every_stack_include_up(tmp_path: Path, stack: str) ->
     assert "everstep up" in next_steps(tmp_path, [stack])
 
 
+@pytest.mark.parametrize(
+    ("folder", "command"), [("a b", "cd 'a b'"), ("-b", "cd ./-b"), ("/tmp/c", "cd /tmp/c")]
+)
+def test_the_first_step_enters_a_folder_of_any_name(folder: str, command: str) -> None:
+    assert next_steps(Path(folder), ["local"]).splitlines()[0] == command
+
+
 @pytest.mark.parametrize("stack", ["eks-dev", "aks-prod"])
 def test_a_stack_of_a_cloud_needs_a_backend_and_a_check_before_it_is_brought_up(
     tmp_path: Path, stack: str

@@ -109,11 +109,20 @@ def _versions(request: ResourceRequest) -> Iterable[str]:
         yield "versioning is not supported with the hierarchical namespace"
 
 
+def _anonymous_access(request: ResourceRequest) -> Iterable[str]:
+    account = request.account.find((ACCOUNT,), parent_of(request.id))
+    is_public = request.inputs.get("publicAccess", "None") != "None"
+    if account and is_public and not account.inputs.get("allowBlobPublicAccess"):
+        yield "Public access is not permitted on this storage account: set its allowBlobPublicAccess"
+
+
 def _registry_sku(inputs: Inputs) -> Iterable[CheckFailure]:
     sku = section(inputs, "sku").get("name")
     for name in PREMIUM_ONLY if sku != "Premium" else ():
         if inputs.get(name) not in (None, "Disabled", False):
             yield failure_at(name, f"requires the tier Premium, not {sku}")
+    if sku != "Premium" and inputs.get("publicNetworkAccess") == "Disabled":
+        yield failure_at("publicNetworkAccess", f"Disabled requires the tier Premium, not {sku}")
 
 
 def _task_step(inputs: Inputs) -> Iterable[CheckFailure]:
@@ -179,6 +188,10 @@ TYPES = (
         CONTAINER, CONTAINER_PATH, 63,
         name=(r"(?!.*--)[a-z0-9$][a-z0-9-]{1,61}[a-z0-9]", 1),
         describe=lambda _request: CONTAINER_OUTPUTS,
+        preconditions=(
+            Precondition("anonymous access to blobs", f"{DOCS}, anonymous read access",
+                         "PublicAccessNotPermitted", _anonymous_access),
+        ),
         unique_code="ContainerAlreadyExists",
     ),
     arm_type(

@@ -7,7 +7,7 @@ from cloudtwin.providers.azure.aks_rules import POOL, SNAPSHOT
 from cloudtwin.providers.azure.common import GROUP, ROOT
 from cloudtwin.providers.azure.identity import ASSIGNMENT, CLUSTER, CREDENTIAL, IDENTITY
 from cloudtwin.providers.azure.network import ADDRESS, GATEWAY, NETWORK, ROUTE_TABLE, SUBNET
-from cloudtwin.providers.azure.storage import ACCOUNT
+from cloudtwin.providers.azure.storage import ACCOUNT, CONTAINER
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.protocol.values import Object
 
@@ -87,6 +87,10 @@ POOLS: dict[str, tuple[Object, Object, str]] = {
     "zones of a pool": ({"availabilityZones": ["1"]}, {"availabilityZones": ["a"]}, "1, 2, 3"),
 }
 
+SECURITY_RULE = {
+    "name": "a", "direction": "Inbound", "priority": 100, "sourceAddressPrefix": "*", "sourcePortRange": "*",
+    "destinationAddressPrefix": "VirtualNetwork", "destinationPortRange": "22-23",
+}  # fmt: skip
 # rule -> (valid inputs, invalid inputs, part of the message)
 RULES: dict[str, tuple[Object, Object, str]] = {
     **POOLS,
@@ -123,6 +127,50 @@ RULES: dict[str, tuple[Object, Object, str]] = {
         {"addressPrefix": "10.0.0.0/24"},
         {"addressPrefix": "10.0.0.0/30"},
         "smaller than /29",
+    ),
+    "blocks of an Azure subnet": (
+        {"addressPrefixes": ["10.0.0.0/24"]}, {"addressPrefixes": ["10.0.0.0/30"]}, "smaller than /29",
+    ),
+    "addresses of a subnet": (
+        {"addressPrefixes": ["10.0.0.0/24"]}, {"addressPrefixes": []}, "needs an address block",
+    ),
+    "address space of a network": (
+        {"addressSpace": {"addressPrefixes": ["10.0.0.0/16", "10.1.0.0/16"]}},
+        {"addressSpace": {"addressPrefixes": ["10.0.0.0/16", "10.0.1.0/24"]}},
+        "overlaps",
+    ),
+    "zone of a gateway": (
+        {"sku": {"name": "Standard"}, "zones": ["1"]},
+        {"sku": {"name": "Standard"}, "zones": ["1", "2"]},
+        "one zone",
+    ),
+    "addresses of a gateway": (
+        {"publicIpAddresses": [{"id": "i"}] * 16}, {"publicIpAddresses": [{"id": "i"}] * 17}, "at most 16",
+    ),
+    "idle timeout of a gateway": (
+        {"idleTimeoutInMinutes": 120}, {"idleTimeoutInMinutes": 121}, "4 to 120",
+    ),
+    "rules of a security group": (
+        {"securityRules": [SECURITY_RULE, {**SECURITY_RULE, "name": "b", "direction": "Outbound"}]},
+        {"securityRules": [SECURITY_RULE, {**SECURITY_RULE, "name": "b"}]},
+        "two Inbound rules have the priority 100",
+    ),
+    "priority of a rule": (
+        {"securityRules": [SECURITY_RULE]}, {"securityRules": [{**SECURITY_RULE, "priority": 99}]}, "100 to 4096",
+    ),
+    "sourcePortRange of a rule": (
+        {"securityRules": [SECURITY_RULE]}, {"securityRules": [{"sourcePortRange": "ssh"}]}, "not a port",
+    ),
+    "sourcePortRanges of a rule": (
+        {"securityRules": [{"sourcePortRanges": ["1-2"]}]}, {"securityRules": [{"sourcePortRanges": ["2-1"]}]},
+        "not a port",
+    ),
+    "destinationPortRange of a rule": (
+        {"securityRules": [SECURITY_RULE]}, {"securityRules": [{"destinationPortRange": "70000"}]}, "not a port",
+    ),
+    "destinationPortRanges of a rule": (
+        {"securityRules": [{"destinationPortRanges": ["22"]}]},
+        {"securityRules": [{"destinationPortRanges": ["22,23"]}]}, "not a port",
     ),
     "block of a route": (
         {"routes": [{"addressPrefix": "Storage"}]},
@@ -386,6 +434,16 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
         [resource(NETWORK, VNET, {"addressSpace": {"addressPrefixes": ["10.0.0.0/16"]}})],
         [resource(NETWORK, VNET, {"addressSpace": {"addressPrefixes": ["10.1.0.0/16"]}})], "is not in",
     ),
+    "location of a subnet's parts": (
+        SUBNET, inputs_with_id("virtualNetworkName subnetName", "v nodes") | {"natGateway": {"id": f"{RG}/n"}},
+        [resource(NETWORK, VNET, {"location": "eastus"}), resource(GATEWAY, f"{RG}/n", {"location": "East US"})],
+        [resource(NETWORK, VNET, {"location": "eastus"}), resource(GATEWAY, f"{RG}/n", {"location": "westus"})],
+        "not in the same location",
+    ),
+    "one gateway of an address": (
+        GATEWAY, {"publicIpAddresses": [{"id": f"{RG}/a"}]}, [],
+        [resource(GATEWAY, f"{RG}/n", {"publicIpAddresses": [{"id": f"{RG}/A"}]})], "already used",
+    ),
     "subnets of a network do not overlap": (
         SUBNET, inputs_with_id("virtualNetworkName subnetName", "v other") | {"addressPrefix": "10.0.0.0/25"},
         [subnet(addressPrefix="10.0.1.0/24")], [subnet(addressPrefix="10.0.0.0/24")], "/subnets/nodes",
@@ -460,6 +518,11 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
     "subnets of an account": (
         ACCOUNT, {**RULESET, **inputs_with_id("accountName", "a")},
         [subnet(serviceEndpoints=[{"service": "Microsoft.Storage"}])], [subnet()], "no service endpoint",
+    ),
+    "anonymous access to blobs": (
+        CONTAINER, inputs_with_id("accountName containerName", "a blobs") | {"publicAccess": "Blob"},
+        [resource(ACCOUNT, STORAGE_ACCOUNT, {"allowBlobPublicAccess": True})],
+        [resource(ACCOUNT, STORAGE_ACCOUNT, {})], "not permitted",
     ),
     "versions of blobs": (
         SERVICE, BLOBS, [resource(ACCOUNT, STORAGE_ACCOUNT, {})],
