@@ -1,6 +1,6 @@
 """TrainingStack: declares all workloads of a stack and their order.
 
-The order of creation is: namespace, quota and network policies, services of the GPU nodes, storage, etcd,
+The order of creation is: namespace, quota and network policies, DaemonSets of the GPU nodes, storage, etcd,
 controller, data preparation, job. The order of deletion is the reverse, so that the job's pods end before the
 controller that cleans up after them, and no pod uses the claim when it is deleted. Each component
 waits for all earlier components, although some could be created in parallel: this costs a few seconds, but
@@ -77,7 +77,7 @@ class TrainingStack(Component):
         self._args = args
         self._namespace = self._declare_namespace()
         self._guards = [self._namespace, *self._declare_guards()]
-        self._services = self._declare_node_services()
+        self._node_services = self._declare_node_services()
         self._storage = self._declare_storage()
         self._etcd = self._declare_etcd()
         self._controller = self._declare_controller()
@@ -114,7 +114,7 @@ class TrainingStack(Component):
 
     @property
     def _system_namespace(self) -> pulumi.Input[str]:
-        return next((services.namespace for services in self._services), SYSTEM_NAMESPACE)
+        return next((services.namespace for services in self._node_services), SYSTEM_NAMESPACE)
 
     def _declare_guards(self) -> list[pulumi.Resource]:
         """Declare quota, priorities, logins and network policies, before any pod exists."""
@@ -187,7 +187,7 @@ class TrainingStack(Component):
                 namespace=self._namespace_name,
                 workers_access=self._workers_access,
             ),
-            self.child(depends_on=[*self._guards, *self._services]),
+            self.child(depends_on=[*self._guards, *self._node_services]),
         )
 
     def _declare_etcd(self) -> Etcd:

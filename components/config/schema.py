@@ -1,6 +1,6 @@
 """Traversal of the configuration models.
 
-Fault messages, rules across fields and the option pages find the model of a key here. A
+Messages about invalid values, rules across fields and the configuration reference find the model of a key here. A
 section with several kinds (`cluster`, `storage`) is a union of models with the discriminator
 `kind`, so its model depends on the data.
 """

@@ -149,7 +149,7 @@ def test_a_sidecar_runs_beside_the_containers_and_the_later_init_containers() ->
         (None, 2),
     ],
 )
-def test_the_requests_of_a_pod_replace_those_of_its_containers(
+def test_the_requests_of_a_pod_replace_its_containers_requests(
     resources: dict[str, Any] | None, cpu: int
 ) -> None:
     container = {"resources": {"requests": {"cpu": "2", "nvidia.com/gpu": "1"}}}

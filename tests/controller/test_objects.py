@@ -155,7 +155,9 @@ def test_an_init_container_that_fails_is_a_failure_of_the_worker() -> None:
 
     records, (worker_exit,) = update_records({}, [pod], frozenset(), NOW)
 
-    assert (records[0].failures, records[0].exit_code) == (1, 1), "its time is no steady run"
+    assert (records[0].failures, records[0].exit_code) == (1, 1), (
+        "its time does not count as a steady run"
+    )
     assert worker_exit.message == (
         "job-worker-0 ended with exit code 1 in the init container prepare"
     )

@@ -169,7 +169,7 @@ class Etcd:
             key: the key to set.
             value: its new value.
             lease: its lease; 0 for none.
-            mod_revision: revision of the key's last change, as far as the caller has observed it.
+            mod_revision: revision of the newest change of the key that the caller has observed.
 
         Returns:
             Revision of this change.

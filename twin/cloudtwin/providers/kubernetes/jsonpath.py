@@ -71,7 +71,7 @@ class _Parser:
 
     def error(self, expected: str) -> ValueError:
         return ValueError(
-            f"{self._text!r} at position {self._position}: expected {expected}; the stand-in "
+            f"{self._text!r} at position {self._position}: expected {expected}; this stand-in for the provider "
             "supports names, indexes, wildcards, and filters with ==, !, && and ||"
         )
 

@@ -40,7 +40,7 @@ INPUTS, INITIAL_API_VERSION, FIELD_MANAGER = "__inputs", "__initialApiVersion", 
 
 
 @dataclass(frozen=True)
-class Origin:
+class ManagementData:
     """Management data of an object, which its outputs store.
 
     Attributes:
@@ -108,7 +108,9 @@ def _keys(value: Plain) -> Sequence[Plain]:
     return range(len(value)) if isinstance(value, list) else ()
 
 
-def outputs(live: Mapping[str, Plain], inputs: Mapping[str, Plain], origin: Origin) -> Object:
+def outputs(
+    live: Mapping[str, Plain], inputs: Mapping[str, Plain], management: ManagementData
+) -> Object:
     """Return the resource's outputs in the form of the official provider.
 
     They are the live object, with secrets where the inputs have them, and the data that a later update needs.
@@ -116,8 +118,8 @@ def outputs(live: Mapping[str, Plain], inputs: Mapping[str, Plain], origin: Orig
     return {
         **_without_managed_fields(live, inputs),
         INPUTS: _with_secrets(dict(inputs), inputs),
-        INITIAL_API_VERSION: origin.api_version,
-        FIELD_MANAGER: origin.field_manager,
+        INITIAL_API_VERSION: management.api_version,
+        FIELD_MANAGER: management.field_manager,
     }
 
 

@@ -19,7 +19,7 @@ from cloudtwin.providers.kubernetes.errors import (
     UnknownKindError,
     UnreachableError,
 )
-from cloudtwin.providers.kubernetes.live import Origin
+from cloudtwin.providers.kubernetes.live import ManagementData
 from cloudtwin.providers.kubernetes.objects import ObjectReference
 from cloudtwin.providers.kubernetes.readiness import Failed, assess
 from cloudtwin.providers.kubernetes.wait import (
@@ -218,7 +218,7 @@ class KubernetesOperations:
         return self.cluster.apply(
             reference,
             body,
-            manager=_origin(inputs, old).field_manager,
+            manager=_management_data(inputs, old).field_manager,
             dry_run=dry_run,
             force=force or self._config.force or objects.is_set(inputs, objects.PATCH_FORCE),
             wait_seconds=0 if dry_run else NEW_KIND_SECONDS,
@@ -233,19 +233,19 @@ class KubernetesOperations:
         timeouts: Timeouts,
     ) -> Object:
         """Apply an object, wait until it is ready, and return its outputs."""
-        origin = _origin(inputs, old)
-        old = {**old, conversion.FIELD_MANAGER: origin.field_manager}  # one name from here on
+        management = _management_data(inputs, old)
+        old = {**old, conversion.FIELD_MANAGER: management.field_manager}  # one name from here on
         live = self._apply(reference, body, inputs, old)
         if objects.is_set(inputs, objects.SKIP_AWAIT):
-            return conversion.outputs(live, inputs, origin)
+            return conversion.outputs(live, inputs, management)
         try:
             live = wait_until_ready(self.cluster, reference, live, timeouts)
         except ProviderError as error:  # the object exists, so the state must keep it
             observed = error.live if isinstance(error, NotReadyError) else live
             reasons = error.reasons if isinstance(error, NotReadyError) else [str(error)]
-            outputs = conversion.outputs(observed, inputs, origin)
+            outputs = conversion.outputs(observed, inputs, management)
             raise IncompleteObjectError(outputs, inputs, reasons) from None
-        return conversion.outputs(live, inputs, origin)
+        return conversion.outputs(live, inputs, management)
 
     def _claim(self, reference: ObjectReference, urn: str) -> None:
         with self._lock:
@@ -277,7 +277,7 @@ class KubernetesOperations:
             inputs = conversion.refreshed_inputs(old.inputs, old.outputs, live)
         else:
             inputs = conversion.imported_inputs(live)
-        outputs = conversion.outputs(live, inputs, _origin(inputs, old.outputs))
+        outputs = conversion.outputs(live, inputs, _management_data(inputs, old.outputs))
         related = related_to(self.cluster, live)
         verdict = assess(live, related)
         if isinstance(verdict, Failed) and not objects.is_set(inputs, objects.SKIP_AWAIT):
@@ -350,7 +350,7 @@ def _reference(inputs: Mapping[str, Plain]) -> ObjectReference:
     )
 
 
-def _origin(inputs: Mapping[str, Plain], old: Mapping[str, Plain]) -> Origin:
+def _management_data(inputs: Mapping[str, Plain], old: Mapping[str, Plain]) -> ManagementData:
     """Return the field manager and initial API version of an object: from its outputs, or new ones.
 
     Each object has its own manager name, as with the official provider, so that two programs that apply
@@ -361,7 +361,7 @@ def _origin(inputs: Mapping[str, Plain], old: Mapping[str, Plain]) -> Origin:
         or old.get(conversion.FIELD_MANAGER)
         or f"{MANAGER_PREFIX}-{secrets.token_hex(4)}"
     )
-    return Origin(
+    return ManagementData(
         field_manager=str(manager),
         api_version=str(old.get(conversion.INITIAL_API_VERSION) or _kind_of(inputs)[0]),
     )

@@ -41,7 +41,7 @@ class Extractor:
         # AWS's enumerations lag behind the services; the service models have the current ones.
         self._open_enums = cloud == "aws"
         self._output: Any = pulumi.Output
-        self._register = _register(SDKS[cloud])
+        self._class_by_token = _class_by_token(SDKS[cloud])
         self._objects: dict[str, Fields] = {}
 
     def read(self, token: str) -> ResourceSchema:
@@ -50,7 +50,7 @@ class Extractor:
         Raises:
             KeyError: the SDK has no such type.
         """
-        module, name = self._register[token]
+        module, name = self._class_by_token[token]
         resource = getattr(importlib.import_module(module), name)
         arguments = _arguments_class(resource)
         self._objects = {}
@@ -129,7 +129,7 @@ class Extractor:
         return {"object": name}
 
 
-def _register(package: str) -> dict[str, tuple[str, str]]:
+def _class_by_token(package: str) -> dict[str, tuple[str, str]]:
     """Return the module and class of each token, without importing the modules."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from cloudtwin.providers.kubernetes import live
 from cloudtwin.providers.protocol.values import UNKNOWN, Object, Secret, has_unknown, plain
 
-ORIGIN = live.Origin(field_manager="pulumi-kubernetes-0123abcd", api_version="v1beta1")
+MANAGEMENT = live.ManagementData(field_manager="pulumi-kubernetes-0123abcd", api_version="v1beta1")
 INPUTS: Object = {
     "apiVersion": "apps/v1",
     "kind": "Deployment",
@@ -103,7 +103,10 @@ def test_a_secret_stays_secret_through_outputs_and_refresh() -> None:
     }
     live_object = {**plain(inputs), "metadata": {"name": "m", "uid": "u"}}
 
-    assert live.outputs(live_object, inputs, ORIGIN)["data"] == {"word": Secret("a"), "open": "b"}
+    assert live.outputs(live_object, inputs, MANAGEMENT)["data"] == {
+        "word": Secret("a"),
+        "open": "b",
+    }
     observed = {**live_object, "data": {"word": "changed", "open": "b"}}
     assert live.refreshed_inputs(inputs, live_object, observed)["data"] == {
         "word": Secret("changed"),
@@ -112,7 +115,7 @@ def test_a_secret_stays_secret_through_outputs_and_refresh() -> None:
 
 
 def test_the_outputs_have_the_internal_fields_of_the_official_provider() -> None:
-    outputs = live.outputs(LIVE, INPUTS, ORIGIN)
+    outputs = live.outputs(LIVE, INPUTS, MANAGEMENT)
 
     assert outputs["__inputs"] == INPUTS
     assert outputs["__initialApiVersion"] == "v1beta1"
@@ -132,7 +135,7 @@ def test_a_secret_stays_secret_when_a_refresh_moves_it_in_a_list() -> None:
 def test_a_secret_is_marked_in_the_inputs_that_the_outputs_keep() -> None:
     inputs = {"apiVersion": "v1", "kind": "Secret", "metadata": {}, "stringData": {"a": "hunter2"}}
 
-    assert live.outputs({"metadata": {}}, inputs, ORIGIN)["__inputs"]["stringData"] == Secret(
+    assert live.outputs({"metadata": {}}, inputs, MANAGEMENT)["__inputs"]["stringData"] == Secret(
         {"a": "hunter2"}
     )
 
@@ -147,7 +150,7 @@ def test_the_data_of_a_kubernetes_secret_is_secret_even_if_not_marked() -> None:
     assert live.body(inputs)["data"] == {"a": "aHVudGVyMg=="}
     live_object = {**live.body(inputs), "metadata": {"name": "s", "managedFields": []}}
 
-    assert live.outputs(live_object, inputs, ORIGIN)["data"] == Secret({"a": "aHVudGVyMg=="})
+    assert live.outputs(live_object, inputs, MANAGEMENT)["data"] == Secret({"a": "aHVudGVyMg=="})
     assert live.imported_inputs(live_object)["data"] == Secret({"a": "aHVudGVyMg=="})
     assert live.preview_of_unknown(inputs)["stringData"] == Secret({"a": "hunter2"})
     observed = {**live_object, "data": {"a": "b3RoZXI="}}
