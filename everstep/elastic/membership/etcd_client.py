@@ -44,6 +44,8 @@ _INVALID_ARGUMENT = 3  # includes a wrong password
 _UNAUTHENTICATED = 16
 _OLD_REVISION = "revision of auth store is old"  # users changed while the request was under way
 NOT_FOUND = 5
+_REQUIRE_LEADER = {"Grpc-Metadata-Hasleader": "true"}
+"""Header with which etcd ends a watch on a member without a leader: cut off from the others, it would be silent."""
 
 
 class EtcdUnreachableError(EverstepError):
@@ -356,9 +358,8 @@ class Etcd:
         cleanup.callback(connection.close)
         is_open = False
         try:
-            connection.request(
-                "POST", "/v3/watch", json.dumps({"create_request": create}), self._headers(target)
-            )
+            headers = {**self._headers(target), **_REQUIRE_LEADER}
+            connection.request("POST", "/v3/watch", json.dumps({"create_request": create}), headers)
             on_open(connection)
             stream = connection.sock
             response = connection.getresponse()

@@ -4,6 +4,7 @@ import contextlib
 import os
 import resource
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -257,6 +258,28 @@ def test_unchanging_tensors_may_change_after_the_snapshot_and_all_others_immedia
     checkpoint = restore.newest_checkpoint(FolderStore(tmp_path / "checkpoints"), RUN)
     assert checkpoint is not None
     assert not any(tensor.any() for tensor in checkpoint.load().values())
+
+
+def test_a_snapshot_begins_only_after_the_copy_of_the_previous_one(
+    saved_run: SavedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later wait would be for the newer copy only, and the next step would change the older snapshot."""
+    copies: list[int] = []
+    take = HostSnapshot.take
+
+    def take_slowly(snapshot: HostSnapshot, state: Tensors) -> None:
+        if state:
+            time.sleep(0.2 if not copies else 0)
+            copies.append(len(copies))
+        take(snapshot, state)
+
+    monkeypatch.setattr(HostSnapshot, "take", take_slowly)
+    state = {"weight": torch.zeros(10)}
+    saved_run.writer.start(state, Manifest(1, 1, RUN), unchanging_names=state)
+    saved_run.writer.start(state, Manifest(2, 1, RUN), unchanging_names=state)
+
+    assert copies, "the first copy is complete"
+    saved_run.writer.wait()
 
 
 def test_waiting_includes_the_copy_of_the_snapshot(saved_run: SavedRun) -> None:

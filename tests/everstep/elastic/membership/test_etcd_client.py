@@ -254,6 +254,18 @@ def test_a_watch_without_changes_does_not_switch_to_another_member() -> None:
         assert client._target().port != 1
 
 
+def test_a_watch_requires_a_member_with_a_leader() -> None:
+    """A member that is cut off from the others reports no change, in a large run for up to two minutes."""
+    requests: list[bytes] = []
+    with tcp_server(lambda connection: requests.append(connection.recv(4096))) as endpoint:
+        client = Etcd(EtcdOptions(endpoints=(endpoint,)))
+
+        with pytest.raises(ConnectionError):
+            list(client.watch("/", 6, idle_seconds=5))
+
+    assert b"\r\nGrpc-Metadata-Hasleader: true\r\n" in requests[0]
+
+
 def test_a_member_that_does_not_open_a_watch_delays_it_less_than_a_silence_may_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
