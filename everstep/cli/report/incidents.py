@@ -125,7 +125,10 @@ def capacity_incidents(run: RunRecord, events: Sequence[EventRecovery]) -> tuple
     explained_changes = {change for caused in caused_changes for change in caused}
     return _by_time(
         [
-            *map(_machine_incident, events, caused_changes),
+            *(
+                _machine_incident(run, event, caused)
+                for event, caused in zip(events, caused_changes, strict=True)
+            ),
             *(
                 _group_incident(run, change)
                 for change in changes
@@ -156,10 +159,16 @@ def _caused_changes(
     )
 
 
-def _machine_incident(event: EventRecovery, changes: Sequence[GroupChange]) -> Incident:
-    effect = CapacityEffect.ARRIVAL if event.kind in ARRIVALS else CapacityEffect.LOSS
-    if event.kind not in ARRIVALS | LOSSES:
-        effect = CapacityEffect.NOTE
+def _machine_incident(
+    run: RunRecord, event: EventRecovery, changes: Sequence[GroupChange]
+) -> Incident:
+    effect = CapacityEffect.ARRIVAL if event.kind in ARRIVALS else CapacityEffect.NOTE
+    cause = CAUSES.get(event.kind, "The machine recorded this event.")
+    if event.kind in LOSSES:
+        if run.worker_on(event.node, event.at) is not None:
+            effect = CapacityEffect.LOSS
+        else:
+            cause = f"{cause.partition(';')[0].rstrip('.')}; no worker of the group ran there."
     is_waiting = event.seconds_to_next_step is None
     return Incident(
         at=event.at,
@@ -167,7 +176,7 @@ def _machine_incident(event: EventRecovery, changes: Sequence[GroupChange]) -> I
         kind=event.kind,
         subject=event.node,
         node=event.node,
-        cause=CAUSES.get(event.kind, "The machine recorded this event."),
+        cause=cause,
         evidence=next((change.reason for change in changes if change.reason), ""),
         seconds_to_next_step=event.seconds_to_next_step,
         steps_lost=event.steps_lost,

@@ -33,6 +33,12 @@ GLYPHS = {
 }
 """Glyph and color of each state."""
 
+EFFECT_COLORS = {
+    CapacityEffect.LOSS: "red",
+    CapacityEffect.ARRIVAL: "green",
+    CapacityEffect.NOTE: "yellow",
+}
+
 MAX_SIZES = 8
 """Maximum number of group sizes that the report lists."""
 
@@ -182,7 +188,7 @@ def _events_table(incidents: Sequence[Incident], training_start: float) -> Table
     table.add_column("steps lost", justify="right")
     table.add_column("joined after", justify="right")
     for incident in incidents:
-        color = "green" if incident.effect is CapacityEffect.ARRIVAL else "red"
+        color = EFFECT_COLORS[incident.effect]
         table.add_row(
             clock(incident.at - training_start),
             Text.assemble((incident.kind, color), f" {incident.node or incident.subject}"),

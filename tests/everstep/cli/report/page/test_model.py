@@ -48,6 +48,21 @@ def test_a_finished_run_survived_its_losses(drill_run: RecordedRun) -> None:
     assert "Nothing was billed: it ran here." in text
 
 
+@pytest.mark.parametrize("kind", ["drain", "vanish", "notice"])
+def test_a_machine_without_a_worker_is_no_loss_of_capacity(
+    recorded_run: RecordedRun, kind: str
+) -> None:
+    recorded_run.form(*ALL_NODES).train(50).event(kind, "system-0").train(50).finish()
+
+    page = page_of(recorded_run)
+
+    assert verdict(page).headline == "Training finished without a loss of capacity"
+    incident = only_incident(page)
+    assert incident.effect is CapacityEffect.NOTE
+    assert incident.cause.endswith("; no worker of the group ran there.")
+    assert "its worker" not in incident.cause
+
+
 def test_an_unfinished_run_that_writes_is_training(recorded_run: RecordedRun) -> None:
     page = page_of(recorded_run.form(*ALL_NODES).train(50))
 
