@@ -27,7 +27,7 @@ def lifecycle_policy_error(text: object) -> str | None:
 
 
 def _errors(rules: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    priorities = [rule.get("rulePriority") for rule in rules]
+    priorities: list[Any] = [rule.get("rulePriority") for rule in rules]
     for rule, priority in zip(rules, priorities, strict=True):
         if not isinstance(priority, int) or priority < 1:
             yield f"rulePriority is a number of at least 1, not {priority!r}"

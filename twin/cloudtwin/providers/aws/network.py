@@ -229,7 +229,7 @@ def _mapped_addresses(attachment: Resource, account: Inventory) -> Iterable[str]
 
 def _default_parts(vpc: Resource, _account: Inventory) -> Iterable[Resource]:
     """Yield the default security group and the main route table of a VPC."""
-    parts = (
+    parts: tuple[tuple[str, str, dict[str, str]], ...] = (
         (
             GROUP,
             "defaultSecurityGroupId",
