@@ -51,9 +51,8 @@ def _endpoint_service(inputs: Inputs) -> Iterable[CheckFailure]:
 
 def _endpoint_type(inputs: Inputs) -> Iterable[CheckFailure]:
     name, kind = inputs.get("serviceName"), inputs.get("vpcEndpointType", "Gateway")
-    service = str(name).rpartition(".")[2]
-    is_of_aws = str(name).startswith("com.amazonaws.")
-    if kind == "Gateway" and is_of_aws and service not in GATEWAY_SERVICES:
+    service = str(name).rpartition(".")[2] if str(name).startswith("com.amazonaws.") else ""
+    if kind == "Gateway" and service and service not in GATEWAY_SERVICES:
         yield failure_at(
             "vpcEndpointType",
             "Endpoint type (Gateway) does not match available service types ([Interface])",

@@ -229,9 +229,12 @@ def _mapped_addresses(attachment: Resource, account: Inventory) -> Iterable[str]
 
 def _default_parts(vpc: Resource, _account: Inventory) -> Iterable[Resource]:
     """Yield the default security group and the main route table of a VPC."""
-    group = {"name": "default", "description": "default VPC security group"}
     parts: tuple[tuple[str, str, dict[str, str]], ...] = (
-        (GROUP, "defaultSecurityGroupId", group),
+        (
+            GROUP,
+            "defaultSecurityGroupId",
+            {"name": "default", "description": "default VPC security group"},
+        ),
         (TABLE, "mainRouteTableId", {}),
     )
     for token, output, fields in parts:

@@ -155,11 +155,11 @@ def _public_policy(request: ResourceRequest) -> Iterable[str]:
 
 
 def _is_public(statement: Mapping[str, Any]) -> bool:
-    """Return True for a statement that allows all principals; S3 judges the conditions of other statements."""
+    """Return True for a statement that allows all AWS accounts; S3 judges the conditions of other statements."""
     principal = statement.get("Principal")
     accounts = principal.get("AWS") if isinstance(principal, Mapping) else principal
-    is_any = accounts == "*" or (isinstance(accounts, list) and "*" in accounts)
-    return statement.get("Effect") == "Allow" and is_any and not statement.get("Condition")
+    is_for_all = accounts == "*" or (isinstance(accounts, list) and "*" in accounts)
+    return statement.get("Effect") == "Allow" and is_for_all and not statement.get("Condition")
 
 
 def _resources_in_bucket(request: ResourceRequest) -> Iterable[str]:
