@@ -33,7 +33,7 @@ from everstep.elastic.membership.events import (
     Withdraw,
 )
 from everstep.elastic.membership.generations import GroupLimits
-from everstep.elastic.membership.own_key import AgentIdentity
+from everstep.elastic.membership.own_key import TTL_SECONDS, AgentIdentity
 from everstep.elastic.recovery.state_machine import StepProgress
 
 
@@ -320,6 +320,21 @@ def test_a_lease_is_renewed_only_while_its_agent_decides(
 
     assert etcd.renewals == renewals, "the others would wait for an agent that does not act"
     assert caplog.text.count("no decision for 60 s") == (renewals == 0), "it is logged once"
+
+
+def test_a_lease_is_renewed_three_times_in_its_duration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One late or lost renewal must not end it, and others take 0 s left for a lapse."""
+    agent = new_agent(FakeEtcd())
+    waits: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        waits.append(seconds)
+        return True
+
+    monkeypatch.setattr(agent._own_key._closed, "wait", wait)
+    agent._own_key.keep_lease()
+
+    assert waits == [pytest.approx(TTL_SECONDS / 3)]
 
 
 def test_an_outage_of_etcd_that_delays_a_decision_ends_no_lease() -> None:
