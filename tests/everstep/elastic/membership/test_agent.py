@@ -26,10 +26,12 @@ from everstep.elastic.membership.events import (
     Depart,
     Evict,
     LeaseLapsed,
+    Reachable,
     Ready,
     Reclaim,
     Register,
     Registered,
+    Unreachable,
     Withdraw,
 )
 from everstep.elastic.membership.generations import GroupLimits
@@ -335,6 +337,22 @@ def test_a_lease_is_renewed_three_times_in_its_duration(monkeypatch: pytest.Monk
     agent._own_key.keep_lease()
 
     assert waits == [pytest.approx(TTL_SECONDS / 3)]
+
+
+def test_the_end_of_an_outage_is_reported_before_the_lapse_of_the_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise missing keys would prove nothing from then on, or the node's own lapse would count as a loss."""
+    agent = new_agent(FakeEtcd())
+    agent._own_key.lease, agent._own_key.decided_at = 7, time.monotonic()
+    renewals = iter([None, None, False])
+    waits = iter([False, False, False, True])
+    monkeypatch.setattr(agent._own_key._closed, "wait", lambda _: next(waits))
+    monkeypatch.setattr(agent._own_key, "_renew", lambda _: next(renewals))
+
+    agent._own_key.keep_lease()
+
+    assert list(agent._more_events()) == [Unreachable(), Reachable(), LeaseLapsed()]
 
 
 def test_an_outage_of_etcd_that_delays_a_decision_ends_no_lease() -> None:
