@@ -26,14 +26,16 @@ from everstep.elastic.membership.events import (
     Depart,
     Evict,
     LeaseLapsed,
+    Reachable,
     Ready,
     Reclaim,
     Register,
     Registered,
+    Unreachable,
     Withdraw,
 )
 from everstep.elastic.membership.generations import GroupLimits
-from everstep.elastic.membership.own_key import AgentIdentity
+from everstep.elastic.membership.own_key import TTL_SECONDS, AgentIdentity
 from everstep.elastic.recovery.state_machine import StepProgress
 
 
@@ -320,6 +322,37 @@ def test_a_lease_is_renewed_only_while_its_agent_decides(
 
     assert etcd.renewals == renewals, "the others would wait for an agent that does not act"
     assert caplog.text.count("no decision for 60 s") == (renewals == 0), "it is logged once"
+
+
+def test_a_lease_is_renewed_three_times_in_its_duration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One late or lost renewal must not end it, and others take 0 s left for a lapse."""
+    agent = new_agent(FakeEtcd())
+    waits: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        waits.append(seconds)
+        return True
+
+    monkeypatch.setattr(agent._own_key._closed, "wait", wait)
+    agent._own_key.keep_lease()
+
+    assert waits == [pytest.approx(TTL_SECONDS / 3)]
+
+
+def test_the_end_of_an_outage_is_reported_before_the_lapse_of_the_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise missing keys would prove nothing from then on, or the node's own lapse would count as a loss."""
+    agent = new_agent(FakeEtcd())
+    agent._own_key.lease, agent._own_key.decided_at = 7, time.monotonic()
+    renewals = iter([None, None, False])
+    waits = iter([False, False, False, True])
+    monkeypatch.setattr(agent._own_key._closed, "wait", lambda _: next(waits))
+    monkeypatch.setattr(agent._own_key, "_renew", lambda _: next(renewals))
+
+    agent._own_key.keep_lease()
+
+    assert list(agent._more_events()) == [Unreachable(), Reachable(), LeaseLapsed()]
 
 
 def test_an_outage_of_etcd_that_delays_a_decision_ends_no_lease() -> None:
