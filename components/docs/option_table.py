@@ -69,7 +69,7 @@ On a cloud, in addition:
 | `cluster.name`, `region`, `location`, `network.cidr` | all resources are recreated: create another stack instead |
 | `storage.sizeGib` (fsx) | grows in place; it cannot shrink |
 | `storage.deploymentType`, zone of the (first) GPU pool (fsx) | a new file system, filled again from the bucket |
-| `storage.bucket` (fsx), `account`, `container` (blob) | the one that the stack created is deleted, unless `keep` |
+| `storage.bucket` (fsx), `account`, `container` (blob) | what the stack created is deleted, unless `keep` |
 | `tags` | in place, on all resources; on EKS, nodes are replaced one after the other |
 | `protect` | set it to false and run `up` first; only then can protected resources be deleted |
 """
