@@ -382,7 +382,7 @@ def _eks_gpu(pool: EksPool, nodes: int, cluster: EksConfig, config: StackConfig)
 
     Args:
         pool: the pool.
-        nodes: number of its nodes while training; without autoscaling, this number is the maximum as well.
+        nodes: number of its nodes while training, and the maximum without autoscaling.
         cluster: the cluster of the pool.
         config: the configuration of the stack.
     """

@@ -15,7 +15,6 @@ from components.config.defaults import DEFAULTS, STORAGE_DEFAULTS
 from components.config.faults import yaml_value
 from components.config.schema import fields, leaves, models_in, variants
 
-EMPTY = '""'  # an empty string in YAML
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
 
 HEAD = """# Configuration of a stack
@@ -70,7 +69,7 @@ On a cloud, in addition:
 | `cluster.name`, `region`, `location`, `network.cidr` | all resources are recreated: create another stack instead |
 | `storage.sizeGib` (fsx) | grows in place; it cannot shrink |
 | `storage.deploymentType`, zone of the (first) GPU pool (fsx) | a new file system, filled again from the bucket |
-| `storage.bucket` (fsx), `account`, `container` (blob) | the old one is deleted, unless `keep` |
+| `storage.bucket` (fsx), `account`, `container` (blob) | what the stack created is deleted, unless `keep` |
 | `tags` | in place, on all resources; on EKS, nodes are replaced one after the other |
 | `protect` | set it to false and run `up` first; only then can protected resources be deleted |
 """
@@ -146,7 +145,7 @@ def _default(field: FieldInfo, path: str) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
-    general = "" if value is None else f"`{yaml_value(value) or EMPTY}`"
+    general = "" if value is None else f"`{yaml_value(value)}`"
     tables = {f"on {cloud}": table for cloud, table in DEFAULTS.items()}
     tables |= {f"with `{storage}`": table for storage, table in STORAGE_DEFAULTS.items()}
     special = [

@@ -50,7 +50,7 @@ def test_a_spot_price_without_a_source_is_unknown_and_not_guessed() -> None:
     assert "No price is known for g5.2xlarge" in as_text(cost)
 
 
-def test_the_advice_for_an_unknown_price_names_no_key_if_none_sets_it() -> None:
+def test_the_price_of_a_file_system_is_not_attributed_to_a_key() -> None:
     storage = {"kind": "fsx", "deploymentType": "PERSISTENT_2", "throughput": 500}
     text = as_text(cost_of(EKS, storage=storage))
 
