@@ -167,12 +167,15 @@ class RunRecord:
 
     @cached_property
     def finished(self) -> JournalEntry | None:
-        """Entry that marks the end of the training; None if the training has continued since, for more epochs."""
+        """Entry that marks the end of the training; None before, and if the training has continued for more epochs.
+
+        The worker that wrote the result may have been killed before it recorded the end: then it is the last entry.
+        """
         last_step = max((step.step for step in self.steps), default=0)
-        finishes = self.of_kind("finish")
-        return next(
-            (entry for entry in finishes if entry.number("step", last_step) >= last_step), None
-        )
+        for entry in self.of_kind("finish"):
+            if entry.number("step", last_step) >= last_step:
+                return entry
+        return self.entries[-1] if self.result and self.entries else None
 
     def of_kind(self, kind: str) -> tuple[JournalEntry, ...]:
         """Return all entries of one kind."""

@@ -1,5 +1,6 @@
 """Timelines of nodes and their rendering."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -131,6 +132,18 @@ def test_a_run_that_has_stopped_is_shown_as_such_and_its_timeline_ends_with_its_
     assert axis.split()[-1] == "0:30", "forty days without a step are not part of the training"
     current = terminal_text(report_screen(reports.build(run), run, recorded_run.now, 100))
     assert "training" in current.splitlines()[0]
+
+
+def test_a_run_with_a_result_ends_with_its_last_entry_if_its_worker_recorded_no_end() -> None:
+    recorded_run = RecordedRun().form(*ALL_NODES).train(60).finish()
+    run = replace(recorded_run.run(), entries=recorded_run.run().entries[:-3])
+    later = recorded_run.now + 24 * 3600
+
+    text = terminal_text(report_screen(reports.build(run), run, later, 100))
+
+    assert "finished" in text.splitlines()[0]
+    (axis,) = (line for line in text.splitlines() if line.split()[:1] == ["0:00"])
+    assert axis.split()[-1] == "0:30"
 
 
 @pytest.mark.parametrize("width", [40, 80, 100, 200])
