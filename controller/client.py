@@ -132,7 +132,7 @@ class KubernetesClient:
         return [
             item
             for item in self._labeled(path, pods.selector(job_name))
-            if pods.is_owned_by(item, uid) and REPLICA_INDEX_LABEL in item["metadata"]["labels"]
+            if pods.is_owned_by(item, uid) and _has_index(item)
         ]
 
     def placeholders(self, job: ElasticJob) -> list[Placeholder]:
@@ -301,6 +301,11 @@ def _probe(job: ElasticJob, spec: Spec) -> dict[str, Any]:
         name = f"{job.worker_name(0)}-probe"  # not the name of a worker
         pod["metadata"] = {**metadata, "name": name}
     return pod
+
+
+def _has_index(item: Json) -> bool:
+    """Return True for a worker's pod or Service; users can change its labels."""
+    return str(item["metadata"]["labels"].get(REPLICA_INDEX_LABEL)).isdecimal()
 
 
 def _selector(labels: Mapping[str, str]) -> str:

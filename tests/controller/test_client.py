@@ -25,6 +25,7 @@ from controller.client import (
 )
 from controller.objects import Placeholder
 from controller.pods import REQUIRED, render_pod
+from everstep.catalog.names import REPLICA_INDEX_LABEL
 from tests.controller.builders import NOW, job, pod, spec
 
 FORBIDDEN = 403
@@ -132,13 +133,14 @@ def test_a_change_of_an_object_that_is_gone_or_replaced_does_nothing(change: str
 def test_only_objects_that_the_job_controls_are_its_own() -> None:
     elastic_job = job()
     assert elastic_job.spec is not None
-    own, foreign, dependent = (
-        render_pod(elastic_job, elastic_job.spec, index) for index in (0, 1, 2)
+    own, foreign, dependent, relabeled = (
+        render_pod(elastic_job, elastic_job.spec, index) for index in (0, 1, 2, 3)
     )
+    relabeled["metadata"]["labels"][REPLICA_INDEX_LABEL] = "x"  # by a user
     foreign["metadata"]["ownerReferences"][0]["uid"] = "other"
     dependent["metadata"]["ownerReferences"][0]["controller"] = False
 
-    api = RecordingApi({"items": [own, foreign, dependent]})
+    api = RecordingApi({"items": [own, foreign, dependent, relabeled]})
 
     assert api.owned_objects("pods", "job", "ns", "u") == [own]
 
