@@ -67,7 +67,7 @@ class Classifier:
 
     def evaluate(self, epochs: int) -> None:
         """Evaluate on the test set, and record the accuracy."""
-        scores = self.run.evaluate(len(self.test_set), self._scores, self._expect)
+        scores = self.run.evaluate(len(self.test_set), self._scores, self._prefetch)
         self.run.metrics["accuracy"] = scores["accuracy"]
         if self.run.leads:
             entry = {"step": self.run.step, "epoch": epochs, **scores, "images": len(self.test_set)}
@@ -82,7 +82,7 @@ class Classifier:
             "loss": nn.functional.cross_entropy(outputs, expected_labels, reduction="none"),
         }
 
-    def _expect(self, ids: Ids, following_ids: Ids) -> None:
+    def _prefetch(self, ids: Ids, following_ids: Ids) -> None:
         self.test_set.prefetch([BatchRequest(ids=ids), BatchRequest(ids=following_ids)])
 
 
@@ -145,7 +145,7 @@ def _hooks(
         images, labels = train_set.train_batch(ids, settings.seed, epoch)
         return images, torch.from_numpy(labels).to(device)
 
-    def expect(next_samples: list[tuple[int, Ids]]) -> None:
+    def prefetch(next_samples: list[tuple[int, Ids]]) -> None:
         requests = [BatchRequest(ids=i, seed=settings.seed, epoch=e) for e, i in next_samples]
         if cache:
             cache.prefetch([request.ids for request in requests])
@@ -162,4 +162,4 @@ def _hooks(
         entry = {name: summary[name] for name in ("accuracy", "seconds")}
         run.note("finish", step=run.step, **entry)
 
-    return RunHooks(open=open_folder, completed=completed, expect=expect, load=load)
+    return RunHooks(open=open_folder, completed=completed, prefetch=prefetch, load=load)

@@ -164,7 +164,7 @@ class Etcd:
     def put(self, key: str, value: str, lease: int = 0, *, mod_revision: int = 0) -> int:
         """Set a key; it is removed with its lease.
 
-        Each attempt names the key's last change. Otherwise a member that was suspended could carry out an attempt that
+        Each attempt is conditional on the key's observed modification revision. Otherwise a member that was suspended could carry out an attempt that
         this client gave up, and undo later changes.
 
         Args:
@@ -209,7 +209,7 @@ class Etcd:
         key: str,
         value: str,
         *,
-        witness: str,
+        guard_key: str,
         mod_revision: int,
         own_mod_revision: int | None = None,
         lease: int = 0,
@@ -222,14 +222,14 @@ class Etcd:
         Args:
             key: the key to set.
             value: its new value.
-            witness: the other key.
+            guard_key: the other key, whose modification revision the transaction compares.
             mod_revision: revision of the other key's last change.
             own_mod_revision: revision that the last change of `key` itself must have, 0 if the key must not
                 exist; None for any. After a lost response the repeated request then fails: read the key.
             lease: lease of the key; 0 for none.
             retry_seconds: time for which the call is retried.
         """
-        revisions = {witness: mod_revision}
+        revisions = {guard_key: mod_revision}
         if own_mod_revision is not None:
             revisions[key] = own_mod_revision
         conditions = [_unchanged(name, revision) for name, revision in revisions.items()]

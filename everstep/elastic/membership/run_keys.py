@@ -248,7 +248,7 @@ class RunKeys:
         is_restored = self._etcd.put_while_unchanged(
             key,
             member_value(member),
-            witness=self._generation_key,
+            guard_key=self._generation_key,
             mod_revision=revision,
             own_mod_revision=entries[0].mod_revision if entries else 0,
             lease=lease,
@@ -273,7 +273,7 @@ class RunKeys:
         self._etcd.put_while_unchanged(
             self._instruction_key(request.kind),
             instruction_value(request.number, request.reason),
-            witness=self._generation_key,
+            guard_key=self._generation_key,
             mod_revision=request.revision,
             own_mod_revision=request.replaces,
         )
@@ -359,7 +359,7 @@ class RunKeys:
         return self._etcd.put_while_unchanged(
             self._commit_key,
             commit_value(committed, number),
-            witness=self._generation_key,
+            guard_key=self._generation_key,
             mod_revision=generation_entry.mod_revision,
             own_mod_revision=commit_entries[0].mod_revision if commit_entries else 0,
             retry_seconds=min(COMMIT_SECONDS / 2, deadline - time.monotonic()),
@@ -390,7 +390,7 @@ class RunKeys:
                 if self._etcd.put_while_unchanged(
                     self._outcome_key,
                     value,
-                    witness=self._generation_key,
+                    guard_key=self._generation_key,
                     mod_revision=entries[0].mod_revision if entries else 0,
                     lease=lease,
                 ):

@@ -80,7 +80,7 @@ class EpochEnd:
         size: int,
         load: Callable[[Ids], Any],
         score: Callable[..., Mapping[str, Any]],
-        expect: Callable[[Ids, Ids], None] | None = None,
+        prefetch: Callable[[Ids, Ids], None] | None = None,
     ) -> dict[str, float]:
         """Return the means of the scores over `size` samples; see `Run.evaluate` for the arguments."""
         self._check()
@@ -94,8 +94,8 @@ class EpochEnd:
                     self.share(np.arange(start, max(start, min(start + CHUNK_SAMPLES, size))))
                     for start in (first, first + CHUNK_SAMPLES)
                 )
-                if expect:
-                    expect(own_share, next_share)
+                if prefetch:
+                    prefetch(own_share, next_share)
                 own_sums = self._sum_scores(own_share, min(bound, MAX_BATCH), load, score)
                 if not len(own_share):  # zeros under the same names, which the others sum, too
                     own_sums = dict.fromkeys(self._sum_scores(np.arange(1), 1, load, score), 0.0)

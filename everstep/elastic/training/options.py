@@ -180,10 +180,10 @@ class RunHooks:
         completed: called on one worker after the last checkpoint is committed, before any worker ends. By default it
             records the end of the run.
         load: function that returns the samples with these IDs in an epoch, as `microbatches` yields them.
-        expect: called before each step with (epoch, IDs) of this worker's share of the step, and of the next step.
+        prefetch: called before each step with (epoch, IDs) of this worker's share of the step, and of the next step.
     """
 
     open: Callable[[], Mapping[str, float] | None] = lambda: None
     completed: Callable[[CompletedRun], None] = note_finish
     load: Callable[[Ids, int], Any] | None = None
-    expect: Callable[[list[tuple[int, Ids]]], None] | None = None
+    prefetch: Callable[[list[tuple[int, Ids]]], None] | None = None

@@ -236,19 +236,19 @@ class Run:
         self,
         dataset: Any,  # noqa: ANN401 - any map-style data set, or its size
         score: Callable[..., Mapping[str, torch.Tensor]],
-        expect: Callable[[Ids, Ids], None] | None = None,
+        prefetch: Callable[[Ids, Ids], None] | None = None,
     ) -> dict[str, float]:
         """Return the exact means of scores over a data set; only in a callback of `each_epoch`.
 
         Args:
             dataset: map-style, or a number of samples whose indices are passed to `score`.
             score: called with the parts of a collated batch; returns tensors of one value per sample.
-            expect: called with the indices of this worker's next samples and of the samples after them.
+            prefetch: called with the indices of this worker's next samples and of the samples after them.
         """
         is_size = isinstance(dataset, int)
         size = size_of(None, dataset) if is_size else size_of(dataset, None)
         load = SampleLoader(None if is_size else dataset, self._collate, self._device)
-        return self._epoch_end.evaluate(size, load, score, expect)
+        return self._epoch_end.evaluate(size, load, score, prefetch)
 
     def note(self, kind: str, **fields: object) -> None:
         """Append a line to this worker's journal in the run's folder."""

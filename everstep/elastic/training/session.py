@@ -164,8 +164,8 @@ class Session:
         """Start the next step; return the samples of its global batch and this worker's micro-batches."""
         self._step_began_at = time.monotonic()
         self.worker.accounting.begin_step()
-        if self.hooks.expect:
-            self.hooks.expect(self._upcoming())
+        if self.hooks.prefetch:
+            self.hooks.prefetch(self._upcoming())
         ids = self.order.batch(self.state.step)
         return ids, self.steps.plan(ids)
 

@@ -112,13 +112,13 @@ def refusals_of(
     before: Object,
     outputs: Object,
     after: Object,
-    identity: str = "x",
+    resource_id: str = "x",
     others: Sequence[Resource] = (),
 ) -> list[str]:
     """Return the reasons why the service refuses an update in an account with other resources."""
-    resource = Resource(token=token, id=identity, urn="", inputs=before, outputs=outputs)
+    resource = Resource(token=token, id=resource_id, urn="", inputs=before, outputs=outputs)
     request = ResourceRequest(
-        inputs=after, config=ProviderConfig(cloud=""), account=Inventory(tuple(others)), entropy="", id=identity,
+        inputs=after, config=ProviderConfig(cloud=""), account=Inventory(tuple(others)), entropy="", id=resource_id,
         previous=resource,
     )  # fmt: skip
     return refusals_by(token, request)
@@ -213,7 +213,7 @@ def test_nodes_are_never_downgraded() -> None:
         ("Regular", {"nodeTaints": ["a=b:NoSchedule"], "maxCount": 9}, None),
     ],
 )
-def test_an_aks_pool_keeps_its_capacity_its_price_and_its_disk(
+def test_an_aks_pool_keeps_its_priority_its_maximum_price_and_its_disk(
     priority: str, change: Object, field: str | None
 ) -> None:
     before = {"scaleSetPriority": priority, "spotMaxPrice": -1, "osDiskSizeGB": 128}

@@ -95,14 +95,14 @@ class MemoryEtcd(Etcd):
         return ttl_seconds
 
     def put_if_unchanged(self, key: str, value: str, mod_revision: int) -> bool:
-        return self.put_while_unchanged(key, value, witness=key, mod_revision=mod_revision)
+        return self.put_while_unchanged(key, value, guard_key=key, mod_revision=mod_revision)
 
     def put_while_unchanged(
         self,
         key: str,
         value: str,
         *,
-        witness: str,
+        guard_key: str,
         mod_revision: int,
         own_mod_revision: int | None = None,
         lease: int = 0,
@@ -112,7 +112,7 @@ class MemoryEtcd(Etcd):
             action, self.before_put = self.before_put, None
             action()
         own_revision = self._mod_revision(key)
-        if self._mod_revision(witness) != mod_revision or own_mod_revision not in (
+        if self._mod_revision(guard_key) != mod_revision or own_mod_revision not in (
             None,
             own_revision,
         ):

@@ -22,10 +22,10 @@ SIZE = 24
 
 
 class ScriptedGroup(SingleProcessGroup):
-    """A group of two whose sums fail on demand; from its second join on, this worker is alone.
+    """A group of two workers whose all-reduces fail on demand; from its second join on, this worker is alone.
 
     Args:
-        fails: called with the index of a sum; returns True if the group breaks in it.
+        fails: called with the index of an all-reduce; returns True if the group breaks in it.
     """
 
     def __init__(self, fails: Callable[[int], bool]) -> None:
@@ -154,7 +154,7 @@ def test_a_shard_that_does_not_fit_ends_the_run_with_a_fix() -> None:
 
 
 class SuccessiveGroups(SingleProcessGroup):
-    """Successive groups of this process and workers with equal states; each but the last breaks in its third sum.
+    """Successive groups of this process and workers with equal states; each but the last breaks in its third all-reduce.
 
     Args:
         assignments: rank, number of workers and sources of each group.
@@ -236,7 +236,7 @@ def test_an_evaluation_is_repeated_when_the_group_changes(change: str) -> None:
     assert scores == [{"index": 4.5}], "the exact mean over the whole set, once"
 
 
-def test_the_code_after_the_loop_runs_although_the_group_breaks_after_the_announcement(
+def test_the_code_after_the_loop_runs_although_the_group_breaks_after_completion_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The agent ended the worker while it waited for the next group: the program did not save its model."""
