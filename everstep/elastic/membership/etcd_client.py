@@ -164,8 +164,8 @@ class Etcd:
     def put(self, key: str, value: str, lease: int = 0, *, mod_revision: int = 0) -> int:
         """Set a key; it is removed with its lease.
 
-        Each attempt is conditional on the key's observed modification revision. Otherwise a member that was suspended could carry out an attempt that
-        this client gave up, and undo later changes.
+        Each attempt is conditional on the key's observed modification revision. Otherwise a member of etcd that was
+        suspended could carry out an attempt that this client gave up, and undo later changes.
 
         Args:
             key: the key to set.

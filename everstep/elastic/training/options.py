@@ -62,7 +62,7 @@ class RunOptions:
         keep_checkpoints: number of checkpoints to keep.
         storage_timeout_seconds: seconds without a response after which the checkpoints' storage counts as hung.
         accept_data: digest of changed data with which the run may continue, from the error message.
-        accept_older_checkpoint: committed step whose loss is accepted, from the error message; 0 for none.
+        accept_older_checkpoint: step of a missing committed checkpoint without which the run may continue; 0 for none.
     """
 
     global_batch: int
@@ -180,7 +180,7 @@ class RunHooks:
         completed: called on one worker after the last checkpoint is committed, before any worker ends. By default it
             records the end of the run.
         load: function that returns the samples with these IDs in an epoch, as `microbatches` yields them.
-        prefetch: called before each step with (epoch, IDs) of this worker's share of the step, and of the next step.
+        prefetch: called before each step with the (epoch, IDs) pairs of this worker's share of it and of the next step.
     """
 
     open: Callable[[], Mapping[str, float] | None] = lambda: None
