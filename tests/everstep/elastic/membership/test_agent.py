@@ -406,6 +406,16 @@ def test_workers_of_an_earlier_generation_do_not_end_the_run(
     assert announced_generations == [current, None]
 
 
+def test_an_agent_without_others_knows_the_progress_of_the_run_from_its_checkpoint() -> None:
+    """The run would end as failed after the crashes of one node, although it could continue on another machine."""
+    agent = new_agent(FakeEtcd())
+    assert agent.is_alone_without_progress()
+
+    agent._handle_updates([StepProgress(1, 8)])
+
+    assert not agent.is_alone_without_progress()
+
+
 def test_an_outage_of_etcd_that_delays_a_decision_ends_no_lease() -> None:
     agent = new_agent(FakeEtcd())
     agent._own_key.decided_at = time.monotonic() - 60

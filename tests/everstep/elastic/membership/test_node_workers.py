@@ -8,10 +8,18 @@ from pathlib import Path
 import pytest
 
 from everstep.elastic.membership import node_workers
-from everstep.elastic.membership.agent import Agent
+from everstep.elastic.membership.agent import Agent, NodeAssignment
 from everstep.elastic.membership.etcd_client import Etcd, EtcdUnreachableError
 from everstep.elastic.membership.etcd_connection import EtcdOptions
-from everstep.elastic.membership.events import Action, Begin, Regroup, RunEnded, Stop, Withdrawn
+from everstep.elastic.membership.events import (
+    Action,
+    Begin,
+    Ready,
+    Regroup,
+    RunEnded,
+    Stop,
+    Withdrawn,
+)
 from everstep.elastic.membership.generations import Generation, GroupLimits
 from everstep.elastic.membership.node_workers import NodeWorkers
 from everstep.elastic.membership.own_key import AgentIdentity
@@ -103,6 +111,38 @@ def test_messages_of_a_worker_are_handled_while_its_outcome_waits_for_etcd(
     is_etcd_available.set()
     workers._on_disconnected(7)
     assert order == ["8 steps, 3", "withdrawn"], "the next generation would refuse the outcome"
+
+
+def test_a_late_message_that_a_worker_is_ready_does_not_count_for_its_next_generation(
+    workers: NodeWorkers,
+) -> None:
+    """The node would wait for a group while its worker trains in one."""
+    workers._on_message(7, {"hello": 7, "local_world_size": 1})
+    workers._generation_by_pid[7] = 3
+
+    workers._on_message(7, {"ready": 2})
+    assert not list(workers._running_agent()._more_events())
+    workers._on_message(7, {"ready": 3})
+
+    assert list(workers._running_agent()._more_events()) == [Ready()]
+
+
+def test_a_generation_is_not_passed_on_while_a_worker_of_the_node_is_missing(
+    workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its other workers would wait in that group, and its members for the missing one."""
+    messages: list[channel.Message] = []
+    monkeypatch.setattr(workers._server, "broadcast", messages.append)
+    assignment = NodeAssignment(Generation(3, ("n0-1",), "127.0.0.1:1"), 0)
+    workers._on_message(7, {"hello": 7, "local_world_size": 2})
+    workers._on_message(7, {"ready": 0})
+
+    workers._assign(assignment)
+    assert messages == []
+    workers._on_message(8, {"ready": 0})
+    workers._assign(assignment)
+
+    assert [message["form"] for message in messages] == [3]
 
 
 def test_the_log_says_why_a_worker_that_does_not_respond_is_killed(
