@@ -3,9 +3,9 @@
 import pytest
 
 from everstep.elastic.membership.connectivity import (
-    Admission,
     MAX_BACKOFF_SECONDS,
     MAX_GENERATIONS_WITHOUT_STEP,
+    Admission,
     Connectivity,
 )
 from everstep.elastic.membership.events import (
