@@ -22,6 +22,7 @@ from everstep.elastic.membership.etcd_client import (
 from everstep.elastic.membership.etcd_connection import EtcdOptions
 from everstep.elastic.membership.events import (
     Announce,
+    Begin,
     Coordinate,
     Depart,
     Evict,
@@ -31,12 +32,14 @@ from everstep.elastic.membership.events import (
     Reclaim,
     Register,
     Registered,
+    RunEnded,
     Unreachable,
     Withdraw,
 )
-from everstep.elastic.membership.generations import GroupLimits
+from everstep.elastic.membership.generations import Generation, GroupLimits
 from everstep.elastic.membership.own_key import TTL_SECONDS, AgentIdentity
 from everstep.elastic.recovery.state_machine import StepProgress
+from everstep.errors import EverstepError
 
 
 class FakeEtcd(Etcd):
@@ -353,6 +356,64 @@ def test_the_end_of_an_outage_is_reported_before_the_lapse_of_the_lease(
     agent._own_key.keep_lease()
 
     assert list(agent._more_events()) == [Unreachable(), Reachable(), LeaseLapsed()]
+
+
+@pytest.mark.parametrize(
+    ("error", "event"),
+    [
+        (EtcdUnreachableError("etcd has not responded for 1 s"), Unreachable()),
+        (EtcdRefusedError("etcdserver: requested lease not found", NOT_FOUND), LeaseLapsed()),
+    ],
+)
+def test_a_renewal_without_a_response_ends_no_lease_but_a_refused_one_does(
+    error: EverstepError, event: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    etcd = FakeEtcd()
+    agent = new_agent(etcd)
+    agent._own_key.lease, agent._own_key.decided_at = 7, time.monotonic()
+    waits = iter([False, True])
+    monkeypatch.setattr(agent._own_key._closed, "wait", lambda _: next(waits))
+
+    def fail(*_: object, **__: object) -> bool:
+        raise error
+
+    monkeypatch.setattr(etcd, "keep_alive", fail)
+    agent._own_key.keep_lease()
+
+    assert list(agent._more_events()) == [event]
+    assert agent._own_key.lease == (7 if event == Unreachable() else 0)
+
+
+def test_workers_of_an_earlier_generation_do_not_end_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The outcome of workers in no generation is accepted while etcd has none, for instance after it was wiped."""
+    agent = new_agent(FakeEtcd())
+    announced_generations: list[Generation | None] = []
+
+    def announce(_: RunEnded, generation: Generation | None) -> bool:
+        announced_generations.append(generation)
+        return True
+
+    monkeypatch.setattr(agent._keys, "put_outcome", announce)
+    current = Generation(2, ("n0-1",))
+    agent._carry_out(Begin(current, 0))
+    outcome = RunEnded(finished=True, reason="done")
+
+    assert not agent.end_run(outcome, 1)
+    assert agent.end_run(outcome, 2)
+    assert agent.end_run(outcome, 0)
+    assert announced_generations == [current, None]
+
+
+def test_an_agent_without_others_knows_the_progress_of_the_run_from_its_checkpoint() -> None:
+    """The run would end as failed after the crashes of one node, although it could continue on another machine."""
+    agent = new_agent(FakeEtcd())
+    assert agent.is_alone_without_progress()
+
+    agent._handle_updates([StepProgress(1, 8)])
+
+    assert not agent.is_alone_without_progress()
 
 
 def test_an_outage_of_etcd_that_delays_a_decision_ends_no_lease() -> None:

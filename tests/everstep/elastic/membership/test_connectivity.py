@@ -5,6 +5,7 @@ import pytest
 from everstep.elastic.membership.connectivity import (
     MAX_BACKOFF_SECONDS,
     MAX_GENERATIONS_WITHOUT_STEP,
+    Admission,
     Connectivity,
 )
 from everstep.elastic.membership.events import (
@@ -102,6 +103,15 @@ def test_a_joiner_that_cannot_reach_a_few_members_registers_and_publishes_them()
     core.handle(Ready(), 0)
 
     assert core.handle(Probed(frozenset("bcd"), frozenset("d")), 0) == [Register(5, ("d",))]
+
+
+@pytest.mark.parametrize(
+    ("missed", "is_admitted"), [("", True), ("ab", True), ("abc", False), ("abcd", False)]
+)
+def test_a_joiner_that_misses_more_than_half_of_the_members_does_not_register(
+    missed: str, is_admitted: bool
+) -> None:
+    assert Admission().judge("abcd", missed, now=0) == is_admitted
 
 
 def test_an_unreachable_member_is_left_out_of_the_next_proposal() -> None:

@@ -68,3 +68,17 @@ def test_a_lease_with_less_than_a_second_left_is_revoked_after_a_second(
     lease_prober._probe("lost", probe)
 
     assert etcd.revoked_leases == [7]
+
+
+def test_the_lease_of_a_member_that_has_put_its_key_back_is_looked_up_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The loss of its node would otherwise be detected later."""
+    etcd, probe = ExpiringEtcd(), LeaseProbe(lease=6)
+    monkeypatch.setattr(etcd, "seconds_left", lambda lease, **_: 1 if lease == 7 else None)
+    lease_prober = LeaseProber(etcd, RunKeys(etcd, "run"))
+
+    lease_prober._probe("back", probe)  # its former lease has lapsed
+    lease_prober._probe("back", probe)
+
+    assert probe.lease == 7

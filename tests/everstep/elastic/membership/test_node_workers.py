@@ -2,16 +2,26 @@
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from everstep.elastic.membership import node_workers
-from everstep.elastic.membership.agent import Agent
+from everstep.elastic.membership.agent import Agent, NodeAssignment
 from everstep.elastic.membership.etcd_client import Etcd, EtcdUnreachableError
 from everstep.elastic.membership.etcd_connection import EtcdOptions
-from everstep.elastic.membership.events import Action, Begin, Regroup, RunEnded, Stop, Withdrawn
+from everstep.elastic.membership.events import (
+    Action,
+    Begin,
+    Ready,
+    Regroup,
+    RunEnded,
+    Stop,
+    Withdrawn,
+)
 from everstep.elastic.membership.generations import Generation, GroupLimits
 from everstep.elastic.membership.node_workers import NodeWorkers
 from everstep.elastic.membership.own_key import AgentIdentity
@@ -106,12 +116,96 @@ def test_messages_of_a_worker_are_handled_while_its_outcome_waits_for_etcd(
     assert order == ["8 steps, 3", "withdrawn"], "the next generation would refuse the outcome"
 
 
-def test_the_log_says_why_a_worker_that_does_not_respond_is_killed(
-    workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_late_message_that_a_worker_is_ready_does_not_count_for_its_next_generation(
+    workers: NodeWorkers,
 ) -> None:
-    killed_pids = list[int]()
-    monkeypatch.setattr(workers._server, "workers", lambda: [7])
-    monkeypatch.setattr("os.kill", lambda pid, _: killed_pids.append(pid))
+    """The node would wait for a group while its worker trains in one."""
+    workers._on_message(7, {"hello": 7, "local_world_size": 1})
+    workers._generation_by_pid[7] = 3
+
+    workers._on_message(7, {"ready": 2})
+    assert not list(workers._running_agent()._more_events())
+    workers._on_message(7, {"ready": 3})
+
+    assert list(workers._running_agent()._more_events()) == [Ready()]
+
+
+def test_a_generation_is_not_passed_on_while_a_worker_of_the_node_is_missing(
+    workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its other workers would wait in that group, and its members for the missing one."""
+    messages: list[channel.Message] = []
+    monkeypatch.setattr(workers._server, "broadcast", messages.append)
+    assignment = NodeAssignment(Generation(3, ("n0-1",), "127.0.0.1:1"), 0)
+    workers._on_message(7, {"hello": 7, "local_world_size": 2})
+    workers._on_message(7, {"ready": 0})
+
+    workers._assign(assignment)
+    assert messages == []
+    workers._on_message(8, {"ready": 0})
+    workers._assign(assignment)
+
+    assert [message["form"] for message in messages] == [3]
+
+
+@pytest.fixture
+def killed_pids(workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Record the processes that are killed; 7, 8 and 9 are connected."""
+    pids = list[int]()
+    monkeypatch.setattr(workers._server, "workers", lambda: [7, 8, 9])
+    monkeypatch.setattr("os.kill", lambda pid, _: pids.append(pid))
+    return pids
+
+
+def test_an_agent_that_was_frozen_itself_kills_no_worker(
+    workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch, killed_pids: list[int]
+) -> None:
+    """Their responses wait in its connections."""
+    times = iter([100.0, 130.0, 131.0])
+    clock = SimpleNamespace(monotonic=lambda: next(times), sleep=lambda _: None)
+    monkeypatch.setattr(node_workers, "time", clock)
+    workers._last_pong[7] = 100.0
+
+    with pytest.raises(StopIteration):
+        workers._ping()
+
+    assert killed_pids == []
+
+
+def test_only_workers_that_are_still_in_the_stopped_generation_are_killed(
+    workers: NodeWorkers, killed_pids: list[int]
+) -> None:
+    workers._generation_by_pid.update({7: 0, 8: 3, 9: 4})
+
+    workers._kill_remaining(3)
+
+    assert killed_pids == [8]
+
+
+def test_a_worker_whose_successor_is_ready_already_is_replaced(workers: NodeWorkers) -> None:
+    """The successor reports only once that it is ready: the node would never be in a group again."""
+    workers._on_message(7, {"hello": 7, "local_world_size": 1})
+    workers._generation_by_pid[7] = 3
+    workers._on_message(8, {"ready": 0})
+    assert not list(workers._running_agent()._more_events())
+
+    workers._on_disconnected(7)
+
+    assert list(workers._running_agent()._more_events()) == [Withdrawn(), Ready()]
+
+
+def test_a_leaving_node_does_not_wait_for_the_checkpoint_of_a_worker_that_is_gone(
+    workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers._generation_by_pid[7] = 3
+    monkeypatch.setattr(workers._server, "broadcast", lambda _: workers._on_disconnected(7))
+
+    assert workers.flush(deadline=time.monotonic() + 1)
+
+
+def test_the_log_says_why_a_worker_that_does_not_respond_is_killed(
+    workers: NodeWorkers, killed_pids: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
     workers._last_pong[7] = 100.0
 
     workers._kill_frozen(107.0)

@@ -517,6 +517,25 @@ class InterruptedWatch(Connection):
         self.interruptions += 1
 
 
+def test_a_watch_continues_directly_after_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change that neither shows would remain unknown until the next reading."""
+    etcd, keys = run_of_generation_1()
+    revisions: list[int] = []
+
+    def watch(
+        prefix: str, revision: int, *_: Any, **__: Any
+    ) -> Generator[list[WatchEvent], None, None]:
+        assert prefix == "/everstep/run/"
+        revisions.append(revision)
+        yield []
+
+    monkeypatch.setattr(etcd, "watch", watch)
+    list(keys.read())
+    list(keys.follow())
+
+    assert revisions == [etcd.revision + 1]
+
+
 def test_a_watch_ends_after_another_cluster_has_answered_any_request() -> None:
     etcd, keys = run_of_generation_1()
     etcd.cluster = "1"

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -445,6 +446,52 @@ def test_a_regroup_request_applies_to_one_generation(agent: AgentStub, group: Li
 
     assert not group.is_regroup_requested
     assert not group.leaving
+
+
+@pytest.fixture
+def ends(agent: AgentStub, monkeypatch: pytest.MonkeyPatch) -> "queue.SimpleQueue[tuple[Any, ...]]":
+    """Record the ends of this process, which continues."""
+    del agent  # it replaces the same function
+    ends: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+    monkeypatch.setattr(
+        "everstep.elastic.recovery.live_worker.end_process", lambda *end: ends.put(end)
+    )
+    return ends
+
+
+def test_a_worker_that_waits_for_a_group_ends_with_the_run(
+    agent: AgentStub, group: LiveGroup, ends: "queue.SimpleQueue[tuple[Any, ...]]"
+) -> None:
+    """No group forms any more, and the node would wait for its worker."""
+    joining = threading.Thread(target=group.join, args=(TrainingState(),), daemon=True)
+    joining.start()
+    agent.wait_for({"ready": 0})
+
+    agent.server.broadcast({"end": "the run is over: 8 steps", "code": 0})
+
+    assert ends.get(timeout=WAIT_SECONDS) == ("the run is over: 8 steps", 0)
+    agent.form(5)
+    joining.join(WAIT_SECONDS)
+
+
+def test_a_worker_that_trains_when_the_run_is_complete_ends_before_the_next_group(
+    agent: AgentStub, group: LiveGroup, ends: "queue.SimpleQueue[tuple[Any, ...]]"
+) -> None:
+    """It may be evaluating its model; only a failed run ends it immediately."""
+    state = TrainingState()
+    join_generation(agent, group, state)
+    agent.server.broadcast({"end": "the run is over: 8 steps", "code": 0})
+    agent.server.broadcast({"ping": 1})
+    agent.wait_for({"pong": 1})
+    assert ends.empty()
+
+    group.handle_agreement()
+    agent.form(6)
+    group.join(state)
+
+    assert ends.get(timeout=WAIT_SECONDS) == ("the run is over: 8 steps", 0)
+    agent.server.broadcast({"end": "the run is over: no data", "code": None})
+    assert ends.get(timeout=WAIT_SECONDS) == ("the run is over: no data",)
 
 
 def test_a_commit_needs_the_permission_of_the_agent(agent: AgentStub, group: LiveGroup) -> None:
