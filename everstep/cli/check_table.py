@@ -65,5 +65,5 @@ def check_table(
         details = Text(check.observed, style="bright_black")
         if text := fix(check):
             details.append(f"\n{text}", style="default")
-        table.add_row(Text(character, style=color), check.name, details)
+        table.add_row(Text(character, style=color), Text(check.name), details)
     return table

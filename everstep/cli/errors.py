@@ -35,6 +35,9 @@ FIXES = {
     errno.EPERM: f"Allow this user to access it, or run it as root. {STATE_FIX}",
     errno.EROFS: f"Choose a path on a writable disk. {STATE_FIX}",
     errno.ENOTDIR: f"A part of the path is a file: choose another path. {STATE_FIX}",
+    errno.EEXIST: f"A file, or a link to a missing folder, has this path: choose another path. {STATE_FIX}",
+    errno.ELOOP: f"Links on the path lead to each other: choose another path. {STATE_FIX}",
+    errno.ENAMETOOLONG: f"Choose a shorter path. {STATE_FIX}",
 }
 """Fixes for errors of the operating system that only the user can correct."""
 

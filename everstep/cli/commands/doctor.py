@@ -112,7 +112,8 @@ def _twins_table(running: "Sequence[RunningTwin]") -> Table:
         table.add_column(column, overflow="fold")
     for twin in running:
         machines = ", ".join(twin.machines) or "none"
-        table.add_row(twin.state, clock(twin.age_seconds), machines, twin.how_to_remove)
+        cells = (twin.state, clock(twin.age_seconds), machines, twin.how_to_remove)
+        table.add_row(*map(Text, cells))
     return table
 
 
@@ -121,5 +122,6 @@ def _leftovers_table(leftovers: "Sequence[Leftover]") -> Table:
     for column in ("leftover", "name", "how to remove it"):
         table.add_column(column, overflow="fold")
     for leftover in leftovers:
-        table.add_row(Text(leftover.kind, style="red"), leftover.name, leftover.how_to_remove)
+        name, command = Text(leftover.name), Text(leftover.how_to_remove)
+        table.add_row(Text(leftover.kind, style="red"), name, command)
     return table

@@ -133,7 +133,11 @@ class JobMonitor:
             for pod in self.pods
             if not pod.ready and pod.phase != "Succeeded"  # the completed data preparation
         ]
-        return ", ".join(pending) or "the workers are loading"
+        if pending:
+            return ", ".join(pending)
+        if not self.conditions:
+            return f"the job {self.job}, which does not exist, or which the controller has not reported on yet"
+        return "the workers are loading"
 
 
 def follow(

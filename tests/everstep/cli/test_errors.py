@@ -72,8 +72,14 @@ def test_a_bug_is_reported_even_if_no_crash_log_can_be_written(
         (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
         (PermissionError(errno.EACCES, "Permission denied", "/x"), "/x: Permission denied"),
         (NotADirectoryError(errno.ENOTDIR, "Not a directory", "/x/y"), "/x/y: Not a directory"),
+        (FileExistsError(errno.EEXIST, "File exists", "/x"), "/x: File exists"),
+        (
+            OSError(errno.ELOOP, "Too many levels of symbolic links", "/x"),
+            "/x: Too many levels of symbolic links",
+        ),
+        (OSError(errno.ENAMETOOLONG, "File name too long", "/x"), "/x: File name too long"),
     ],
-    ids=["without a file", "with a file", "below a file"],
+    ids=["without a file", "with a file", "below a file", "link to nothing", "loop", "long name"],
 )
 def test_an_error_of_the_operating_system_is_shown_with_its_file_if_it_has_one(
     capfd: pytest.CaptureFixture[str], error: OSError, message: str

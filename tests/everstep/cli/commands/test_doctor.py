@@ -62,6 +62,19 @@ def test_leftovers_are_listed_with_the_command_that_removes_them() -> None:
     }  # fmt: skip
 
 
+def test_brackets_in_a_path_are_not_taken_for_markup() -> None:
+    command = "EVERSTEP_STATE='/srv/[red]a' everstep down"
+    leftover = Leftover("state", "/srv/[red]a/one", command)
+    twin = RunningTwin(state="/srv/[red]a/two", age_seconds=1, machines=(), how_to_remove=command)
+
+    leftovers, twins = render({}, [leftover]), render({}, twins=[twin])
+
+    assert "/srv/[red]a/one" in leftovers
+    assert "/srv/[red]a/two" in twins
+    for text in (leftovers, twins):
+        assert command in text
+
+
 def test_running_twins_are_listed_with_their_age_and_the_command_that_takes_them_down() -> None:
     twin = RunningTwin("/tmp/test/default", 3725, ("gpu-0",), "everstep down")
 

@@ -61,8 +61,8 @@ class FakeCluster:
     def set_pods(self, *pods: dict[str, Any]) -> None:
         self.responses[PODS] = json.dumps({"items": pods})
 
-    def succeed(self) -> None:
-        status = {"conditions": [{"type": "Succeeded", "status": "True"}]}
+    def set_condition(self, kind: str) -> None:
+        status = {"conditions": [{"type": kind, "status": "True"}]}
         self.responses[JOB] = json.dumps({"status": status})
 
     def monitor(self) -> JobMonitor:
@@ -95,8 +95,15 @@ def test_the_progress_of_the_preparation_is_the_newest_line_of_its_log(
 
 def test_a_preparation_without_a_log_yet_is_not_an_error(cluster: FakeCluster) -> None:
     cluster.set_pods(pod("prepare-imagefolder-x", "prepare", "Running"))
+    cluster.set_condition("Created")
 
     assert cluster.monitor().waiting_for() == "the workers are loading"
+
+
+def test_a_job_that_does_not_exist_is_named_while_it_is_waited_for(cluster: FakeCluster) -> None:
+    cluster.set_pods(pod("etcd-0", "etcd", "Running"))
+
+    assert "the job fashion, which does not exist" in cluster.monitor().waiting_for()
 
 
 def test_a_complete_preparation_is_not_waited_for(cluster: FakeCluster) -> None:
@@ -140,7 +147,7 @@ def test_a_reading_that_times_out_shows_the_last_one(cluster: FakeCluster) -> No
     def drill(run: RunRecord) -> str:
         shown.append(run)
         if run is third:
-            cluster.succeed()
+            cluster.set_condition("Succeeded")
         return ""
 
     assert follow_module.follow(reader, cluster.monitor(), drill) is JobOutcome.SUCCEEDED

@@ -49,7 +49,7 @@ def test_a_finished_run_survived_its_losses(drill_run: RecordedRun) -> None:
 
 
 @pytest.mark.parametrize("kind", ["drain", "vanish", "notice"])
-def test_a_machine_without_a_worker_does_not_count_as_a_loss_of_capacity(
+def test_a_machine_without_a_worker_does_not_count_as_a_loss(
     recorded_run: RecordedRun, kind: str
 ) -> None:
     recorded_run.form(*ALL_NODES).train(50).event(kind, "system-0").train(50).finish()
