@@ -201,7 +201,7 @@ def test_an_agent_can_neither_read_nor_write_another_run(pod: Pod, run: str, key
             lambda: etcd.put_while_unchanged(
                 f"/everstep/{run}/{key}",
                 "{}",
-                witness=f"/everstep/{RUN}/generation",
+                guard_key=f"/everstep/{RUN}/generation",
                 mod_revision=0,
             ),
         ):

@@ -462,7 +462,7 @@ def ends(agent: AgentStub, monkeypatch: pytest.MonkeyPatch) -> "queue.SimpleQueu
 def test_a_worker_that_waits_for_a_group_ends_with_the_run(
     agent: AgentStub, group: LiveGroup, ends: "queue.SimpleQueue[tuple[Any, ...]]"
 ) -> None:
-    """No group forms any more, and the node would wait for its worker."""
+    """The worker would wait for a group that never forms, and the node for its worker."""
     joining = threading.Thread(target=group.join, args=(TrainingState(),), daemon=True)
     joining.start()
     agent.wait_for({"ready": 0})
