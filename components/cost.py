@@ -350,10 +350,15 @@ def _between_zones(cluster: EksConfig, config: StackConfig) -> list[str]:
     return notes
 
 
+def _counts(cluster: EksConfig | AksConfig, nodes: int, max_nodes: int) -> tuple[int, int]:
+    """Return the number of a pool's nodes and their maximum, which only the autoscaler can reach."""
+    return nodes, max_nodes if cluster.autoscaling.enabled else nodes
+
+
 def _eks(cluster: EksConfig, config: StackConfig) -> list[CostItem]:
     """Return the items of a cluster on EKS."""
     system, region = cluster.system_pool, cluster.region
-    counts = (system.nodes, system.max_nodes if cluster.autoscaling.enabled else system.nodes)
+    counts = _counts(cluster, system.nodes, system.max_nodes)
     gateways = len(cluster.zones) if cluster.network.nat_per_zone else 1
     gateways = 0 if cluster.network.vpc_id else gateways
     training = _training_nodes(cluster, config)
@@ -389,7 +394,7 @@ def _eks_gpu(pool: EksPool, nodes: int, cluster: EksConfig, config: StackConfig)
     gpu, suffix = pool.settings, f" {pool.name}" if pool.name else ""
     price = _highest_price(gpu.instance_types, cluster.region, config)
     types = " or ".join(gpu.instance_types)
-    counts = (nodes, gpu.max_nodes if cluster.autoscaling.enabled else nodes)
+    counts = _counts(cluster, nodes, gpu.max_nodes)
     fallback_counts = (0, gpu.fallback_nodes)
     items = [
         _reserved(f"GPU pool{suffix}", types, gpu, price, counts)
@@ -459,7 +464,7 @@ def _fsx(config: StackConfig) -> list[CostItem]:
 def _aks(cluster: AksConfig, config: StackConfig) -> list[CostItem]:
     """Return the items of a cluster on AKS."""
     system, location = cluster.system_pool, cluster.location
-    counts = (system.nodes, system.max_nodes if cluster.autoscaling.enabled else system.nodes)
+    counts = _counts(cluster, system.nodes, system.max_nodes)
     gateways = 0 if cluster.network.subnet_id or cluster.network.firewall_ip else 1
     training = _training_nodes(cluster, config)
     return [
@@ -484,7 +489,7 @@ def _aks(cluster: AksConfig, config: StackConfig) -> list[CostItem]:
 
 def _aks_gpu(pool: AksPool, nodes: int, cluster: AksConfig, config: StackConfig) -> list[CostItem]:
     """Return the items of a GPU pool: its machines and their disks."""
-    counts = (nodes, pool.max_nodes if cluster.autoscaling.enabled else nodes)
+    counts = _counts(cluster, nodes, pool.max_nodes)
     price = _highest_price([pool.vm_size], cluster.location, config)
     component = f"GPU pool {pool.name}"
     items = [

@@ -48,15 +48,21 @@ def gateway(*responses: tuple[int, bytes]) -> Iterator[str]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - name of the base class
             """Print nothing."""
 
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        # `shutdown` waits for up to one poll interval.
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with HTTPServer(("127.0.0.1", 0), Handler) as server, running(server) as endpoint:
+        yield endpoint
+
+
+@contextlib.contextmanager
+def running(server: socketserver.TCPServer) -> Iterator[str]:
+    """Run a server in a thread, and yield its endpoint."""
+    # `shutdown` waits for up to one poll interval.
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
 
 
 @pytest.mark.parametrize(
@@ -199,14 +205,8 @@ def tcp_server(serve: Callable[[socket.socket], None]) -> Iterator[str]:
     class Server(socketserver.ThreadingTCPServer):
         daemon_threads = True
 
-    with Server(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with Server(("127.0.0.1", 0), Handler) as server, running(server) as endpoint:
+        yield endpoint
 
 
 def wait_for(end: threading.Event | threading.Barrier) -> None:
