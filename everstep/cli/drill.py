@@ -83,14 +83,13 @@ def _return_node(run: RunRecord, loss: MachineEvent) -> DrillDecision:
 
 def _next_disruption(run: RunRecord, losses: list[MachineEvent]) -> DrillDecision:
     newest_step = run.steps[-1]
-    total = run.newest_start.number("total_steps") if run.newest_start else 0
     full_size = max(step.world_size for step in run.steps)
     settled_steps = _steps_at_full_size(run, full_size)
     if losses and (settled_steps < SETTLE_STEPS or not _has_rejoined(run, losses[-1].node)):
         return DrillDecision(f"waiting until {losses[-1].node} has rejoined and training is steady")
-    if newest_step.step > total * LATEST_SHARE:
+    if newest_step.step > run.total_steps * LATEST_SHARE:
         return DrillDecision("training is nearly complete: no more disruptions", finished=True)
-    if newest_step.step < total * WARM_UP_SHARE:
+    if newest_step.step < run.total_steps * WARM_UP_SHARE:
         return DrillDecision("training without disruption for a baseline")
     group = run.members(newest_step.generation)
     other_nodes = sorted(node for rank, node in group.items() if rank and node != group.get(0))

@@ -7,6 +7,7 @@ _DISK = "everstep/elastic/checkpoint/disk.py"
 _RESTORE = "everstep/elastic/checkpoint/restore.py"
 _BUCKET = "everstep/elastic/checkpoint/bucket_store.py"
 _SESSION = "everstep/elastic/training/session.py"
+_EVALUATION = "everstep/elastic/training/evaluation.py"
 _RECOVERY = "everstep/elastic/recovery/state_machine.py"
 _WORKER = "everstep/elastic/recovery/live_worker.py"
 _LEDGER = "everstep/elastic/data_order/sample_ledger.py"
@@ -18,6 +19,7 @@ _MEMBERSHIP = "everstep/elastic/membership/state_machine.py"
 _SUSPICION = "everstep/elastic/membership/suspicion.py"
 _CHECKPOINT_TESTS = ("tests/everstep/elastic/checkpoint",)
 _RECOVERY_TESTS = ("tests/everstep/elastic/recovery",)
+_GROUP_TESTS = ("tests/everstep/elastic/training/test_run_in_groups.py",)
 _DATA_TESTS = ("tests/everstep/elastic/data_order",)
 _TRANSPORT_TESTS = ("tests/everstep/elastic/transport",)
 _SUSPICION_TESTS = ("tests/everstep/elastic/membership/test_suspicion.py",)
@@ -206,6 +208,20 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         "return agreed if snapshot_generation >= self.unbroken_since else 0",
         "return agreed",
         _RECOVERY_TESTS,
+    ),
+    Mutation(
+        "end of an epoch that does not count as progress",
+        _RECOVERY,
+        "replace(self.progress, epoch_ended=True)",
+        "self.progress",
+        _RECOVERY_TESTS,
+    ),
+    Mutation(
+        "metrics of interrupted callbacks kept",
+        _EVALUATION,
+        "            state.restore_numbers(numbers)\n",
+        "",
+        _GROUP_TESTS,
     ),
     Mutation(
         "unequal states not reported",

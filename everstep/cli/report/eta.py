@@ -15,15 +15,14 @@ def remaining_seconds(run: RunRecord) -> float | None:
     """
     if run.finished:
         return 0.0
-    total = run.newest_start.number("total_steps") if run.newest_start else 0
     recent_steps = run.steps[-RECENT_STEPS:]
     busy_seconds, step_count = (
         sum(step.seconds for step in recent_steps),
         sum(step.count for step in recent_steps),
     )
-    if total <= 0 or busy_seconds <= 0:
+    if run.total_steps <= 0 or busy_seconds <= 0:
         return None
-    remaining_steps = max(total - max(step.step for step in run.steps), 0)
+    remaining_steps = max(run.total_steps - max(step.step for step in run.steps), 0)
     return remaining_steps * busy_seconds / step_count * _slowdown(run)
 
 

@@ -98,7 +98,7 @@ def build(run: RunRecord) -> Report:
         started_at=run.starts[0].at if run.starts else None,
         duration_seconds=duration(run),
         steps=max((step.step for step in run.steps), default=0),
-        total_steps=run.newest_start.number("total_steps") if run.newest_start else 0,
+        total_steps=run.total_steps,
         world_sizes=world_sizes(run),
         images_per_second=median_throughput(run.steps),
         images_per_second_overall=overall_throughput(run),

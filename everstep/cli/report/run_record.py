@@ -166,6 +166,15 @@ class RunRecord:
         return self.starts[-1] if self.starts else None
 
     @cached_property
+    def total_steps(self) -> int:
+        """Steps of the whole run; 0 before the first start."""
+        ends = [*self.starts, *self.of_kind("early_stop")]
+        newest = max(ends, key=lambda entry: entry.at, default=None)
+        if newest is None:
+            return 0
+        return newest.number("step" if newest.kind == "early_stop" else "total_steps")
+
+    @cached_property
     def finished(self) -> JournalEntry | None:
         """Entry that marks the end of the training; None before, and if the training has continued for more epochs.
 

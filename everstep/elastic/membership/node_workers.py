@@ -286,7 +286,7 @@ class NodeWorkers:
             return
         self.failure = EverstepError(
             f"on {self._node} a worker has ended its program before the run was complete, and the others wait for it",
-            "End the loop after the same step on all workers, for instance by a value of run.evaluate or run.sum.",
+            "Call run.stop() to end a run early: all workers then end after the same step.",
         )
         self._running_agent().withdraw()
         self._broadcast_end()

@@ -15,7 +15,9 @@ from everstep.elastic.recovery.state_machine import CopyPlan, StateReport, StepP
 from everstep.elastic.transport.link import Link
 
 MAX_COMPUTED_SPANS = 8  # spans that fit into a report; each lost group adds one or two
-_PROGRESS_NUMBERS = 4  # two `StepProgress`, each a generation and a step
+_PROGRESS_NUMBERS = (
+    5  # generation and step of two `StepProgress`, and whether the epoch has ended in the first
+)
 _HEADER_NUMBERS = _PROGRESS_NUMBERS + 2 * MAX_COMPUTED_SPANS  # numbers before the checksums
 
 
@@ -43,7 +45,8 @@ def _exchange(
     sums = compute_sums(tensors) if report.progress.agreed_generation else (0,) * len(tensors)
     unused = [(0, 0)] * (MAX_COMPUTED_SPANS - len(report.computed_units))
     edges = [edge for span in (*report.computed_units, *unused) for edge in span]
-    numbers = [*_pair(report.progress), *_pair(report.committed), *edges, *sums]
+    epoch_ended = int(report.progress.epoch_ended)
+    numbers = [*_pair(report.progress), *_pair(report.committed), epoch_ended, *edges, *sums]
     record = torch.tensor(numbers, dtype=torch.int64)
     records = [record] if link.world_size == 1 else link.all_gather(record)
     return tuple(_report(record.tolist()) for record in records)
@@ -81,7 +84,7 @@ def _report(numbers: list[int]) -> StateReport:
     computed_units: list[Span] = [
         span for span in zip(edges[::2], edges[1::2], strict=True) if any(span)
     ]
-    progress = StepProgress(numbers[0], numbers[1])
+    progress = StepProgress(numbers[0], numbers[1], epoch_ended=bool(numbers[4]))
     return StateReport(
         progress,
         StepProgress(numbers[2], numbers[3]),

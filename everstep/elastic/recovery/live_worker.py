@@ -43,6 +43,7 @@ from everstep.elastic.recovery.state_machine import (
     Copied,
     Copy,
     CopyPlan,
+    EpochEnded,
     Event,
     GroupLost,
     LeaveGroup,
@@ -168,6 +169,10 @@ class LiveGroup:
             elif not isinstance(action, Train):
                 self._carry_out(action)
         return votes > 0
+
+    def handle_epoch_end(self) -> None:
+        """Record that the callbacks at the end of an epoch have changed the state."""
+        self._perform(self._core.handle(EpochEnded()))
 
     def handle_agreement(self) -> None:
         """Record that the workers have agreed to regroup outside a step."""

@@ -14,7 +14,8 @@ momentum), described by its `StepProgress`. The rules:
    share, so an applied step is complete, even if workers die afterwards.
 2. *The most advanced complete state wins.* Members of one generation differ by one step at most: some
    received the last sum, some did not. The workers that received it send their state to the others; if none did, the
-   step is repeated. So a step is never lost while one worker with it lives, and never applied twice.
+   step is repeated. So a step is never lost while one worker with it lives, and never applied twice. The callbacks at
+   the end of an epoch count like a step: they change metrics, and some workers may have completed them.
 3. *States are compared by the generation that last agreed on them, then by their steps.* A worker
    that was frozen, fenced out and thawed may have more steps, but of a history that the others have
    left, so it receives their state.
@@ -33,7 +34,7 @@ missed the last sum, and a step that a survivor has applied and reported would b
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from everstep.elastic.data_order.leftover import Span, merge_spans
@@ -58,11 +59,14 @@ class StepProgress:
         agreed_generation: the generation that last agreed on the state; 0 means that there is no state.
         step: completed steps.
         run: identity of the run's folder, for a committed checkpoint; not compared.
+        epoch_ended: whether the callbacks of the epoch that ends with this step have run since its last copy or
+            restore.
     """
 
     agreed_generation: int = 0
     step: int = 0
     run: str = field(default="", compare=False)
+    epoch_ended: bool = False
 
 
 @dataclass(frozen=True)
@@ -208,6 +212,11 @@ class Summed:
 
 
 @dataclass(frozen=True)
+class EpochEnded:
+    """The callbacks at the end of an epoch have changed the state, with equal results on all workers."""
+
+
+@dataclass(frozen=True)
 class RegroupAgreed:
     """The workers have agreed to regroup outside a step, for instance in an evaluation."""
 
@@ -227,6 +236,7 @@ Event = (
     | Restored
     | Copied
     | Summed
+    | EpochEnded
     | RegroupAgreed
     | GroupLost
 )
@@ -357,6 +367,9 @@ class Recovery:
                 return self._finish_copy()
             case Summed(votes), Phase.TRAINING:
                 return self._apply(votes)
+            case EpochEnded(), Phase.TRAINING:
+                self.progress = replace(self.progress, epoch_ended=True)
+                return [Train()]
             case RegroupAgreed(), Phase.TRAINING:
                 return self._leave_group()
             case _:

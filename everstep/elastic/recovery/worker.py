@@ -90,6 +90,9 @@ class Group(Protocol):
             apply: function that runs the optimizer.
         """
 
+    def handle_epoch_end(self) -> None:
+        """Record that the callbacks at the end of an epoch have changed the state: it is more advanced."""
+
     def handle_agreement(self) -> None:
         """Record that the workers have agreed to regroup outside a step, for instance in an evaluation."""
 
@@ -141,6 +144,9 @@ class SingleProcessGroup:
         del votes
         apply()
         return False
+
+    def handle_epoch_end(self) -> None:
+        """Do nothing: there are no other workers."""
 
     def handle_agreement(self) -> None:
         """Do nothing: there are no other workers."""

@@ -9,6 +9,7 @@ import torch
 from everstep.elastic.accounting.time_account import Activity
 from everstep.elastic.data_order.sampler import Ids, share
 from everstep.elastic.training.session import Session
+from everstep.elastic.transport.group import PeerLostError
 from everstep.elastic.transport.reducer import sum_scalars
 from everstep.errors import EverstepError
 
@@ -37,17 +38,33 @@ class EpochEnd:
         Raises:
             PeerLostError: the group broke.
         """
+        state = self._session.state
         self._session.worker.accounting.begin(Activity.EVALUATION)
+        numbers, requests_stop = state.numbers(), self._session.worker.requests_stop
         self.running = self._session.interruptible = True
         try:
             for callback in callbacks:
                 callback(epoch)
-        except RegroupError as error:
+            stops = self._count_stops()
+        except (RegroupError, PeerLostError) as error:
+            # Other workers may have got further, and the callbacks run again.
+            state.restore_numbers(numbers)
+            self._session.worker.requests_stop = requests_stop
+            if isinstance(error, PeerLostError):
+                raise
             self._session.regroup(error.leavers)
             return False
         finally:
             self.running = self._session.interruptible = False
+        if stops:
+            self._session.stop()
         return True
+
+    def _count_stops(self) -> int:
+        """Return the number of workers whose program ends the run with this epoch."""
+        worker = self._session.worker
+        (stops,) = sum_scalars([float(worker.requests_stop)], worker.device, worker.assignment.sum)
+        return round(stops)
 
     def sum(self, *values: float) -> list[float]:
         """Return the sums of these numbers over all workers.

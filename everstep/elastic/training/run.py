@@ -175,7 +175,7 @@ class Run:
 
     @property
     def total_steps(self) -> int:
-        """Steps of the whole run."""
+        """Steps of the whole run; the completed ones if it was stopped."""
         return self._session.total_steps
 
     @property
@@ -250,6 +250,23 @@ class Run:
         load = SampleLoader(None if is_size else dataset, self._collate, self._device)
         return self._epoch_end.evaluate(size, load, score, prefetch)
 
+    def stop(self) -> None:
+        """End the run early on all workers, with a last checkpoint; one worker that calls it is enough.
+
+        In a callback of `each_epoch`, the run ends after the callbacks; elsewhere, after the next step whose
+        `Batch.step` is called. The end belongs to the state: a later start with this checkpoint trains no more.
+
+        Raises:
+            EverstepError: the model is sharded.
+        """
+        worker = self._session.worker
+        if isinstance(worker.group, ShardedGroup):
+            raise EverstepError(
+                "a run with a sharded model cannot be stopped early: only workers with the same shard would learn it",
+                "Pass max_steps.",
+            )
+        worker.requests_stop = True
+
     def note(self, kind: str, **fields: object) -> None:
         """Append a line to this worker's journal in the run's folder."""
         self._session.worker.journal.note(kind, **fields)
@@ -309,11 +326,10 @@ class Run:
     def _ends_epoch(self) -> bool:
         """Return True if callbacks are due: after each epoch, and after the last step."""
         session = self._session
-        if self.step >= self.total_steps:
-            return session.state.evaluated_epochs < session.options.epochs
-        return (
-            session.order.ends_epoch(self.step) and session.state.evaluated_epochs < self._epochs()
-        )
+        evaluated_epochs = session.state.evaluated_epochs
+        if session.order.ends_epoch(self.step):
+            return evaluated_epochs < self._epochs()
+        return self.step >= self.total_steps and evaluated_epochs < session.options.epochs
 
     def _epochs(self) -> int:
         """Return the completed epochs; the first one counts as completed if the run ends in it."""
@@ -326,6 +342,7 @@ class Run:
             return False
         # Not `epochs`: a run that ends in its first epoch may continue, and completes that epoch later.
         self._session.state.evaluated_epochs = self.step // self._session.order.steps_per_epoch
+        self._session.worker.group.handle_epoch_end()
         return True
 
     def _complete(self) -> None:

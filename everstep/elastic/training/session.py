@@ -96,6 +96,8 @@ class Session:
     @property
     def total_steps(self) -> int:
         """Steps of the run."""
+        if self.state.is_stopped:
+            return self.state.step
         return min(self.order.total_steps, self.options.max_steps or self.order.total_steps)
 
     # --- groups ---
@@ -258,6 +260,8 @@ class Session:
             self.state.ledger = self.state.ledger.with_step(sums.samples, sums.digest)
             self._note_step(sums.loss, rate, samples)
             self.worker.accounting.end_step()
+            if sums.stops:
+                self.stop()
             if sums.hung:
                 self._change_saver()
             if sums.votes > 0:
@@ -265,6 +269,12 @@ class Session:
 
         self.attached = not self.worker.group.after_all_reduce(sums.votes, apply)
         return sums.loss if self._has_loss else math.nan
+
+    def stop(self) -> None:
+        """End the run with the last completed step; all workers do so after the same step."""
+        self.state.is_stopped = True
+        if self.worker.leads:
+            self.worker.journal.note("early_stop", step=self.state.step)
 
     def _skip_update(self, reason: SkipReason) -> None:
         """Skip the update of a step: parameters, buffers, optimizer state and learning rate do not change."""

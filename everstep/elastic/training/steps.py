@@ -25,7 +25,7 @@ from everstep.elastic.training.worker import Worker
 from everstep.elastic.transport.exact_reducer import ExactReducer, split_into_shards
 from everstep.elastic.transport.reducer import GradientReducer
 
-SCALARS = 6 + LIMBS  # number of scalars that are summed with the gradients
+SCALARS = 7 + LIMBS  # number of scalars that are summed with the gradients
 LOSS_SCALE = 2**32
 MIN_REDIVIDED_SAMPLES = 16
 """Minimum number of samples of a worker when the rest of a broken step is divided again.
@@ -45,6 +45,7 @@ class Sums:
         votes: number of workers that want to regroup after the step.
         leavers: number of workers whose nodes leave.
         hung: 1 if the worker that writes the checkpoints reports that its storage hangs.
+        stops: number of workers whose program ends the run with this step.
         samples: number of samples that were actually read.
         digest: digest of these samples, for the ledger.
     """
@@ -54,6 +55,7 @@ class Sums:
     votes: int
     leavers: int
     hung: int
+    stops: int
     samples: int
     digest: int
 
@@ -156,12 +158,22 @@ class LiveSteps:
             self._reducer.add_microbatch(0.0)
         in_flight, group = self._state.in_flight, self._worker.group
         is_hung = self._worker.saves and self._state.checkpoints.is_hung
-        own_votes = [float(group.is_regroup_requested), float(group.leaving), float(is_hung)]
+        own_votes = [
+            float(vote)
+            for vote in (
+                group.is_regroup_requested,
+                group.leaving,
+                is_hung,
+                self._worker.requests_stop,
+            )
+        ]
         samples_read = [float(in_flight.samples), *to_limbs(in_flight.digest)]
         self._worker.accounting.begin(Activity.EXCHANGE)
-        total, known_losses, votes, leavers, hung_savers, samples, *limbs = self._reducer.sum(
-            [in_flight.loss, float(has_loss), *own_votes, *samples_read],
-            self._worker.assignment.sum,
+        total, known_losses, votes, leavers, hung_savers, stops, samples, *limbs = (
+            self._reducer.sum(
+                [in_flight.loss, float(has_loss), *own_votes, *samples_read],
+                self._worker.assignment.sum,
+            )
         )
         self._state.in_flight = InFlight()
         # Use the sum: a worker without samples has no loss of its own, but must reach the same decision.
@@ -173,6 +185,7 @@ class LiveSteps:
             round(votes),
             round(leavers),
             round(hung_savers),
+            round(stops),
             round(samples),
             from_limbs(limbs),
         )
@@ -232,7 +245,15 @@ class ExactSteps:
         del has_loss  # gradients are checked in any case
         in_flight, group = self._state.in_flight, self._worker.group
         is_hung = self._worker.saves and self._state.checkpoints.is_hung
-        own_votes = [int(group.is_regroup_requested), int(group.leaving), int(is_hung)]
+        own_votes = [
+            int(vote)
+            for vote in (
+                group.is_regroup_requested,
+                group.leaving,
+                is_hung,
+                self._worker.requests_stop,
+            )
+        ]
         samples_read = [in_flight.samples, *map(round, to_limbs(in_flight.digest))]
         self._worker.accounting.begin(Activity.EXCHANGE)
         scalars = self._reducer.sum(
@@ -244,12 +265,12 @@ class ExactSteps:
         if scalars is None:
             self._worker.journal.note("coarser_unit", step=self._state.step + 1)
             return None
-        total, unusable, votes, leavers, hung_savers, samples, *limbs = scalars
+        total, unusable, votes, leavers, hung_savers, stops, samples, *limbs = scalars
         if not unusable:
             self._reducer.adapt_ranges()
         mean = math.nan if unusable else total / LOSS_SCALE
         digest = from_limbs(limbs)
-        return Sums(mean, not unusable, votes, leavers, hung_savers, samples, digest)
+        return Sums(mean, not unusable, votes, leavers, hung_savers, stops, samples, digest)
 
 
 def _number(loss: torch.Tensor | None) -> float:

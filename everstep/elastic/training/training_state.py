@@ -36,7 +36,7 @@ RANGES = "exact.ranges"  # the one tensor that only mode `exact` has
 COMPILED = "_orig_mod."  # prefix of the tensor names of a compiled module
 MIN_TEXT_BYTES = 1 << 14
 BYTES_PER_NUMBER = 64  # JSON size of a number of the optimizer state, with its name
-RESERVED_KEYS = ("evaluated", "skipped_steps", "samples", "digest", "state")
+RESERVED_KEYS = ("evaluated", "is_stopped", "skipped_steps", "samples", "digest", "state")
 """Keys of a manifest's `extra` that are not metrics."""
 
 
@@ -68,6 +68,7 @@ class RunState:
     Attributes:
         step: completed steps.
         evaluated_epochs: number of completed epochs whose callbacks have run.
+        is_stopped: whether the program has ended the run with the last step, before all epochs are trained.
         skipped_steps: number of consecutive steps, up to the last one, whose update was skipped.
         metrics: numbers that the program keeps with the state.
         ledger: ledger of the samples that the state was trained on.
@@ -97,6 +98,7 @@ class RunState:
         self._samples, self._totals = samples, totals
         self.device = next(model.parameters()).device
         self.step = self.evaluated_epochs = self.skipped_steps = 0
+        self.is_stopped = False
         self.metrics: dict[str, float] = {}
         self.ledger = SampleLedger()
         self.in_flight = InFlight()
@@ -253,11 +255,20 @@ class RunState:
         return {
             "evaluated": self.evaluated_epochs,
             **self.metric_values(),
+            "is_stopped": self.is_stopped,
             "skipped_steps": self.skipped_steps,
             "samples": self.ledger.samples,
             "digest": f"{self.ledger.digest:016x}",
             "state": self._numbers(tensors),
         }
+
+    def numbers(self) -> bytes:
+        """Return all numbers of the state, for `restore_numbers`."""
+        return self._text({})
+
+    def restore_numbers(self, numbers: bytes) -> None:
+        """Undo changes of numbers, such as metrics, by callbacks that have to run again."""
+        self._load_text(numbers, self.all_tensors())
 
     def _text(self, tensors: Tensors) -> bytes:
         return json.dumps(self._extra(tensors), sort_keys=True).encode()
@@ -268,6 +279,7 @@ class RunState:
     def _load_extra(self, extra: Mapping[str, Any], tensors: Tensors) -> None:
         """Restore all numbers, and make the optimizer and the other states use these tensors."""
         self.evaluated_epochs = int(extra["evaluated"])
+        self.is_stopped = bool(extra.get("is_stopped", False))  # not in older checkpoints
         self.skipped_steps = int(extra.get("skipped_steps", 0))  # not in older checkpoints
         self.metrics = {name: float(v) for name, v in extra.items() if name not in RESERVED_KEYS}
         self.ledger = SampleLedger(int(extra["samples"]), int(extra["digest"], 16))

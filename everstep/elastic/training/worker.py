@@ -31,6 +31,7 @@ class Worker:
         device: device on which the model computes.
         assignment: the worker's rank in the current generation.
         saver: rank of the worker that writes the checkpoints: 0, until its storage hangs or cannot store the last one.
+        requests_stop: whether the program has called `Run.stop`.
     """
 
     group: Group
@@ -39,6 +40,7 @@ class Worker:
     device: torch.device
     assignment: RankAssignment
     saver: int = 0
+    requests_stop: bool = False
 
     @property
     def leads(self) -> bool:

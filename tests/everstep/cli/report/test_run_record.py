@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from everstep.cli.report.eta import remaining_seconds
+from everstep.cli.report.report import build
 from everstep.cli.report.run_record import JournalEntry, assemble, parse_moves, without_copies
 from tests.everstep.cli.recorded_run import RecordedRun
 
@@ -54,6 +56,18 @@ def test_a_complete_run_that_continues_for_more_epochs_is_not_finished_until_the
     finished = run.run().finished
     assert finished is not None
     assert finished.at == last_step + 1
+
+
+def test_a_run_that_was_stopped_early_has_no_steps_left() -> None:
+    run = RecordedRun().form("gpu-0", "gpu-1").train(100)
+    assert run.run().total_steps == 300
+
+    run.write("gpu-0", "early_stop", step=100)
+    run.finish()
+
+    assert run.run().total_steps == 100
+    assert build(run.run()).total_steps == 100
+    assert remaining_seconds(run.run()) == 0
 
 
 def test_a_worker_without_a_recorded_node_has_an_empty_node_name() -> None:

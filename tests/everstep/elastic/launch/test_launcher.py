@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -157,6 +158,37 @@ def test_two_workers_of_one_machine_run_a_script_and_leave_no_etcd(tmp_path: Pat
         assert launcher.log.count("huge pages: True") == 2, "malloc reads it when a process begins"
         assert "each worker ran on its own" in launcher.log, "it does not use the library"
         launcher.wait_until_etcd_is_removed()
+
+
+STOP_PROGRAM = """
+import os, torch
+from everstep import elastic
+torch.manual_seed(0)
+model = torch.nn.Linear(2, 1)
+data = torch.utils.data.TensorDataset(torch.randn(64, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+run = elastic.Run(model, optimizer, dataset=data, global_batch=8, epochs=50, checkpoint="run")
+for batch in run:
+    for (x,) in batch.microbatches():
+        batch.backward(model(x).square().mean())
+    if batch.number >= 20 and os.environ["LOCAL_RANK"] == "1":
+        run.stop()
+    batch.step()
+print(f"worker {os.environ['LOCAL_RANK']} ends after step {run.step}\\n", end="")
+"""
+
+
+@pytest.mark.twin
+def test_one_worker_that_stops_the_run_ends_it_on_all_workers(tmp_path: Path) -> None:
+    with run_launcher(
+        tmp_path, "--nproc-per-node", "2", write_script(tmp_path, STOP_PROGRAM)
+    ) as launcher:
+        assert launcher.wait() == DONE, launcher.log
+
+    (step,) = set(re.findall(r"worker [01] ends after step (\d+)", launcher.log))
+    assert int(step) >= 20
+    assert launcher.log.count(f"ends after step {step}") == 2
+    assert (tmp_path / "run" / "checkpoints" / f"step-{int(step):08d}").exists()
 
 
 @pytest.mark.twin

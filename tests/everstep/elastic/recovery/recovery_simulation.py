@@ -29,11 +29,13 @@ from everstep.elastic.recovery.state_machine import (
     Connected,
     Copied,
     Copy,
+    EpochEnded,
     Event,
     GroupLost,
     LeaveGroup,
     Phase,
     Recovery,
+    RegroupAgreed,
     Restore,
     Restored,
     RollBack,
@@ -50,6 +52,7 @@ from tests.everstep.elastic.membership.simulation import Agent, World
 
 COLLECTIVE_SECONDS = 60.0  # timeout of a collective; 600 s in reality
 UNITS = 6  # units of a step's global batch
+EPOCH_STEPS = 3
 # Generation that applied a step; in `ledger_simulation` also the number and digest of the samples.
 AppliedStep = int | tuple[int, int, int]
 History = tuple[tuple[int, AppliedStep], ...]  # (step, generation that applied it)
@@ -60,7 +63,7 @@ class Operation:
     """One collective of one generation.
 
     Attributes:
-        kind: meet, compare, copy or sum.
+        kind: meet, compare, copy, sum, or evaluate at the end of an epoch.
         contributions: payload of each worker that takes part, by rank.
         began: time of the first contribution in seconds.
     """
@@ -83,6 +86,9 @@ class Worker:
     computed_units: tuple[Span, ...] = ()  # spans of the step in flight that it has computed
     group: tuple[Span, ...] = ()  # spans that the group had computed when the generation began
     regroup_in: int = 0  # the generation that a member votes to end
+    evaluated_step: int = (
+        0  # step after which the callbacks at the end of an epoch ran last; part of the state
+    )
     snapshot: tuple[int, StepProgress, History] | None = None
     write_chance: float = 0.6  # chance that its writer completes at a move: some disks are slow
 
@@ -167,12 +173,16 @@ class LiveWorld(World):
                 self.begin(worker, "compare", self.report(worker, report))
             case Restore():
                 worker.state = self.etcd.committed[-1][1] if self.etcd.committed else ()
-                worker.computed_units = ()
+                worker.computed_units, worker.evaluated_step = (), 0
                 worker.inbox.append(Restored(len(worker.state)))
             case Copy(plan):
+                if plan.unequal_ranks:
+                    self.violations.append("states of the same progress are unequal")
                 if plan.missing_tensors.get(worker.core.rank):
                     worker.state = None
-                self.begin(worker, "copy", (plan, worker.state))
+                self.begin(worker, "copy", (plan, worker.state, worker.evaluated_step))
+            case Train() if self.ends_epoch(worker):
+                self.begin(worker, "evaluate", worker.regroup_in == worker.core.generation)
             case Train():
                 worker.computed_units = merge_spans([*worker.computed_units, *self.share(worker)])
                 self.begin(
@@ -185,8 +195,13 @@ class LiveWorld(World):
         if worker.state is None and report.progress.agreed_generation:
             self.violations.append("a torn state was offered")
         # Not the hash of None, which is an address before Python 3.12: a seed must give one schedule.
-        digest = hash(worker.state) if worker.state is not None else 0
+        digest = hash((worker.state, worker.evaluated_step)) if worker.state is not None else 0
         return StateReport(report.progress, report.committed, (digest,), worker.computed_units)
+
+    def ends_epoch(self, worker: Worker) -> bool:
+        """Return True if the callbacks at the end of an epoch are due before the next step."""
+        step = len(worker.state or ())
+        return step > worker.evaluated_step and step % EPOCH_STEPS == 0
 
     def units(self, worker: Worker) -> int:
         """Return the number of units of the step in flight."""
@@ -295,11 +310,16 @@ class LiveWorld(World):
             case "copy":
                 plan = contributions[0][0]
                 if worker.state is None:
-                    worker.state = contributions[plan.sources[0]][1]
+                    _, worker.state, worker.evaluated_step = contributions[plan.sources[0]]
                 if worker.core.rank not in plan.sources:
                     worker.computed_units = ()
                 worker.group = plan.computed_units
                 return Copied()
+            case "evaluate":
+                if any(contributions):
+                    return RegroupAgreed()
+                worker.evaluated_step = len(worker.state or ())
+                return EpochEnded()
         if len({state for _, state in contributions}) != 1:
             self.violations.append("a step was summed over different states")
         computed = [

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from everstep import elastic
 
@@ -12,7 +13,7 @@ REFERENCE = Path(__file__).parents[4] / "docs" / "elastic-api.md"
 
 def test_the_examples_of_the_reference_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    first_example, second_example, callbacks = re.findall(
+    first_example, second_example, callbacks, early_stop = re.findall(
         r"```python\n(.*?)```", REFERENCE.read_text(), re.DOTALL
     )
     names: dict[str, object] = {}
@@ -31,6 +32,18 @@ def test_the_examples_of_the_reference_run(tmp_path: Path, monkeypatch: pytest.M
     second_run = names["run"]
     assert isinstance(second_run, elastic.Run)
     assert 0 < second_run.metrics["accuracy"] <= 1
+
+    longer_construction = construction[0].replace("runs/example", "runs/stopped")
+    exec(longer_construction.replace("epochs=2", "epochs=90"), names)
+    generator = torch.Generator().manual_seed(0)
+    names["test_set"] = torch.utils.data.TensorDataset(
+        torch.randn(64, 20, generator=generator), torch.randint(0, 2, (64,), generator=generator)
+    )
+    exec(early_stop, names)
+    exec(second_example, names)
+    stopped_run = names["run"]
+    assert isinstance(stopped_run, elastic.Run)
+    assert stopped_run.epoch == stopped_run.metrics["best_epoch"] + 3 < 90
 
 
 def test_the_reference_names_every_option() -> None:

@@ -563,6 +563,48 @@ def test_each_epoch_ends_with_the_callbacks_although_the_run_was_interrupted_in_
     assert calls == [(3, 1), (6, 1), (12, 2)]
 
 
+@pytest.mark.parametrize("mode", ["live", "exact"])
+def test_a_run_that_stops_in_a_step_ends_with_a_checkpoint_and_trains_no_more(
+    mode: str, tmp_path: Path
+) -> None:
+    calls = []
+    for _ in range(2):
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        run = start_run(model, optimizer, checkpoint=tmp_path, mode=mode, shard_size=4)
+        run.each_epoch(lambda epochs, run=run: calls.append((run.step, epochs)))
+        for batch in run:
+            with batch:
+                for x, y in batch.microbatches():
+                    batch.backward(nn.functional.cross_entropy(model(x), y))
+                if batch.number == 8:
+                    run.stop()
+                batch.step()
+        assert (run.step, run.total_steps, run.planned_steps) == (8, 8, 12)
+
+    assert calls == [(6, 1), (8, 1), (8, 1)], "after each epoch and after the last step"
+    assert [entry["step"] for entry in finishes(tmp_path)] == [8, 8]
+
+
+def test_a_run_that_stops_in_a_callback_ends_with_this_epoch(tmp_path: Path) -> None:
+    calls = []
+    for _ in range(2):
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        run = start_run(model, optimizer, checkpoint=tmp_path)
+
+        @run.each_epoch
+        def stop(epochs: int, run: elastic.Run = run) -> None:
+            calls.append(epochs)
+            run.metrics["best"] = 0.5
+            run.stop()
+
+        train(run, model)
+        assert (run.step, run.metrics) == (6, {"best": 0.5})
+
+    assert calls == [1], "a later start has nothing to evaluate"
+
+
 def test_sums_over_workers_are_allowed_only_in_callbacks() -> None:
     model = network()
     run = start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))

@@ -33,6 +33,7 @@ class ScriptedGroup(SingleProcessGroup):
         self.computed_units: list[Any] = []
         self.wants_regroup = False
         self.failures: list[str] = []
+        self.ended_epochs: list[int] = []  # number of earlier groups at the end of each epoch
         self.has_ended_loop = False
 
     @property
@@ -50,6 +51,9 @@ class ScriptedGroup(SingleProcessGroup):
 
     def handle_agreement(self) -> None:
         self.wants_regroup = False
+
+    def handle_epoch_end(self) -> None:
+        self.ended_epochs.append(self.joins - 1)
 
     def report_failure(self, reason: str) -> None:
         self.failures.append(reason)
@@ -234,6 +238,34 @@ def test_an_evaluation_is_repeated_when_the_group_changes(change: str) -> None:
     assert calls == [1, 1]
     assert group.joins == 2
     assert scores == [{"index": 4.5}], "the exact mean over the whole set, once"
+
+
+@pytest.mark.parametrize("change", ["the group breaks", "a node joins"])
+def test_callbacks_that_run_again_start_from_the_same_numbers(change: str) -> None:
+    """Other workers may not have got so far: equal progress with unequal metrics was blamed on hardware."""
+    group_breaks = change == "the group breaks"
+    # Sums: the step, the first evaluation, the second one.
+    group = ScriptedGroup(lambda number: group_breaks and number == 2)
+    run, model, _ = start_run(group)
+    observed = []
+
+    @run.each_epoch
+    def evaluate(epochs: int) -> None:
+        observed.append(run.metrics.get("evaluations", 0.0))
+        run.evaluate(10, lambda ids: {"index": ids})
+        run.metrics["evaluations"] = run.metrics.get("evaluations", 0.0) + 1
+        if len(observed) == 1:
+            run.stop()
+        group.wants_regroup = not group_breaks and len(observed) == 1
+        run.evaluate(10, lambda ids: {"index": ids})
+
+    for batch in run:
+        compute(batch, model)
+
+    assert observed == [0, 0]
+    assert run.metrics == {"evaluations": 1}
+    assert not run._session.state.is_stopped, "the request was withdrawn with the other changes"
+    assert group.ended_epochs == [1]
 
 
 def test_the_code_after_the_loop_runs_although_the_group_breaks_after_completion_is_reported(
