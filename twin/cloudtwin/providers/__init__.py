@@ -1,7 +1,7 @@
 """Emulated AWS and Azure: Pulumi providers with their own accounts that create the twin's machines.
 
 A provider checks every input against the SDK's argument classes, the services' own models and
-rules, returns ids and outputs of the right shape, records an account, refuses what the cloud would
+rules, returns ids and outputs of the right shape, stores the account, refuses what the cloud would
 refuse, and creates the machines, volumes and identities that were declared.
 
 Pure: `model`, `evaluation`, `conditions`, `inventory`, `changes`, `outputs`, `schema.check`, the

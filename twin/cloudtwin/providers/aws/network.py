@@ -102,7 +102,7 @@ def _zonal_nat(inputs: Inputs) -> Iterable[CheckFailure]:
         return
     if inputs.get("subnetId") is None:
         yield failure_at(
-            "subnetId", "a zonal NAT gateway is in one subnet: it is required and missing"
+            "subnetId", "it is required and missing: a zonal NAT gateway is in one subnet"
         )
     is_public = inputs.get("connectivityType", "public") == "public"
     if is_public and inputs.get("allocationId") is None:
@@ -114,7 +114,7 @@ def _regional_nat(inputs: Inputs) -> Iterable[CheckFailure]:
         return
     if inputs.get("vpcId") is None:
         yield failure_at(
-            "vpcId", "a regional NAT gateway is in a whole VPC: it is required and missing"
+            "vpcId", "it is required and missing: a regional NAT gateway is in a whole VPC"
         )
     if inputs.get("connectivityType") == "private":
         yield failure_at("connectivityType", "a regional NAT gateway is public")

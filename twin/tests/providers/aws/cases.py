@@ -675,7 +675,7 @@ NEVER_HOLDS = {
     "AWS managed policy exists", "AWS managed boundary exists", "ACL of a bucket", "bucket of a policy",
 }  # fmt: skip
 CHANGE_RULES = {  # see test_changes.py
-    "upgrade by one minor version", "nodes before the next version", "no version downgrade of nodes",
+    "upgrade by one minor version", "nodes updated before the cluster", "no version downgrade of nodes",
     "a file system grows",
 }  # fmt: skip
 ACCOUNTS = {
