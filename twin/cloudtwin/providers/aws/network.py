@@ -216,12 +216,12 @@ def _table_in_vpc(request: ResourceRequest) -> Iterable[str]:
         yield f"Route table {table.id} and subnet {subnet.id} belong to different networks"
 
 
-def _mapped_addresses(attachment: Resource, account: Inventory) -> Iterable[str]:
+def _mapped_addresses(gateway: Resource, account: Inventory) -> Iterable[str]:
     for nat in account.all(NAT):
         if nat.inputs.get("connectivityType") == "private":
             continue  # it has no public address
-        if _vpc_of(nat, account) == attachment.inputs.get("vpcId"):
-            yield f"Network {attachment.inputs['vpcId']} has some mapped public address(es): {nat.id}"
+        if _vpc_of(nat, account) == gateway.inputs.get("vpcId"):
+            yield f"Network {gateway.inputs['vpcId']} has some mapped public address(es): {nat.id}"
 
 
 # -- outputs

@@ -42,7 +42,7 @@ GROUP_TEXT = matches(
 
 
 def in_groups_of_rules(direction: str) -> Reference:
-    """Return a reference to the security groups of inline rules. Other accounts' groups begin with a number."""
+    """Return a reference to the security groups of inline rules; ids of other accounts' groups begin with a number."""
     path = f"{direction}.*.securityGroups.*"
     return Reference(
         path, (GROUP,), "InvalidGroup.NotFound", DEPENDENCY, external=tuple("0123456789")
