@@ -104,9 +104,9 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     "sources of a rule": (
         {"self": True}, {"self": True, "sourceSecurityGroupId": "sg-1"}, "exclude each other",
     ),
-    "characters of a group's name": ({"name": "lustre"}, {"name": "Lüster"}, "other characters"),
+    "characters of a group's name": ({"name": "lustre"}, {"name": "Lüster"}, "has characters other than"),
     "description of a security group": (
-        {"description": "Lustre (FSx)"}, {"description": "the client's"}, "other characters",
+        {"description": "Lustre (FSx)"}, {"description": "the client's"}, "has characters other than",
     ),
     "type of an endpoint": (
         {"serviceName": "com.amazonaws.us-east-1.s3"},
