@@ -48,7 +48,7 @@ def check(layout: Layout, machines: Sequence[MachineSpec]) -> None:
         TwinError: the host lacks a requirement, or a machine is invalid.
     """
     require_host_support()
-    records.refuse_contradictions(layout, machines)
+    records.check_machines(layout, machines)
 
 
 def machine_tools(progress: Progress) -> dict[str, Path]:

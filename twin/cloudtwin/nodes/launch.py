@@ -32,7 +32,7 @@ def launch(
     """
     programs = bring_up.machine_tools(progress)
     with lock.held(layout.slots_lock, "address plan", "launch", timeout_seconds=SLOTS_LOCK_SECONDS):
-        records.refuse_contradictions(layout, specs)
+        records.check_machines(layout, specs)
         store = image_copies.newest_copy(layout) or images(progress)
         image_copies.keep(store, layout)
         names = {spec.name for spec in specs}

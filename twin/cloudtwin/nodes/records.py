@@ -83,7 +83,7 @@ def all_of(layout: Layout) -> list[MachineRecord]:
     return sorted((record for record in loaded_records if record), key=lambda record: record.slot)
 
 
-def refuse_contradictions(layout: Layout, requested: Sequence[MachineSpec]) -> None:
+def check_machines(layout: Layout, requested: Sequence[MachineSpec]) -> None:
     """Refuse invalid machines, and machines that exist with another spec.
 
     Raises:

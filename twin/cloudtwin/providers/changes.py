@@ -62,7 +62,10 @@ def with_name(
 
 
 def _is_kept(kind: ResourceType, old: Mapping[str, Plain], inputs: Mapping[str, Plain]) -> bool:
-    """Return True if the last name is kept: always on Azure; on AWS if it was generated, for any resource or prefix."""
+    """Return True if the last name is kept.
+
+    Azure always keeps it; AWS keeps it if it looks generated, or if both the old and the new inputs set a prefix.
+    """
     if kind.naming is None or _cloud(kind) != "aws":
         return True
     key, (separator, digits) = kind.naming.property, DIGITS["aws"]

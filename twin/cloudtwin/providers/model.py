@@ -66,7 +66,7 @@ class ResourceRequest:
         id: id of the resource; empty until it is identified.
         created_at: seconds since the epoch.
         previous: the resource before the update; None for a creation.
-        unfinished: resources whose creation has not finished. They already have their addresses and names.
+        unfinished: resources whose creation has not finished. Their addresses and names are already in use.
     """
 
     inputs: Inputs
@@ -164,9 +164,9 @@ class Reference:
         code: error code if the resource does not exist.
         in_use_code: error code if the resource is deleted first; empty if that is allowed.
         key: `id`, or the output that the value equals.
-        external: prefixes of values that belong to the cloud itself and always exist.
-        required: text in every value that must exist, such as the account in an ARN; other values are assumed to
-            exist, because the twin has only its own account.
+        external: prefixes of values that are assumed to exist, such as the ARNs of AWS managed policies.
+        required: text that identifies the values that must exist, such as the account in an ARN. Other values are
+            assumed to exist, because the twin has only its own account.
     """
 
     path: str
@@ -219,7 +219,7 @@ class ResourceType:
         companions: function that yields resources that the service creates with it, such as a cluster's security group.
         exclusive_key: function that returns the name of the object that accepts one write at a time; empty for none.
         exclusive_code: error code of a concurrent write.
-        drivers: function that returns the storage drivers that it manages in the cluster; True: it installs the driver.
+        drivers: function that returns the storage drivers that it controls, and whether it installs each.
         cluster_outputs: function that returns the outputs with the endpoint; None if this is not a cluster.
         pools: function that returns the machine pools that it declares.
         current_inputs: function that returns the service's current inputs, given current pool sizes by name.

@@ -44,9 +44,8 @@ from cloudtwin.providers.schema.store import SchemaStore
 from cloudtwin.providers.timeouts import Timeouts
 
 THROTTLED_ATTEMPTS = 10
-FIRST_PAUSE_SECONDS = (
-    0.05  # a cloud's SDK starts with up to a second; the twin's time is compressed
-)
+# The first pause of a cloud's SDK takes up to a second; the twin waits less.
+FIRST_PAUSE_SECONDS = 0.05
 
 
 class Operations:

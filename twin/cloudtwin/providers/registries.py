@@ -63,7 +63,7 @@ def write(
     if rules != old_rules:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         files.write_json(path, {"registries": rules}, files.PRIVATE)
-    # Even for old rules: a process may have been killed between the two writes.
+    # Even if the rules are unchanged: a process may have been killed between the two writes.
     _write_credentials(state)
 
 

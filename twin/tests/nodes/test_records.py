@@ -72,7 +72,7 @@ def test_the_error_lists_every_contradiction(layout: Layout) -> None:
     specs = [gpu("gpu-0", 2), gpu("Big_One"), gpu("x", 17), gpu("x", 16)]
 
     with pytest.raises(TwinError) as error:
-        records.refuse_contradictions(layout, specs)
+        records.check_machines(layout, specs)
 
     assert error.value.problem.splitlines()[1:] == [
         "  'gpu-0' exists as gpu with 1 GPU(s); the request differs in gpus",
@@ -85,15 +85,15 @@ def test_the_error_lists_every_contradiction(layout: Layout) -> None:
 def test_more_machines_than_addresses_are_refused(layout: Layout) -> None:
     specs = [gpu(f"gpu-{number}") for number in range(MAX_MACHINES + 1)]
 
-    records.refuse_contradictions(layout, specs[:-1])
+    records.check_machines(layout, specs[:-1])
     with pytest.raises(TwinError, match=f"more than {MAX_MACHINES} machines"):
-        records.refuse_contradictions(layout, specs)
+        records.check_machines(layout, specs)
 
 
 def test_an_unchanged_machine_is_not_a_contradiction(layout: Layout) -> None:
     save_record(layout, gpu("gpu-0"), 1)
 
-    records.refuse_contradictions(layout, [gpu("gpu-0")])
+    records.check_machines(layout, [gpu("gpu-0")])
 
 
 def test_the_error_names_the_fields_in_which_an_existing_machine_differs(layout: Layout) -> None:
@@ -101,4 +101,4 @@ def test_the_error_names_the_fields_in_which_an_existing_machine_differs(layout:
     changed = replace(gpu("gpu-0"), labels={"a": "b"}, zone="us-east-1a")
 
     with pytest.raises(TwinError, match="the request differs in labels, zone"):
-        records.refuse_contradictions(layout, [changed])
+        records.check_machines(layout, [changed])

@@ -52,7 +52,7 @@ class CloudController:
 
     def _delete_node(self, name: str) -> None:
         if name not in gone_machines(self._layout.machines):
-            return  # it has returned while other Nodes were deleted, and its kubelet registers only once
+            return  # booted again while other Nodes were deleted; its kubelet registers the Node only once
         client = KubernetesClient(self._layout.pki, "admin", str(CONTROL_PLANE), API_PORT)
         try:
             node_objects.delete(client, name)

@@ -1,7 +1,7 @@
 """Automatic approval of kubelets' requests for client certificates, which the controller manager signs.
 
-As in a kubeadm or AKS cluster: a kubelet replaces the certificate that it starts with, and each one before it
-expires.
+As in a kubeadm or AKS cluster, a kubelet replaces the certificate that it starts with, and later replaces each
+certificate before it expires.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ ROLE = "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient"  #
 
 
 def allow(client: KubernetesClient) -> None:
-    """Let the controller manager approve such requests of kubelets.
+    """Let the controller manager approve kubelets' requests for client certificates.
 
     Raises:
         ApiError, OSError: the API server refuses, or does not respond.

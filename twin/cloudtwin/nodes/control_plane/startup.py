@@ -94,7 +94,7 @@ def _api_server(layout: Layout) -> list[str]:
         f"--kubelet-certificate-authority={folder / 'ca.crt'}",
         "--kubelet-preferred-address-types=InternalIP",
         "--allow-privileged",
-        # Evict the pods of a lost node after seconds; a cloud's default is five minutes.
+        # Evict the pods of a lost node after five seconds; a cloud's default is five minutes.
         "--default-unreachable-toleration-seconds=5",
         "--default-not-ready-toleration-seconds=5",
         "--enable-aggregator-routing",  # reach webhooks at their pods: there is no kube-proxy here
@@ -110,7 +110,7 @@ def _controller_manager(layout: Layout) -> list[str]:
         f"--kubeconfig={kubeconfig}",
         f"--service-account-private-key-file={layout.pki / 'service-accounts.key'}",
         f"--root-ca-file={layout.pki / 'ca.crt'}",
-        f"--cluster-signing-cert-file={layout.pki / 'ca.crt'}",  # of the kubelets' own certificates
+        f"--cluster-signing-cert-file={layout.pki / 'ca.crt'}",  # issues the kubelets' certificates
         f"--cluster-signing-key-file={layout.pki / 'ca.key'}",
         "--use-service-account-credentials",
         "--leader-elect=false",

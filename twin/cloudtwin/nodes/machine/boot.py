@@ -27,8 +27,8 @@ def main(state: Path, name: str) -> None:
     """Boot a prepared machine."""
     layout, cgroups = Layout(state), CgroupHierarchies.detect()
     machine = layout.machine(name)
-    record, switch = MachineRecord.load(machine.record), holder(layout)
-    if record is None or switch is None:
+    record, network_holder = MachineRecord.load(machine.record), holder(layout)
+    if record is None or network_holder is None:
         sys.exit(f"machine {name!r} is not prepared, or the switch is not running")
     cgroups.add(layout.machine_cgroup(name), os.getpid())
     images = layout.images / record.images
@@ -44,7 +44,7 @@ def main(state: Path, name: str) -> None:
         cloud=layout.cloud,
     )
     syscalls.unshare(Namespace.NETWORK)
-    links.connect(switch.pid, os.getpid(), record.address)
+    links.connect(network_holder.pid, os.getpid(), record.address)
     if record.spec.cloud:
         links.add_metadata_address()
     # After the last subprocess: the next child is the first process of the PID namespace.

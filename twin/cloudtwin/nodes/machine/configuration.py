@@ -166,7 +166,7 @@ def kubelet(spec: MachineSpec, address: Address, memory_bytes: int) -> dict[str,
         "podPidsLimit": 4096,
         "failSwapOn": False,
         "oomScoreAdj": 0,
-        # The sysctls that the kubelet would set for the whole host are private files here, with its values.
+        # The kubelet would set sysctls of the whole host. Private files with its values are mounted over them.
         "protectKernelDefaults": True,
         "resolvConf": str(CONFIG_FOLDER / "resolv.conf"),
         "clusterDNS": [str(addressing.DNS_SERVICE)],

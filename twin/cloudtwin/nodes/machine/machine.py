@@ -62,7 +62,7 @@ class Machine:
     @property
     def connected(self) -> bool:
         """True if its network link exists and is up."""
-        return bool((switch := self._switch) and links.is_up(switch, self.record.address))
+        return bool((pid := self._switch_pid) and links.is_up(pid, self.record.address))
 
     def status(self, node: dict[str, object] | None) -> MachineStatus:
         """Return its state; `node` is its Node object, if there is one."""
@@ -101,8 +101,8 @@ class Machine:
 
     def halt(self) -> None:
         """Stop it without notice; its link is removed first, so that none of its last packets are delivered."""
-        if switch := self._switch:
-            links.disconnect(switch, self.record.address)
+        if switch_pid := self._switch_pid:
+            links.disconnect(switch_pid, self.record.address)
         if process := self.process:
             process.kill()  # the kernel then ends all processes in its PID namespace
         self.cgroups.kill(self._cgroup)
@@ -131,20 +131,20 @@ class Machine:
         Raises:
             TwinError: the twin's network does not exist.
         """
-        if (switch := self._switch) is None:
+        if (switch_pid := self._switch_pid) is None:
             raise TwinError("The twin's network does not exist.", "`up` repairs it.")
-        if connected and links.is_up(switch, self.record.address) is None:
+        if connected and links.is_up(switch_pid, self.record.address) is None:
             if process := self.process:
-                links.connect(switch, process.pid, self.record.address)
+                links.connect(switch_pid, process.pid, self.record.address)
             return
-        links.set_state(switch, self.record.address, up=connected)
+        links.set_state(switch_pid, self.record.address, up=connected)
 
     @property
     def _cgroup(self) -> str:
         return self.layout.machine_cgroup(self.name)
 
     @property
-    def _switch(self) -> int | None:
+    def _switch_pid(self) -> int | None:
         holder = components.holder(self.layout)
         return holder.pid if holder else None
 

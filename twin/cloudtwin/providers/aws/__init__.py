@@ -37,7 +37,7 @@ FAMILIES = (
     monitoring.TYPES,
 )
 
-# Types whose companions are deleted with them; ids of different types may be equal.
+# Types whose companions are deleted with them. A resource's `owner` is only an id, which two types may share.
 OWNERS = frozenset({network.VPC, eks_rules.CLUSTER})
 # Type -> the input by which its parts refer to it, and the types of parts, which are deleted with it.
 PARTS: Mapping[str, tuple[str, frozenset[str]]] = {

@@ -175,7 +175,7 @@ def key_errors(
     region: str,
     path: tuple[str | int, ...],
 ) -> Iterator[CheckFailure]:
-    """Yield an error for each key input that is not the ARN of a KMS key in the region, or in any region if empty."""
+    """Yield an error for each KMS key that is not an ARN of a key in `region`; an empty `region` allows any."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if key not in USER_KEYED_OBJECTS:

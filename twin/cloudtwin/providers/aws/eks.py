@@ -187,7 +187,7 @@ TYPES = (
                          "UnsupportedAvailabilityZoneException", rules.two_zones),
             Precondition("upgrade by one minor version", f"{API}, UpdateClusterVersion", INVALID,
                          rules.next_minor_version),
-            Precondition("nodes before the next version", f"{GUIDE}, update a cluster",
+            Precondition("nodes updated before the cluster", f"{GUIDE}, update a cluster",
                          "InvalidRequestException", rules.nodes_updated),
         ),
         deletion_guards=(

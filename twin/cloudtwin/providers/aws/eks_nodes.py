@@ -33,7 +33,8 @@ EFFECTS = {
 }
 STARTUP_SUFFIX = "agent-not-ready"  # suffix of the keys of taints that CSI drivers remove
 CREATE = f"{API}, CreateNodegroup"
-# EKS adds up to twice the number of zones, or maxUnavailable if that is more; the twin replaces one machine at a time.
+# EKS adds up to two nodes for each zone, or maxUnavailable nodes if that is more. The twin replaces one machine at a
+# time.
 SURGE = 1
 
 

@@ -81,7 +81,7 @@ def _efa_positions(inputs: Inputs) -> Iterable[CheckFailure]:
         if not (isinstance(card, int) and isinstance(device, int)):
             continue
         if card == 0 and device == 0 and interface.get("interfaceType") == "efa-only":
-            reason = "card 0 device 0 carries IP: efa or interface, not efa-only"
+            reason = "card 0 device 0 carries IP traffic: use efa or interface, not efa-only"
             yield failure_at(f"{path}.interfaceType", reason)
         if card > 0 and device == 0:
             yield failure_at(

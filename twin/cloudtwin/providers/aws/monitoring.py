@@ -72,13 +72,13 @@ def _rule_groups(inputs: Inputs) -> Iterable[CheckFailure]:
 
 
 def _limit(inputs: Inputs) -> Iterable[CheckFailure]:
-    """Yield an error for a limit of a budget without its amount or unit."""
+    """Yield an error for a budget whose limit has no amount or no unit."""
     names = ("limitAmount", "limitUnit")
     if inputs.get("plannedLimits") or inputs.get("autoAdjustData"):
         return
     for name in names:
         if not inputs.get(name):
-            yield failure_at(name, f"a budget needs {' and '.join(names)}: it is missing")
+            yield failure_at(name, f"it is missing: a budget needs {' and '.join(names)}")
 
 
 TYPES = (

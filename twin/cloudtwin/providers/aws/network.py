@@ -102,7 +102,7 @@ def _zonal_nat(inputs: Inputs) -> Iterable[CheckFailure]:
         return
     if inputs.get("subnetId") is None:
         yield failure_at(
-            "subnetId", "a zonal NAT gateway is in one subnet: it is required and missing"
+            "subnetId", "it is required and missing: a zonal NAT gateway is in one subnet"
         )
     is_public = inputs.get("connectivityType", "public") == "public"
     if is_public and inputs.get("allocationId") is None:
@@ -114,7 +114,7 @@ def _regional_nat(inputs: Inputs) -> Iterable[CheckFailure]:
         return
     if inputs.get("vpcId") is None:
         yield failure_at(
-            "vpcId", "a regional NAT gateway is in a whole VPC: it is required and missing"
+            "vpcId", "it is required and missing: a regional NAT gateway is in a whole VPC"
         )
     if inputs.get("connectivityType") == "private":
         yield failure_at("connectivityType", "a regional NAT gateway is public")
@@ -216,12 +216,12 @@ def _table_in_vpc(request: ResourceRequest) -> Iterable[str]:
         yield f"Route table {table.id} and subnet {subnet.id} belong to different networks"
 
 
-def _mapped_addresses(attachment: Resource, account: Inventory) -> Iterable[str]:
+def _mapped_addresses(gateway: Resource, account: Inventory) -> Iterable[str]:
     for nat in account.all(NAT):
         if nat.inputs.get("connectivityType") == "private":
             continue  # it has no public address
-        if _vpc_of(nat, account) == attachment.inputs.get("vpcId"):
-            yield f"Network {attachment.inputs['vpcId']} has some mapped public address(es): {nat.id}"
+        if _vpc_of(nat, account) == gateway.inputs.get("vpcId"):
+            yield f"Network {gateway.inputs['vpcId']} has some mapped public address(es): {nat.id}"
 
 
 # -- outputs

@@ -155,7 +155,7 @@ def _public_policy(request: ResourceRequest) -> Iterable[str]:
 
 
 def _is_public(statement: Mapping[str, Any]) -> bool:
-    """Return True for a statement that allows all AWS accounts; S3 judges the conditions of other statements."""
+    """Return True for a statement that allows all AWS accounts without a condition. S3 also evaluates conditions."""
     principal = statement.get("Principal")
     accounts = principal.get("AWS") if isinstance(principal, Mapping) else principal
     is_for_all = accounts == "*" or (isinstance(accounts, list) and "*" in accounts)

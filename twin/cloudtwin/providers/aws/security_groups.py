@@ -37,12 +37,12 @@ DIRECTIONS = ("ingress", "egress")
 PERMISSION, CREATE_GROUP = "EC2 API, IpPermission", "EC2 API, CreateSecurityGroup"
 GROUP_TEXT = matches(
     r"[a-zA-Z0-9. _\-:/()#,@[\]+=&;{}!$*]+",
-    "is empty or has other characters than a-zA-Z0-9. _-:/()#,@[]+=&;{}!$*",
+    "is empty or has characters other than a-zA-Z0-9. _-:/()#,@[]+=&;{}!$*",
 )
 
 
 def in_groups_of_rules(direction: str) -> Reference:
-    """Return a reference to the security groups of inline rules; another account's begin with its number."""
+    """Return a reference to the security groups of inline rules; ids of other accounts' groups begin with a number."""
     path = f"{direction}.*.securityGroups.*"
     return Reference(
         path, (GROUP,), "InvalidGroup.NotFound", DEPENDENCY, external=tuple("0123456789")
@@ -85,7 +85,7 @@ def _protocol(value: Plain) -> str | None:
 
 
 def _sources(inputs: Inputs) -> Iterable[CheckFailure]:
-    """Yield the failures in the sources of an `aws_security_group_rule`, whose schema has the same constraints."""
+    """Yield an error for missing or conflicting sources, as the schema of `aws_security_group_rule` does."""
     blocks = [name for name in SOURCE_BLOCKS if inputs.get(name)]
     group, itself = inputs.get("sourceSecurityGroupId") is not None, bool(inputs.get("self"))
     if not (blocks or group or itself or inputs.get("prefixListIds")):

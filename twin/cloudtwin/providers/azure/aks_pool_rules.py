@@ -100,7 +100,7 @@ def _price(price: object) -> str | None:
     if not isinstance(price, int | float) or isinstance(price, bool) or price == -1:
         return None
     if price <= 0:
-        return f"{price}: -1 (up to the on-demand price) or more than 0"
+        return f"{price} is not a price: it must be -1 (up to the on-demand price) or more than 0"
     is_too_precise = round(price, MAX_DECIMALS) != price
     return f"{price} has more than {MAX_DECIMALS} decimal places" if is_too_precise else None
 

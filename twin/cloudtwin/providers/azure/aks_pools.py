@@ -200,7 +200,7 @@ TYPES = (
             Reference("creationData.sourceResourceId", (rules.SNAPSHOT,), BAD_REQUEST),
         ),
         preconditions=(
-            Precondition("pool and control plane", f"{DOCS}, upgrade a node pool",
+            Precondition("version of a pool and its control plane", f"{DOCS}, upgrade a node pool",
                          "NodePoolMcVersionIncompatible", rules.pool_version),
             Precondition("pool unchanged", "AKS #4374; pulumi-azure-native #959", "PropertyChangeNotAllowed",
                          rules.pool_unchanged),

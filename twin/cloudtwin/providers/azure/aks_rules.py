@@ -62,7 +62,7 @@ POOL_FIXED_FIELDS = (
     "vnetSubnetID", "podSubnetID", "availabilityZones", "gpuProfile", "enableNodePublicIP", "maxPods",
     "kubeletDiskType", "enableFIPS", "enableUltraSSD", "proximityPlacementGroupID",
 )  # fmt: skip
-"""Inputs of a pool that AKS does not change; of a spot pool, neither its taints."""
+"""Inputs of a pool that AKS does not change. It does not change the taints of a Spot pool either."""
 DURATION = matches(r"\d+[smh]", "is not a duration such as 10m")
 
 
@@ -306,7 +306,7 @@ def _default_hop(table: Resource) -> str | None:
     return next(iter(hops), None)
 
 
-def _control_plane(request: ResourceRequest) -> str | None:
+def _control_plane_principal(request: ResourceRequest) -> str | None:
     names = section(request.inputs, "identity").get("userAssignedIdentities") or ()
     resource = request.account.find((IDENTITY,), next(iter(names), ""))
     return str(resource.outputs["principalId"]) if resource else None
@@ -314,7 +314,7 @@ def _control_plane(request: ResourceRequest) -> str | None:
 
 def joins_subnet(request: ResourceRequest) -> Iterable[str]:
     """Yield an error for subnets that the control plane may not join."""
-    principal = _control_plane(request)
+    principal = _control_plane_principal(request)
     sufficient_roles = {NETWORK_CONTRIBUTOR, CONTRIBUTOR, OWNER}
     for subnet in subnets(request.inputs) if principal else ():
         if not sufficient_roles & set(granted_roles(request.account, str(principal), subnet)):
@@ -327,7 +327,7 @@ def joins_subnet(request: ResourceRequest) -> Iterable[str]:
 def writes_dns_zone(request: ResourceRequest) -> Iterable[str]:
     """Yield an error for a custom DNS zone that the control plane may not write or link to its network."""
     zone = section(request.inputs, "apiServerAccessProfile").get("privateDNSZone")
-    principal = _control_plane(request)
+    principal = _control_plane_principal(request)
     if principal is None or not isinstance(zone, str) or "/" not in zone:
         return
     if not {PRIVATE_DNS_ZONE_CONTRIBUTOR, CONTRIBUTOR, OWNER} & set(
@@ -340,13 +340,16 @@ def writes_dns_zone(request: ResourceRequest) -> Iterable[str]:
             yield f"the control plane's identity lacks the role Network Contributor on {network}"
 
 
-def _kubelet(inputs: Inputs) -> Mapping[str, object]:
+def _kubelet_identity(inputs: Inputs) -> Mapping[str, object]:
     return section(inputs, "identityProfile", "kubeletidentity")
 
 
 def assigns_identity(request: ResourceRequest) -> Iterable[str]:
     """Yield an error for a kubelet identity that the control plane may not assign."""
-    principal, kubelet = _control_plane(request), _kubelet(request.inputs).get("resourceId")
+    principal, kubelet = (
+        _control_plane_principal(request),
+        _kubelet_identity(request.inputs).get("resourceId"),
+    )
     if principal and kubelet:
         roles = set(granted_roles(request.account, principal, str(kubelet)))
         if not {IDENTITY_OPERATOR, OWNER} & roles:
@@ -358,7 +361,7 @@ def assigns_identity(request: ResourceRequest) -> Iterable[str]:
 
 def kubelet_consistent(request: ResourceRequest) -> Iterable[str]:
     """Yield an error for ids of the kubelet identity that belong to another identity."""
-    kubelet = _kubelet(request.inputs)
+    kubelet = _kubelet_identity(request.inputs)
     resource = request.account.find((IDENTITY,), kubelet.get("resourceId") or "")
     for name, output in (("clientId", "clientId"), ("objectId", "principalId")):
         if resource and kubelet.get(name) and kubelet[name] != resource.outputs[output]:
@@ -527,7 +530,9 @@ def snapshot_fits(request: ResourceRequest) -> Iterable[str]:
         if snapshot is None:
             continue
         if location_of(snapshot.inputs.get("location")) != location_of(owner.get("location")):
-            yield f"the snapshot {snapshot.name} is in {snapshot.inputs.get('location')}"
+            yield (
+                f"the snapshot {snapshot.name} is in {snapshot.inputs.get('location')}, not in {owner.get('location')}"
+            )
         size = str(snapshot.outputs.get("vmSize"))
         if _series(size) != _series(str(pool.get("vmSize"))):
             yield f"the snapshot {snapshot.name} is of {size}, which is of another series than {pool.get('vmSize')}"

@@ -131,8 +131,8 @@ def _overlaps_none(request: ResourceRequest) -> Iterable[str]:
                 yield f"{block} overlaps with the subnet {other.name}"
 
 
-def _parts_in_location(request: ResourceRequest) -> Iterable[str]:
-    """Yield an error for each part of a subnet that is not in the location of its network."""
+def _associated_in_location(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error if a subnet's NAT gateway, route table or security group is not in the location of its network."""
     vnet = request.account.find((NETWORK,), parent_of(request.id))
     for name in ("natGateway", "routeTable", "networkSecurityGroup"):
         part = request.account.find((), section(request.inputs, name).get("id") or "")
@@ -293,8 +293,8 @@ TYPES = (
                          "NetcfgSubnetRangeOutsideVnet", _in_network),
             Precondition("subnets of a network do not overlap", "Virtual Network FAQ",
                          "NetcfgSubnetRangesOverlap", _overlaps_none),
-            Precondition("location of a subnet's parts", VNET_DOCS, "InvalidResourceReference",
-                         _parts_in_location),
+            Precondition("location of a subnet's associations", VNET_DOCS, "InvalidResourceReference",
+                         _associated_in_location),
         ),
         deletion_guards=(
             DeletionGuard("subnet of kept pools", "Azure Resource Manager, subnets in use",

@@ -124,7 +124,7 @@ def replacing_arguments(old: KubernetesConfig, new: KubernetesConfig) -> list[st
 
 
 def _cluster(config: KubernetesConfig) -> Mapping[str, Any] | None:
-    """Return the current cluster of a kubeconfig given by content; a path's target may have changed."""
+    """Return the current cluster of a kubeconfig given by content; None for a path, whose file may have changed."""
     kubeconfig = content(config.kubeconfig) if config.kubeconfig else None
     if kubeconfig is None:
         return None

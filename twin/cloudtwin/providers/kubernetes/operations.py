@@ -70,7 +70,7 @@ class KubernetesOperations:
         """Return a program's inputs with a name and a namespace.
 
         Raises:
-            ProviderError: the annotation `pulumi.com/waitFor` is invalid, or the kubeconfig with the default namespace.
+            ProviderError: the annotation `pulumi.com/waitFor` or the kubeconfig with the default namespace is invalid.
         """
         wait_for.parse(objects.annotation(new, objects.WAIT_FOR))
         named_inputs = objects.with_name(new, name, seed, old)
@@ -234,7 +234,8 @@ class KubernetesOperations:
     ) -> Object:
         """Apply an object, wait until it is ready, and return its outputs."""
         management = _management_data(inputs, old)
-        old = {**old, conversion.FIELD_MANAGER: management.field_manager}  # one name from here on
+        # Otherwise applying would generate a second manager name.
+        old = {**old, conversion.FIELD_MANAGER: management.field_manager}
         live = self._apply(reference, body, inputs, old)
         if objects.is_set(inputs, objects.SKIP_AWAIT):
             return conversion.outputs(live, inputs, management)
@@ -372,6 +373,6 @@ def _managed_fields(live: Object) -> Sequence[Object]:
 
 
 def _applied_by_pulumi(live: Object) -> bool:
-    """Return True if a Pulumi provider applied an object: a preview may be of its replacement."""
+    """Return True if a Pulumi provider applied an object: the preview may be of an object that replaces it."""
     managers = [str(managed_field.get("manager", "")) for managed_field in _managed_fields(live)]
     return any(manager.startswith(MANAGER_PREFIX) for manager in managers)

@@ -171,7 +171,7 @@ def _function(member: property) -> Callable[..., Any] | None:
 
 
 def _members(hint: Any) -> list[Any]:  # noqa: ANN401  type hints have no common class
-    """Return the members of `Input[Optional[X]]`, a union of X, awaitables of X and None."""
+    """Return the types in a union such as `Input[Optional[X]]`, without None, awaitables and outputs."""
     import pulumi
 
     if typing.get_origin(hint) not in (typing.Union, UnionType):

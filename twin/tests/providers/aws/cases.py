@@ -104,9 +104,9 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     "sources of a rule": (
         {"self": True}, {"self": True, "sourceSecurityGroupId": "sg-1"}, "exclude each other",
     ),
-    "characters of a group's name": ({"name": "lustre"}, {"name": "Lüster"}, "other characters"),
+    "characters of a group's name": ({"name": "lustre"}, {"name": "Lüster"}, "has characters other than"),
     "description of a security group": (
-        {"description": "Lustre (FSx)"}, {"description": "the client's"}, "other characters",
+        {"description": "Lustre (FSx)"}, {"description": "the client's"}, "has characters other than",
     ),
     "type of an endpoint": (
         {"serviceName": "com.amazonaws.us-east-1.s3"},
@@ -675,7 +675,7 @@ NEVER_HOLDS = {
     "AWS managed policy exists", "AWS managed boundary exists", "ACL of a bucket", "bucket of a policy",
 }  # fmt: skip
 CHANGE_RULES = {  # see test_changes.py
-    "upgrade by one minor version", "nodes before the next version", "no version downgrade of nodes",
+    "upgrade by one minor version", "nodes updated before the cluster", "no version downgrade of nodes",
     "a file system grows",
 }  # fmt: skip
 ACCOUNTS = {

@@ -434,7 +434,7 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
         [resource(NETWORK, VNET, {"addressSpace": {"addressPrefixes": ["10.0.0.0/16"]}})],
         [resource(NETWORK, VNET, {"addressSpace": {"addressPrefixes": ["10.1.0.0/16"]}})], "is not in",
     ),
-    "location of a subnet's parts": (
+    "location of a subnet's associations": (
         SUBNET, inputs_with_id("virtualNetworkName subnetName", "v nodes") | {"natGateway": {"id": f"{RG}/n"}},
         [resource(NETWORK, VNET, {"location": "eastus"}), resource(GATEWAY, f"{RG}/n", {"location": "East US"})],
         [resource(NETWORK, VNET, {"location": "eastus"}), resource(GATEWAY, f"{RG}/n", {"location": "westus"})],
@@ -492,7 +492,7 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
         CLUSTER, KUBELET_CLUSTER, [KUBELET_IDENTITY],
         [resource(IDENTITY, KUBELET, {}, principalId="kp", clientId="x")], "does not belong to",
     ),
-    "pool and control plane": (
+    "version of a pool and its control plane": (
         POOL, {**POOL_INPUTS, "orchestratorVersion": "1.36"}, [cluster()], [cluster("1.35.5")], "incompatible",
     ),
     "pool name not inline": (

@@ -69,4 +69,4 @@ def test_the_snapshot_of_a_pool_is_in_the_location_of_its_cluster() -> None:
 
     (reason,) = snapshot_fits(request_for(inputs, snapshot("Standard_NC24ads_A100_v4")))
 
-    assert reason == f"the snapshot {SNAPSHOT_ID} is in eastus"
+    assert reason == f"the snapshot {SNAPSHOT_ID} is in eastus, not in westus"
