@@ -249,7 +249,7 @@ class KubernetesClient:
         try:
             return self.text(f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/log?tailLines=1").strip()
         except RequestRefusedError:
-            return ""  # the line is only shown; the user may still see the rest
+            return ""  # the line is optional; the user may have access to everything else
 
     def text(self, path: str) -> str:
         """Return the text at a path, such as the log of a pod; empty if the API server does not return it.

@@ -107,7 +107,7 @@ def _plan(engine: Engine) -> Mapping[str, Any]:
 
 
 def fails_on_protection_only(plan: Mapping[str, Any]) -> bool:
-    """Return True if a preview failed only because it would delete protected resources, which targets keep."""
+    """Return True if a preview failed only because it would delete protected resources; with targets, they stay."""
     errors = [
         str(diagnostic.get("message"))
         for diagnostic in plan.get("diagnostics", ())

@@ -78,7 +78,7 @@ class LeaseProber:
     def _interval_seconds(self) -> float:
         """Return the time between two probes.
 
-        A lapsed lease is proven within `BURST_SECONDS`. Workers that stall for longer wait for a straggler,
+        The lapse of a lease is proven within `BURST_SECONDS`. Workers that stall for longer wait for a straggler,
         whose lease is valid: then all agents together send few requests, which must not delay renewals.
         """
         now = time.monotonic()

@@ -68,7 +68,7 @@ class NodeWorkers:
         self._crashed_starts = 0  # consecutive starts of all workers that ended before a step
         self._assigned = self._progressed = self._leaving = False
         self._has_ended_worker = False  # one has ended without an error, and does not start again
-        self._is_complete = False  # the run, as a worker of this node or the agent reported
+        self._is_complete = False  # whether a worker or the agent has reported the run complete
         self._hung_reason = ""  # report of the last worker whose storage hung
         self.assignment: NodeAssignment | None = None
         self.outcome: RunEnded | None = None

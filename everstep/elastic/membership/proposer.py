@@ -57,7 +57,7 @@ class Proposer:
             limits: limits of the group.
             connectivity: the peers that this agent can train with.
             now: current time in seconds.
-            in_doubt: whether a missing key proves nothing.
+            in_doubt: whether a member without a key may still be alive, as after an outage of etcd.
             return_seconds: time to wait for members that may return, once enough others wait.
             awaited_until: time until which members that will return are awaited.
         """
