@@ -286,7 +286,11 @@ class KubernetesClient:
             raise EverstepError(f"the API server refused to delete {path}: {message}")
 
     def get(self, path: str, missing: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the JSON object at a path, empty for another JSON value; `missing`, if given, when there is none.
+        """Return the JSON object at a path, empty for another JSON value.
+
+        Args:
+            path: path of the API.
+            missing: value to return if nothing exists at the path; None raises an error.
 
         Raises:
             ClusterUnreachableError: the cluster does not respond.

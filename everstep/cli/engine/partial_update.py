@@ -20,7 +20,7 @@ VARIABLE = "EVERSTEP_PART"
 """Variable that makes the program declare only a part: other providers would need resources that are not targets."""
 
 TARGETED_SUFFIX = "-targets"
-"""End of the variable's value in an update with targets, which the program accepts even if the stack is up."""
+"""Suffix of the variable's value in an update with targets, which the program accepts for a stack with other parts."""
 
 UNCHANGED = "same"
 """Operation of a resource that an update leaves as it is."""

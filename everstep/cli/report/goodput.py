@@ -274,6 +274,6 @@ def restart_estimate(run: RunRecord) -> RestartEstimate | None:
 
 
 def lost_seconds(run: RunRecord, run_goodput: Goodput) -> float:
-    """Return the cost of the changes in this run: pauses without their steps and absent time, and repeated steps."""
+    """Return the cost of the changes in this run: time between steps, less absent time, plus repeated steps."""
     pauses = sum(max(first.at - last.at - first.seconds, 0.0) for last, first in run.pauses)
     return max(pauses - run_goodput.absent_seconds, 0.0) + run_goodput.redone_seconds

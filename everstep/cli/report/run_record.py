@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 from everstep.elastic.accounting import journal
 
 ABSENCES = frozenset({"drain", "vanish", "cut", "freeze", "remove", "notice", "reclaim"})
-"""Kinds of event after which a machine is absent; with a spot notice it begins to leave."""
+"""Kinds of event after which a machine counts as absent; after a spot notice it leaves a little later."""
 
 LOSSES = ABSENCES | {"kill"}
 """Kinds of event after which a worker is lost, even if only its process ended."""

@@ -145,7 +145,7 @@ class S3Bucket:
                 for read in reads:
                     read.result()
             except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)  # each of them would fail in turn
+                pool.shutdown(wait=False, cancel_futures=True)  # each read would fail in turn
                 raise
         return content
 

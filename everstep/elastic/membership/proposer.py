@@ -70,7 +70,7 @@ class Proposer:
             self.reset()
             return []
         names = frozenset(member.identity for member in ranked)
-        # Not at each change of the members: a node that crashes repeatedly must not delay the others.
+        # Set once, not at each change of the members: a node that crashes repeatedly must not delay the others.
         if self._complete_since is None:
             self._returns_until = now + return_seconds
         if self._complete_since is None or names != self._waiting_identities:

@@ -214,7 +214,7 @@ class RunKeys:
                         return
 
     def _idle_seconds(self) -> float:
-        """Return the maximum silence of the watch: in a large run few agents watch all members."""
+        """Return the maximum silence of the watch, shorter for the few agents of a large run that watch all members."""
         return watch_idle_seconds(
             min(self._member_count, GroupLimits().full_view_members)
             if self._reads_all

@@ -89,7 +89,7 @@ def _cpu_sums(blocks: torch.Tensor, constants: torch.Tensor) -> torch.Tensor:
 
 
 def _gpu_sums(blocks: torch.Tensor, constants: torch.Tensor) -> torch.Tensor:
-    """Return the same product: torch has no product of integer matrices on a GPU."""
+    """Return the same product as `_cpu_sums`: torch cannot multiply integer matrices on a GPU."""
     parts: Sequence[torch.Tensor] = blocks.split(GPU_BLOCKS)  # type: ignore[no-untyped-call] # torch's
     return torch.cat([(part * constants).sum(1) for part in parts])
 
