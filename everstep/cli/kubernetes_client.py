@@ -249,7 +249,7 @@ class KubernetesClient:
         try:
             return self.text(f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/log?tailLines=1").strip()
         except RequestRefusedError:
-            return ""  # the line is only shown; the user may still see the rest
+            return ""  # the line is optional; the user may have access to everything else
 
     def text(self, path: str) -> str:
         """Return the text at a path, such as the log of a pod; empty if the API server does not return it.
@@ -286,7 +286,11 @@ class KubernetesClient:
             raise EverstepError(f"the API server refused to delete {path}: {message}")
 
     def get(self, path: str, missing: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the JSON object at a path, empty for another JSON value; `missing`, if given, when there is none.
+        """Return the JSON object at a path, empty for another JSON value.
+
+        Args:
+            path: path of the API.
+            missing: value to return if nothing exists at the path; None raises an error.
 
         Raises:
             ClusterUnreachableError: the cluster does not respond.

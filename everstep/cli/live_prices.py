@@ -1,8 +1,8 @@
 """Current prices of a stack's GPU machines, from its cloud: `everstep plan --live`.
 
 AWS returns the spot price of each instance type in each zone to an account; on-demand prices come from the table.
-Azure publishes both for a region, without an account. They replace `cost.prices` for the machine types of the GPU
-pools, where every cost computation reads them.
+Azure publishes both for a region, without an account. The prices of the GPU pools' machine types replace
+`cost.prices`, where every cost computation reads them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

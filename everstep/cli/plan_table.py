@@ -204,7 +204,7 @@ def _range(spread: Spread, text: Callable[[float], str]) -> str:
 def notes(plan: PlanTable) -> list[str]:
     """Return the assumptions of the plan."""
     if plan.source.traces:
-        origin = f"{plan.source.histories} start ticks in {', '.join(plan.source.traces)}, repeated"
+        origin = f"{plan.source.histories}, from different start ticks in {', '.join(plan.source.traces)}, repeated"
     else:
         origin = f"{plan.source.histories} generated histories (seed {plan.source.seed}), fitted to {PUBLISHED.source}"
     unknown = plan.job.prices.unknown
@@ -225,7 +225,7 @@ def notes(plan: PlanTable) -> list[str]:
         *_policy_notes(plan),
         "Zones of one region can fail together more often than the zones of the traces: see docs/capacity.md.",
         "On-demand machines are assumed to be available.",
-        *(["More choices, of zones for each type and policy: --all."] if plan.more else []),
+        *(["--all shows each combination of zones, type and policy."] if plan.more else []),
         "A stack has one of these choices: cluster.gpuPools sets the zones, job.onDemand the purchases.",
     ]
 
@@ -291,8 +291,8 @@ def _policy_notes(plan: PlanTable) -> list[str]:
 def _foreign_note(zones: Sequence[str]) -> str:
     """Return the assumption about traces of zones that the stack does not have."""
     return (
-        f"Not zones of the stack: {', '.join(zones)}. They have its highest spot price and no limit of a pool; "
-        "a trace of one of its zones has the name of that zone."
+        f"Not zones of the stack: {', '.join(zones)}. They have the stack's highest spot price and no limit of a pool; "
+        "to plan a zone of the stack, give its trace the name of that zone."
     )
 
 

@@ -8,7 +8,7 @@ from everstep.catalog.names import JOB_NAME_LABEL
 
 
 def relabel(affinity: Mapping[str, Any], job: str) -> dict[str, Any]:
-    """Return the affinity for the pods of a job: its required terms select them, which puts one on each node."""
+    """Return the affinity for the pods of another job: its required terms select these pods instead of the workers."""
     relabeled = deepcopy(dict(affinity))
     for kind in ("podAffinity", "podAntiAffinity"):
         terms = (relabeled.get(kind) or {}).get("requiredDuringSchedulingIgnoredDuringExecution")

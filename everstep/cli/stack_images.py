@@ -66,7 +66,7 @@ def write_images(stack_file: Path, references: Mapping[str, str]) -> list[str]:
 
 @contextmanager
 def _locked_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder, whose files are replaced: a lock on such a file would not exclude its next version."""
+    """Lock a folder instead of a file in it: a write replaces the file, which would make a lock on it useless."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

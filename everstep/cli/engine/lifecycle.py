@@ -77,7 +77,7 @@ def _release_locks(engine: Engine) -> None:
 
 
 def _check_images(context: StackContext, progress: Progress) -> None:
-    """Check that nodes can pull the images that Pulumi does not wait for; warn without access to the cluster."""
+    """Check the images of pods that Pulumi does not wait for; warn without access to the cluster."""
     try:
         client = context.connect()
     except EverstepError as error:
@@ -127,12 +127,12 @@ def take_down(context: StackContext, progress: Progress) -> None:
     if context.target is Target.CLOUD:
         _take_down_in_cloud(context, progress)
         return
-    # The state counts, because the stack file may be unusable.
+    # Decided by the state, because the stack file may be unusable.
     if shared_platform.referenced_stacks(read_deployment(context.workspace)):
         _take_down_job(context, progress)
         return
     if context.platform is not None:
-        return  # it was never brought up, and the platform is not its own
+        return  # the job was never brought up, and its platform belongs to another stack
     shared_platform.refuse_while_shared(context, shared_platform.local_deployments(context))
     remaining: list[str] = []
     if state_file(context.workspace).exists():

@@ -20,7 +20,7 @@ VARIABLE = "EVERSTEP_PART"
 """Variable that makes the program declare only a part: other providers would need resources that are not targets."""
 
 TARGETED_SUFFIX = "-targets"
-"""End of the variable's value in an update with targets, which the program accepts even if the stack is up."""
+"""Suffix of the variable's value in an update with targets, which the program accepts for a stack with other parts."""
 
 UNCHANGED = "same"
 """Operation of a resource that an update leaves as it is."""
@@ -107,7 +107,7 @@ def _plan(engine: Engine) -> Mapping[str, Any]:
 
 
 def fails_on_protection_only(plan: Mapping[str, Any]) -> bool:
-    """Return True if a preview failed only because it would delete protected resources, which targets keep."""
+    """Return True if a preview failed only because it would delete protected resources; with targets, they stay."""
     errors = [
         str(diagnostic.get("message"))
         for diagnostic in plan.get("diagnostics", ())

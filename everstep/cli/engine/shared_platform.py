@@ -71,5 +71,5 @@ def referenced_stacks(deployment: Deployment | None) -> list[str]:
 
 
 def _twin_option(context: StackContext) -> str:
-    """Return the option of commands on the same target, with a space before it."""
+    """Return ` --twin` for commands on a cloud of the twin; empty on any other target."""
     return " --twin" if context.target is Target.TWIN_CLOUD else ""

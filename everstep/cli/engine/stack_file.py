@@ -147,7 +147,7 @@ def default_config(workspace: Workspace) -> "StackConfig":
 
 
 def _make_program_importable(workspace: Workspace) -> None:
-    """Add the project to the import path, since a clone contains `components`, which a wheel has installed."""
+    """Add the project to the import path: a clone has `components` there, a wheel installs it."""
     if str(workspace.project) not in sys.path:
         sys.path.insert(0, str(workspace.project))
 

@@ -26,7 +26,7 @@ class StackLock:
     def holder_is_alive(self) -> bool:
         """True if the process that took the lock may still run; always True for another host.
 
-        After a restart, its process ID may belong to another program, which `kill` must not end.
+        After a restart of the machine, its process ID may belong to another program, which `kill` must not end.
         """
         if (self.host and self.host != socket.gethostname()) or not Path("/proc/self").exists():
             return True

@@ -47,7 +47,7 @@ class Workspace:
 
     @property
     def lock(self) -> Path:
-        """File that `up`, `down` and `images push` to the twin lock while they work."""
+        """Lock file of `up`, `down` and, for pushes to the twin, `images push`."""
         return self.home / "up.lock"
 
     @property

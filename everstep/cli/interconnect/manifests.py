@@ -75,7 +75,7 @@ def objects(job: Mapping[str, Any], test: ClusterTest, sources: Mapping[str, str
         "metadata": {"name": NAME, "namespace": JOB_NAMESPACE},
         "spec": {
             "clusterIP": "None",
-            "publishNotReadyAddresses": True,  # the others look for the first before it is ready
+            "publishNotReadyAddresses": True,  # the other pods resolve its name before the first pod is ready
             "selector": {JOB_NAME_LABEL: NAME},
             "ports": [{"name": "rendezvous", "port": PORT}],
         },
@@ -133,7 +133,7 @@ def _job(template: Json, test: ClusterTest) -> Json:
             "completionMode": "Indexed",
             "completions": test.nodes,
             "parallelism": test.nodes,
-            "backoffLimit": 0,  # a lost peer ends the test: its figures would describe another group
+            "backoffLimit": 0,  # a lost pod ends the test: the results would describe a smaller group
             "activeDeadlineSeconds": test.seconds,
             "ttlSecondsAfterFinished": REMOVED_AFTER_SECONDS,
             "template": {

@@ -3,7 +3,7 @@
 A month of training has millions of steps, and `follow` needs all of them twice a second. So entries are
 parsed once, and older steps are folded into blocks: records that stand for many consecutive steps of one
 group. Steps next to a change of the group, an event or a worker's start are not folded, and neither are
-the newest steps and steps of which a journal may still have a copy. Only the median throughput becomes an
+the newest steps and steps that a worker may still copy into its own journal. Only the median throughput becomes an
 approximation: the median of blocks instead of steps.
 """
 

@@ -126,7 +126,7 @@ def counted_steps(steps: Sequence[StepRecord]) -> Sequence[StepRecord]:
 
 
 def divide_steps(steps: Sequence[StepRecord]) -> tuple[list[StepRecord], list[StepRecord]]:
-    """Return the counted and the redone ones of some steps in order of time; a block is divided in proportion."""
+    """Divide steps into counted and redone steps, both by time; a block is divided in proportion."""
     counted: list[StepRecord] = []
     redone: list[StepRecord] = []
     later_steps = _Numbers()
@@ -229,7 +229,7 @@ def history(run: RunRecord) -> tuple[MachineChange, ...]:
 
 def _machine_changes(change: GroupChange, started_at: float) -> Iterator[MachineChange]:
     start, end = change.at - started_at, change.resumed_at - started_at
-    if change.lost_workers or change.noticed_loss:
+    if change.lost_workers or change.recorded_loss:
         yield MachineChange(start, ChangeCause.LOSS, len(change.lost_workers))
     if change.departed_workers:
         yield MachineChange(start, ChangeCause.NOTICE, len(change.departed_workers))
@@ -274,6 +274,6 @@ def restart_estimate(run: RunRecord) -> RestartEstimate | None:
 
 
 def lost_seconds(run: RunRecord, run_goodput: Goodput) -> float:
-    """Return the cost of the changes in this run: pauses without their steps and absent time, and repeated steps."""
+    """Return the cost of the changes in this run: time between steps, less absent time, plus repeated steps."""
     pauses = sum(max(first.at - last.at - first.seconds, 0.0) for last, first in run.pauses)
     return max(pauses - run_goodput.absent_seconds, 0.0) + run_goodput.redone_seconds

@@ -24,7 +24,7 @@ class GroupChange:
         joined_workers: workers that joined.
         none_stayed: whether no worker of the old group is in the new group with the same process.
         reason: reason for the change that a worker recorded; empty if no worker did.
-        noticed_loss: whether a worker recorded the loss of its group.
+        recorded_loss: whether a worker recorded the loss of its group.
     """
 
     at: float
@@ -34,7 +34,7 @@ class GroupChange:
     joined_workers: frozenset[str]
     none_stayed: bool
     reason: str
-    noticed_loss: bool
+    recorded_loss: bool
 
 
 def group_changes(run: RunRecord) -> tuple[GroupChange, ...]:
@@ -62,7 +62,7 @@ def group_changes(run: RunRecord) -> tuple[GroupChange, ...]:
             joined_workers=frozenset((after - before) | (after & workers["start"])),
             none_stayed=gone >= before,
             reason=_reason([*entries_by_kind["leave"], *entries_by_kind["lost"]]),
-            noticed_loss=bool(workers["lost"]),
+            recorded_loss=bool(workers["lost"]),
         )
         changes.append(change)
     return tuple(changes)

@@ -188,7 +188,7 @@ def _machine_incident(
 def _group_incident(run: RunRecord, change: GroupChange) -> Incident:
     effect = (
         CapacityEffect.LOSS
-        if change.lost_workers or change.departed_workers or change.noticed_loss
+        if change.lost_workers or change.departed_workers or change.recorded_loss
         else CapacityEffect.ARRIVAL
     )
     kind, cause = _change_text(change)

@@ -85,7 +85,7 @@ class FolderReader:
         return with_moves(record, self.moves or self.run / KEPT_MOVES)
 
     def _add_new_lines(self, paths: Iterable[Path], events: Sequence[MachineEvent]) -> None:
-        """Add the new lines of all journals, the oldest first, so that what several of them record meets."""
+        """Add the new lines of all journals, the oldest first, so that copies of one step are added close together."""
         unread = [
             (-math.inf, number, path, self._new_lines(path)) for number, path in enumerate(paths)
         ]

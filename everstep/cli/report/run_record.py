@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 from everstep.elastic.accounting import journal
 
 ABSENCES = frozenset({"drain", "vanish", "cut", "freeze", "remove", "notice", "reclaim"})
-"""Kinds of event after which a machine is absent; with a spot notice it begins to leave."""
+"""Kinds of event after which a machine counts as absent; after a spot notice it leaves a little later."""
 
 LOSSES = ABSENCES | {"kill"}
 """Kinds of event after which a worker is lost, even if only its process ended."""
@@ -225,7 +225,9 @@ class RunRecord:
     def next_generation_steps(self) -> Sequence[StepRecord | None]:
         """The first later step of a higher generation, for each step; None if there is none."""
         next_steps: list[StepRecord | None] = [None] * len(self.steps)
-        pending_positions: list[int] = []  # positions of steps whose generations do not rise
+        pending_positions: list[
+            int
+        ] = []  # positions of steps whose next generation has not been found yet
         for position, step in enumerate(self.steps):
             while (
                 pending_positions and self.steps[pending_positions[-1]].generation < step.generation
@@ -251,7 +253,7 @@ class RunRecord:
         end = self.finished.at if self.finished else float("inf")
         return tuple(
             event
-            for event in without_noticed_reclaims(self.events)
+            for event in without_announced_reclaims(self.events)
             if self.starts[0].at <= event.at <= end
         )
 
@@ -348,16 +350,16 @@ def is_number(value: object) -> TypeGuard[float]:
     return -MAX_NUMBER < value < MAX_NUMBER
 
 
-def without_noticed_reclaims(events: Iterable[MachineEvent]) -> Iterator[MachineEvent]:
+def without_announced_reclaims(events: Iterable[MachineEvent]) -> Iterator[MachineEvent]:
     """Yield events in order, except for the reclaim of a machine after its notice."""
-    noticed_nodes: set[str] = set()
+    announced_nodes: set[str] = set()
     for event in events:
-        if event.kind == "reclaim" and event.node in noticed_nodes:
+        if event.kind == "reclaim" and event.node in announced_nodes:
             continue
         if event.kind == "notice":
-            noticed_nodes.add(event.node)
+            announced_nodes.add(event.node)
         elif event.kind in ARRIVALS:
-            noticed_nodes.discard(event.node)
+            announced_nodes.discard(event.node)
         yield event
 
 

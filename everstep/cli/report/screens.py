@@ -161,7 +161,7 @@ def _figures(report: Report) -> Table:
     names = ("accuracy", "steps", "duration", "images/s", "with pauses", "workers")
     table.add_row(*(Text(name, style="bright_black") for name in names))
     table.add_row(
-        Text(_share(report.accuracy), style="bold"),
+        Text(_accuracy_text(report.accuracy), style="bold"),
         f"{report.steps}/{report.total_steps}" if report.total_steps else str(report.steps),
         clock(report.duration_seconds),
         _rate(report.images_per_second),
@@ -211,7 +211,7 @@ def _wait_text(value: float | None) -> str:
     return "..." if value is None else f"{value:.2f} s"
 
 
-def _share(value: float | None) -> str:
+def _accuracy_text(value: float | None) -> str:
     return "not yet" if value is None else f"{value:.4f}"
 
 
@@ -304,7 +304,7 @@ def _now_line(report: Report, run: RunRecord, cost: str) -> Table:
         _figure("left", time_left(run)),
         _figure("images/s", _rate(recent_throughput(recent_steps))),
         _figure("loss", "not yet" if loss is None else f"{loss:.3f}"),
-        _figure("accuracy", _share(report.accuracy)),
+        _figure("accuracy", _accuracy_text(report.accuracy)),
     ]
     table.add_row(*figures, *([_figure("cost", cost)] if cost else []))
     return table

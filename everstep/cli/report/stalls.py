@@ -17,7 +17,7 @@ class SlowNode:
     Attributes:
         at: Unix time at which the others began to wait.
         step: number of the step.
-        nodes: nodes whose workers were late; empty if all had arrived, and the network was slow.
+        nodes: nodes whose workers were late; empty if no worker was late and the network was slow.
         seconds: duration of the wait; None while it continues.
         lost: whether the group was aborted.
     """

@@ -64,7 +64,7 @@ class TimeAccount:
         self.last_recovery: float | None = None
 
     def on_report(self, report: Callable[[], None]) -> None:
-        """Call `report` after a step, at most once every `REPORT_INTERVAL_SECONDS`."""
+        """Register a function to call after a step, at most once every `REPORT_INTERVAL_SECONDS`."""
         self._report = report
 
     @contextmanager

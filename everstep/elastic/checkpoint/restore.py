@@ -52,7 +52,7 @@ class SkippedCheckpoint:
 
 
 class OtherRunError(EverstepError):
-    """The store contains valid checkpoints of a run with other settings; `newest` is the newest."""
+    """The store contains valid checkpoints of a run with other settings; `newest` is the newest of them."""
 
     def __init__(self, newest: StoredCheckpoint, message: str, fix: str) -> None:
         super().__init__(message, fix)

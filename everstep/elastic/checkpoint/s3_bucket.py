@@ -114,7 +114,7 @@ class S3Bucket:
         self.url, self.responded_at = f"s3://{name}/{prefix}", 0.0
         try:
             self._client: Any = boto3.Session().client("s3", config=config)
-        # ValueError: the endpoint is not a URL; FileNotFoundError: a file that a variable names
+        # ValueError: the endpoint is not a URL; FileNotFoundError: a variable names a missing file
         except (BotoCoreError, ValueError, FileNotFoundError) as error:
             raise self._request_error(error) from None
         weakref.finalize(self, self._client.close)  # closes its connections
@@ -145,7 +145,7 @@ class S3Bucket:
                 for read in reads:
                     read.result()
             except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)  # each of them would fail in turn
+                pool.shutdown(wait=False, cancel_futures=True)  # each read would fail in turn
                 raise
         return content
 
@@ -314,7 +314,7 @@ class S3Bucket:
         except ClientError as error:
             self.responded_at = time.monotonic()
             raise self._client_error(key, error) from None
-        except (BotoCoreError, FileNotFoundError) as error:  # FileNotFoundError: a pod's token
+        except (BotoCoreError, FileNotFoundError) as error:  # FileNotFoundError: no token file
             raise self._request_error(error) from None
         self.responded_at = time.monotonic()
 

@@ -134,7 +134,7 @@ class Writer:
         return self._writing or (copy_thread is not None and copy_thread.is_alive())
 
     def prepare(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Allocate memory for two snapshots in the background; without it the first ones take longer."""
+        """Allocate memory for two snapshots in the background; otherwise the first snapshots take longer."""
         if self._prepare_thread is None:
             layout = dict(state)
             self._prepare_thread = threading.Thread(
@@ -241,7 +241,7 @@ class Writer:
         return snapshot if snapshot and snapshot.fits(state) else HostSnapshot(state)
 
     def _work(self) -> None:
-        """Write, in the writing thread, until no snapshot waits."""
+        """Write waiting snapshots, in the writing thread, until there are none."""
         while True:
             with self._changed:
                 if self._waiting_snapshot is None:

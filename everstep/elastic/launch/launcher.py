@@ -287,7 +287,7 @@ def set_variables(endpoint: str) -> None:
 
 
 def warm_up(preload: Sequence[str]) -> None:
-    """Import torch, and fork the process that workers are forked from; it imports the rest meanwhile."""
+    """Import torch, and fork the process that workers are forked from, which imports the other modules meanwhile."""
     sys.warnoptions.append(NO_LEAK_WARNING)
     import torch  # noqa: F401
 

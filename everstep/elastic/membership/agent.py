@@ -98,7 +98,7 @@ class Agent:
         limits: limits of the group.
         open_store: function that opens the store of a generation that this node proposes, and returns its `host:port`.
         on_stop: called with a reason when the workers must leave their group immediately.
-        on_regroup: called with a reason when the workers should leave it after a step that all agree on.
+        on_regroup: called with a reason when the workers should leave their group after a step that all agree on.
         on_ended: called when the run is over for all.
         ttl_seconds: duration of this node's lease; None to derive it from the number of members.
         bounds_file: file with the group's bounds if these may change during the run; see `bounds`.

@@ -127,7 +127,7 @@ class Admission:
     Attributes:
         refusals: consecutive attempts that reached too few members.
         retry_at: the earliest time of the next attempt, in seconds.
-        is_admitted: whether the last attempt succeeded and no key was put since.
+        is_admitted: whether the last attempt succeeded and the joiner has not registered since.
     """
 
     refusals: int = 0

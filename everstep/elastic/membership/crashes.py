@@ -15,8 +15,8 @@ MAX_CRASHES_WITHOUT_STEP = 3  # consecutive crashes without a new step before th
 class CrashAction(Enum):
     """The consequence of a crash."""
 
-    ALONE = auto()  # only this worker starts again
-    WITH_ALL = auto()  # it was never in a group: torchrun starts all workers of the node again
+    RESTART_WORKER = auto()  # the node's other workers continue
+    RESTART_ALL = auto()  # by torchrun: the worker was never in a group
     GIVE_UP = auto()  # another start would fail as well
 
 
@@ -51,12 +51,12 @@ class Crashes:
         self._assigned_pids.discard(worker)
         self._proven_pids.discard(worker)
         if not was_assigned:
-            return CrashAction.WITH_ALL
+            return CrashAction.RESTART_ALL
         if not (has_proven or self._is_counted):
             self._consecutive_crashes += 1
             self._is_counted = True
         return (
-            CrashAction.ALONE
+            CrashAction.RESTART_WORKER
             if self._consecutive_crashes < MAX_CRASHES_WITHOUT_STEP
             else CrashAction.GIVE_UP
         )

@@ -249,7 +249,7 @@ class Etcd:
         keys_to_delete: Collection[str],
         retry_seconds: float,
     ) -> list[KeyValue] | None:
-        """Set a key and delete others, if it is unchanged and no key of `create_revisions` was removed since.
+        """Set a key and delete others, if the key is unchanged and no key of `create_revisions` was removed since.
 
         Args:
             key: the key to set.
@@ -385,7 +385,7 @@ class Etcd:
         except (http.client.HTTPException, ValueError) as error:  # ValueError: not JSON
             raise ConnectionError(f"the watch broke: {error!r}") from error
         except OSError as error:
-            # Not after a silence, which is usual: the reading of the keys that follows shows whether etcd responds.
+            # No switch after a silence, which is normal: the next read of the keys shows whether etcd responds.
             if not (is_open and isinstance(error, TimeoutError)):
                 self._prefer_next(target)
             raise

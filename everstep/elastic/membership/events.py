@@ -52,7 +52,7 @@ class MembershipSnapshot:
         coordinators: the coordinators of a large run.
         instructions: the newest instruction of each kind.
         unreadable: the keys that exist, but could not be read.
-        is_replaced: whether etcd was wiped or restored since the last snapshot: earlier revisions mean nothing.
+        is_replaced: whether etcd was wiped or restored since the last snapshot: earlier revisions are invalid.
     """
 
     members: tuple[Member, ...]

@@ -77,8 +77,8 @@ class GroupLimits:
         join_window_seconds: time that the first formation waits for a full group once it could begin.
         orderly_seconds: time for which a peer that has left its group gracefully, after the step that all
             agreed on, may be ahead of this agent's workers before they are stopped.
-        doubt_seconds: time after an outage of etcd in which missing keys of others prove nothing. Longer than
-            every agent needs to reach etcd again and to put its key back.
+        doubt_seconds: time after an outage of etcd during which a missing key does not mean that its member is
+            lost. Longer than every agent needs to reach etcd again and to put its key back.
         join_interval_seconds: minimum time between two generations with joiners, for each member of
             the group: nodes that arrive in between join together. At most `join_window_seconds`.
         stop_seconds: time for which a member may stay in a generation that others have left already. Longer

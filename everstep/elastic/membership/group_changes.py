@@ -26,7 +26,7 @@ class GroupChanges:
             self._joining.begin(group, limits, now)
 
     def return_seconds(self, group: Generation | None, now: float) -> float:
-        """Return how long to wait for members that may return before the next generation is proposed."""
+        """Return how long to delay the next proposal for members that may return."""
         is_known = group is not None and group.number == self._number
         return return_seconds(group, now - self._began_at) if is_known else 0.0
 

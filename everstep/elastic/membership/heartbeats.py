@@ -35,7 +35,7 @@ from everstep.errors import EverstepError
 
 log = logging.getLogger(__name__)
 
-ALERT_STEP_SECONDS = 0.05  # interval between two steps while a member is late
+ALERT_STEP_SECONDS = 0.05  # interval between two iterations while a member is late
 MAX_MESSAGE_BYTES = 4096
 
 
@@ -164,7 +164,7 @@ class Heartbeats:
                 observation.generation, observation.revision, fencer, suspects
             )
             if is_fenced:
-                log.warning("no heartbeat from %s: the others continue without it", nodes)
+                log.warning("no heartbeat from %s: the other nodes continue", nodes)
         except EverstepError as error:
             log.debug("%s could not be fenced: %s", nodes, error)
         finally:
@@ -174,7 +174,7 @@ class Heartbeats:
     # --- messages ---
 
     def _receive(self, udp_socket: socket.socket) -> list[HeartbeatMessage]:
-        """Wait until the next step, and return all messages that have arrived.
+        """Wait until the next iteration, and return all messages that have arrived.
 
         Usually heartbeats do not wake this thread; while a member is late, every message does.
         """

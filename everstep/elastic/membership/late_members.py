@@ -1,7 +1,7 @@
 """Fenced members that were late, not lost: how long the others wait for them before they continue. Pure.
 
 The others need about as long to form the next group as a late member needs to register again. Without the wait they
-usually form it just before, and its registration changes the group a second time.
+usually form the group just before the late member registers, and its registration changes the group a second time.
 """
 
 from dataclasses import dataclass, field

@@ -16,8 +16,8 @@ log = logging.getLogger(__name__)
 
 PROBE_TIMEOUT_SECONDS = 0.3  # timeout of a probe; a later response proves nothing
 PROBE_INTERVAL_SECONDS = 0.1
-STALL_MEMORY_SECONDS = 0.3  # a waiting worker reports its stall several times in this time
-NEW_STALL_SECONDS = 2.0  # a report of a stall after this time without one begins another stall
+STALL_VALIDITY_SECONDS = 0.3  # waiting workers report a stall several times in this time
+NEW_STALL_SECONDS = 2.0  # a report after this time without reports begins another stall
 BURST_SECONDS = 5.0  # duration of frequent probes: longer than a lease in a run of up to 800 nodes
 STRAGGLER_PROBES_PER_SECOND = 20  # rate of all agents together after the burst
 
@@ -38,7 +38,7 @@ class LeaseProber:
         self._members = 1
 
     def report_stall(self) -> None:
-        """Record that workers wait unusually long; valid for `STALL_MEMORY_SECONDS`."""
+        """Record that workers wait unusually long; valid for `STALL_VALIDITY_SECONDS`."""
         now = time.monotonic()
         if now - self._stalled_at > NEW_STALL_SECONDS:
             self._stall_began = now
@@ -67,7 +67,7 @@ class LeaseProber:
         probes: dict[str, LeaseProbe] = {}
         while self._wake.wait() and not self._closed.wait(self._interval_seconds()):
             self._wake.clear()
-            stalled = time.monotonic() - self._stalled_at < STALL_MEMORY_SECONDS
+            stalled = time.monotonic() - self._stalled_at < STALL_VALIDITY_SECONDS
             probes = {name: probes.get(name) or LeaseProbe() for name in self._suspects[stalled]}
             with contextlib.suppress(EverstepError):  # no response proves nothing
                 for name, probe in probes.items():
@@ -78,7 +78,7 @@ class LeaseProber:
     def _interval_seconds(self) -> float:
         """Return the time between two probes.
 
-        A lapsed lease is proven within `BURST_SECONDS`. Workers that stall for longer wait for a straggler,
+        The lapse of a lease is proven within `BURST_SECONDS`. Workers that stall for longer wait for a straggler,
         whose lease is valid: then all agents together send few requests, which must not delay renewals.
         """
         now = time.monotonic()

@@ -33,7 +33,7 @@ FLUSH_POLL_SECONDS = 0.02
 FROZEN_SECONDS = 8.0
 """A worker that is silent for this long counts as frozen and is killed: it blocks all others."""
 UNKILLABLE_SECONDS = 5.0  # wait after SIGKILL: a process that hangs in the kernel does not end
-DESERTED_SECONDS = 30.0
+EXITED_PEER_SECONDS = 30.0
 """Time for which a worker waits beside a worker that has ended its program: the outcome of the run may still arrive."""
 LEAVE_TIMEOUT_SECONDS = 15.0  # time from `stop` until a worker that is still in the group is killed
 
@@ -68,7 +68,7 @@ class NodeWorkers:
         self._crashed_starts = 0  # consecutive starts of all workers that ended before a step
         self._assigned = self._progressed = self._leaving = False
         self._has_ended_worker = False  # one has ended without an error, and does not start again
-        self._is_complete = False  # the run, as a worker of this node or the agent reported
+        self._is_complete = False  # whether a worker or the agent has reported the run complete
         self._hung_reason = ""  # report of the last worker whose storage hung
         self.assignment: NodeAssignment | None = None
         self.outcome: RunEnded | None = None
@@ -268,14 +268,14 @@ class NodeWorkers:
         if is_complete and not self.outcome:
             self._running_agent().report_ready()
         if self._has_ended_worker:
-            _run_later(DESERTED_SECONDS, self._end_if_deserted)
+            _run_later(EXITED_PEER_SECONDS, self._end_if_peer_exited)
 
     def _note_ended(self, pid: int) -> None:
         self._on_gone(pid)  # its supervisor may notice before its connection breaks
         self._has_ended_worker = True
-        _run_later(DESERTED_SECONDS, self._end_if_deserted)
+        _run_later(EXITED_PEER_SECONDS, self._end_if_peer_exited)
 
-    def _end_if_deserted(self) -> None:
+    def _end_if_peer_exited(self) -> None:
         """End this node if a worker waits for the next generation, and another one has ended its program.
 
         The node would never be complete. A worker that trains or runs the code after its loop is not ended.
@@ -338,7 +338,7 @@ class NodeWorkers:
             action = self._single_crashes.judge(pid)
         if action is CrashAction.GIVE_UP:
             self._give_up()
-        return action is CrashAction.ALONE and not self.outcome and not self.failure
+        return action is CrashAction.RESTART_WORKER and not self.outcome and not self.failure
 
     # --- helpers ---
 
@@ -379,7 +379,7 @@ class NodeWorkers:
         """Withdraw if a killed worker does not end: the others must not wait for it.
 
         A process in an uninterruptible system call, such as a read from a hung mount, ends only when
-        that returns. Until then the node cannot train in any group.
+        the call returns. Until then the node cannot train in any group.
         """
         for pid, killed_at in list(self._killed_at.items()):
             if now - killed_at > UNKILLABLE_SECONDS:

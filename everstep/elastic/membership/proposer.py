@@ -57,7 +57,7 @@ class Proposer:
             limits: limits of the group.
             connectivity: the peers that this agent can train with.
             now: current time in seconds.
-            in_doubt: whether a missing key proves nothing.
+            in_doubt: whether a member without a key may still be alive, as after an outage of etcd.
             return_seconds: time to wait for members that may return, once enough others wait.
             awaited_until: time until which members that will return are awaited.
         """
@@ -70,7 +70,7 @@ class Proposer:
             self.reset()
             return []
         names = frozenset(member.identity for member in ranked)
-        # Not at each change of the members: a node that crashes repeatedly must not delay the others.
+        # Set once, not at each change of the members: a node that crashes repeatedly must not delay the others.
         if self._complete_since is None:
             self._returns_until = now + return_seconds
         if self._complete_since is None or names != self._waiting_identities:

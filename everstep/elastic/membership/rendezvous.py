@@ -60,7 +60,7 @@ class EtcdV3Handler(RendezvousHandler):
     """One node's agent behind torchrun's rendezvous interface."""
 
     def __init__(self, parameters: RendezvousParameters) -> None:
-        # First: the socket of `NodeWorkers` would stay open after an error in the options.
+        # Before `NodeWorkers`, whose socket would stay open after an error in the options.
         etcd, limits = Etcd(_options(parameters)), _limits(parameters)
         lease_seconds = int(_seconds(parameters, "lease_seconds", 0, int)) or None
         self._address = (

@@ -115,7 +115,7 @@ class RunKeys:
         """Yield the current content of the keys that this agent watches."""
         reads_all = self._watches_all
         reading = self._etcd.read(self._prefix, end=self._end(reads_all=reads_all))
-        # Not before the reading: if it failed, the next watch would not count as stale.
+        # Set only after the request: if it failed, the next watch would not count as stale.
         self._reads_all = reads_all
         is_replaced = self._note_store(reading)
         entries = {entry.key: entry for entry in reading.entries}
@@ -153,7 +153,7 @@ class RunKeys:
         is_replaced = has_gone_back or (bool(self._cluster) and reading.cluster != self._cluster)
         if is_replaced:
             log.warning(
-                "etcd was wiped or restored from a backup; its current content counts, except for an older commit"
+                "etcd was wiped or restored from a backup; its current content is used, except for an older commit"
             )
         if is_replaced or not self._started_revision:
             self._started_revision = reading.revision
@@ -214,7 +214,7 @@ class RunKeys:
                         return
 
     def _idle_seconds(self) -> float:
-        """Return the maximum silence of the watch: in a large run few agents watch all members."""
+        """Return the maximum silence of the watch, shorter for the few agents of a large run that watch all members."""
         return watch_idle_seconds(
             min(self._member_count, GroupLimits().full_view_members)
             if self._reads_all

@@ -286,8 +286,8 @@ class Membership:
     def _others_have_state(self, group: Generation) -> bool:
         """Return True if others continue with the state of a generation whose workers have stopped here.
 
-        Not if etcd has lost the generation, or this agent's key while no newer generation exists: then it is
-        unknown whether the others continue, and the nodes may all leave.
+        False if etcd has lost the generation, or if it has lost this agent's key and no newer generation exists: then
+        it is unknown whether the others continue, and the nodes may all leave.
         """
         if self.current is None or not self.view.revision:
             return False
@@ -435,7 +435,7 @@ class Membership:
         return f"lost {name_list(lost_nodes)}"
 
     def _reason_to_regroup(self, group: Generation, now: float) -> str:
-        """Return why the group should change after a step; not for joiners if the next group could not form."""
+        """Return why the group should change after a step; ignore joiners while no new group can form."""
         return self._changes.reason_to_regroup(
             self.view, group, self.limits, now, admits=not self._unreadable
         )

@@ -10,8 +10,8 @@ lease: it removes the member's key, which every rule of `state_machine` tolerate
 suspicion costs a regroup, in which the others wait for the suspect if it sends heartbeats again (`late_members`).
 These rules make it rare:
 
-1. *Silence counts only while the observer itself runs.* At most `MAX_COUNTED_SECONDS` count between two steps,
-   and all messages that have arrived are read first. An observer that was starved or
+1. *Silence counts only while the observer itself runs.* At most `MAX_COUNTED_SECONDS` count between two calls of
+   `Suspicion.step`, and all messages that have arrived are read first. An observer that was starved or
    frozen has no evidence against a peer.
 2. *Only a member whose heartbeats have arrived is suspected.* Where heartbeats cannot pass, only the
    lease decides.
@@ -33,7 +33,7 @@ from everstep.elastic.membership.arrivals import BEAT_SECONDS, Arrivals, FalseSu
 MAX_FULL_MESH = 9  # members: in a larger group each has few observers
 FEW_OBSERVERS = 3
 """Observers of a member in a large group; they are far apart by rank, since neighbors may be lost together."""
-MAX_COUNTED_SECONDS = 0.2  # maximum time counted between two steps
+MAX_COUNTED_SECONDS = 0.2  # maximum time counted between two calls of `Suspicion.step`
 ALERT_LEVEL = 0.4  # suspicion level from which each message is processed immediately
 QUERY_INTERVAL_SECONDS = 0.05  # interval between two queries about suspects
 OPINION_SECONDS = 0.3  # an older opinion does not count
@@ -106,7 +106,7 @@ class Suspicion:
     """One member's heartbeats and suspects, and the opinions of the other observers about the suspects."""
 
     _group: ObservedGroup | None = None
-    _stepped_at: float | None = None
+    _called_at: float | None = None  # time of the last call of `step`
     _active_seconds: float = 0.0  # seconds in which this member ran
     _arrivals: dict[str, Arrivals] = field(default_factory=dict)
     _suspects: set[str] = field(default_factory=set)
@@ -134,14 +134,14 @@ class Suspicion:
         """Process the messages that have arrived, judge the silent members, and return the messages to send.
 
         Args:
-            messages: all messages that have arrived since the last step.
+            messages: all messages that have arrived since the last call.
             now: any monotonic clock, in seconds.
             trained_at: time, by that clock, at which this member's workers completed the last training step of this
                 generation; None before the first.
         """
-        elapsed = now - self._stepped_at if self._stepped_at is not None else 0.0
+        elapsed = now - self._called_at if self._called_at is not None else 0.0
         self._active_seconds += min(max(elapsed, 0.0), MAX_COUNTED_SECONDS)
-        self._stepped_at = now
+        self._called_at = now
         group = self._group
         if group is None:
             return []
@@ -153,7 +153,7 @@ class Suspicion:
 
     @property
     def is_alert(self) -> bool:
-        """True if a member is late or was removed, so that the next step is due soon."""
+        """True if a member is late or was removed, so that the next call of `step` is due soon."""
         present_nodes = self._group.nodes if self._group else {}
         return any(
             name not in present_nodes or arrivals.level(self._active_seconds) >= ALERT_LEVEL

@@ -4,7 +4,7 @@ There are two:
 
 * `word_sums` adds the 64-bit words of a tensor, at memory speed (90 MB in 11 ms on one core). It detects one wrong
   number, but not every step: a step that adds the smallest amount to one number and subtracts it from another
-  leaves it unchanged.
+  leaves the sum unchanged.
 * `checksums` takes three times as long. Each 32-bit number is multiplied by a 64-bit constant for its position, and the
   products are added modulo 2^64. With random constants, two different tensors have equal checksums with a probability
   of at most 2^-33 for each level of blocks: their numbers differ by less than 2^32, so the sum of the products is
@@ -89,7 +89,7 @@ def _cpu_sums(blocks: torch.Tensor, constants: torch.Tensor) -> torch.Tensor:
 
 
 def _gpu_sums(blocks: torch.Tensor, constants: torch.Tensor) -> torch.Tensor:
-    """Return the same product: torch has no product of integer matrices on a GPU."""
+    """Return the same product as `_cpu_sums`: torch cannot multiply integer matrices on a GPU."""
     parts: Sequence[torch.Tensor] = blocks.split(GPU_BLOCKS)  # type: ignore[no-untyped-call] # torch's
     return torch.cat([(part * constants).sum(1) for part in parts])
 

@@ -15,7 +15,7 @@ from everstep.errors import EverstepError
 MAX_VALUE_CHARACTERS = 80  # the message has the digest of a longer value
 MAX_DIFFERENCES = 6  # differences named in one message
 REFERENCE_SECONDS = 5.0
-"""Longest wait for the values of rank 0; one with another version of this library may never publish them."""
+"""Longest wait for the values of rank 0, which never come if it runs a version that does not publish them."""
 REFERENCE_KEY = "identity"  # key of the group's store with the values of rank 0
 ABSENT = "absent"
 

@@ -217,7 +217,7 @@ def _stack(name: str, value: str, parts: Sequence[tuple[str, float]], kind: str)
 
 BAR_HEIGHT = 24
 BAR_TOPS = {"steps": 0, "overhead": 3, "change": 6, "before": 9}
-"""Pixels that each part of a bar stays below its top, so that parts differ without color."""
+"""Pixels between the top of a bar and the top of each part, so that parts differ without color."""
 
 
 def _key(part: str, text: str) -> Html:

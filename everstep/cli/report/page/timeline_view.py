@@ -116,7 +116,11 @@ def _bars(page: ReportPage, lane: Lane, state: NodeState) -> Html:
 def marks_of(
     events: Sequence[tuple[int, Incident]], start: float, seconds: float
 ) -> tuple[Mark, ...]:
-    """Return the marks of numbered events; events within one of `MARKS_PER_LANE` parts of the time share a mark."""
+    """Return the marks of numbered events.
+
+    If there are more than `MARKS_PER_LANE`, the time is divided into that many parts, and events in one part share a
+    mark.
+    """
     groups: dict[int, list[tuple[int, Incident]]] = {}
     for number, incident in events:
         # An event at the end of the run is in the last part.

@@ -7,7 +7,7 @@ from everstep.elastic.membership.crashes import MAX_CRASHES_WITHOUT_STEP, CrashA
 
 
 def test_torchrun_restarts_a_worker_that_crashes_in_its_warm_up() -> None:
-    assert Crashes().judge(1) is CrashAction.WITH_ALL
+    assert Crashes().judge(1) is CrashAction.RESTART_ALL
 
 
 def test_a_reused_process_id_starts_a_new_history() -> None:
@@ -15,7 +15,7 @@ def test_a_reused_process_id_starts_a_new_history() -> None:
     crashes.record_assignment([7])
     crashes.judge(7)
 
-    assert crashes.judge(7) is CrashAction.WITH_ALL
+    assert crashes.judge(7) is CrashAction.RESTART_ALL
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=40))
@@ -31,7 +31,7 @@ def test_a_worker_restarts_alone_until_the_limit_of_crashes_since_the_last_new_s
         else:
             count += 1
         is_at_limit = count >= MAX_CRASHES_WITHOUT_STEP
-        expected = CrashAction.GIVE_UP if is_at_limit else CrashAction.ALONE
+        expected = CrashAction.GIVE_UP if is_at_limit else CrashAction.RESTART_WORKER
         assert crashes.judge(worker) is expected
 
 
@@ -44,14 +44,16 @@ def test_steps_that_are_repeated_do_not_reset_the_limit() -> None:
             crashes.record_step(worker, step)
         actions.append(crashes.judge(worker))
 
-    assert actions == [CrashAction.ALONE] * MAX_CRASHES_WITHOUT_STEP + [CrashAction.GIVE_UP]
+    assert actions == [CrashAction.RESTART_WORKER] * MAX_CRASHES_WITHOUT_STEP + [
+        CrashAction.GIVE_UP
+    ]
 
 
 def test_workers_that_crash_together_count_once() -> None:
     crashes = Crashes()
     crashes.record_assignment(range(8))
 
-    assert {crashes.judge(worker) for worker in range(8)} == {CrashAction.ALONE}
+    assert {crashes.judge(worker) for worker in range(8)} == {CrashAction.RESTART_WORKER}
 
 
 def test_each_worker_of_a_node_is_proven_by_the_same_new_step() -> None:
@@ -64,4 +66,4 @@ def test_each_worker_of_a_node_is_proven_by_the_same_new_step() -> None:
     crashes.judge(2)
     for worker in range(3, 5):  # two more crashes without a step
         crashes.record_assignment([worker])
-        assert crashes.judge(worker) is CrashAction.ALONE
+        assert crashes.judge(worker) is CrashAction.RESTART_WORKER
