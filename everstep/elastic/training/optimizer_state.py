@@ -126,7 +126,7 @@ class OptimizerState:
 
         Args:
             numbers: result of `numbers()`; None in a checkpoint without numbers.
-            tensors: the tensors that `numbers()` separated.
+            tensors: the tensors that `numbers()` added to its argument.
         """
         hyperparameters: dict[str, Any] = {INITIALIZED: True}
         if numbers is not None:

@@ -68,7 +68,7 @@ def divergence_error(
             f"{fix} Or train in bfloat16 or float32, without a scaler.",
         )
     if exact:
-        fix += " Or raise the shard size: over a few small samples a normalization divides by almost nothing."
+        fix += " Or raise the shard size: over a few small samples a normalization divides by a variance near 0."
     cause = (
         f"the gradients of step {step} are not finite, although its loss is {loss:g}"
         if math.isfinite(loss)

@@ -120,7 +120,7 @@ class RunState:
             "number of steps": str(steps),
             "number of epochs": str(epochs),
             "tensors": _describe(self.all_tensors()),
-            "bytes of numbers": str(self._text_bytes),
+            "bytes of scalar state": str(self._text_bytes),
         }
 
     def shared_tensors(self) -> Sequence[torch.Tensor]:
@@ -283,7 +283,7 @@ class RunState:
             raise EverstepError(
                 f"the numbers of the states grew to {len(text)} bytes, more than four times their size "
                 "at the beginning",
-                "Keep only numbers of a fixed count in a state_dict.",
+                "Keep the number of values in each state_dict constant.",
             )
         frame = len(text).to_bytes(8, "little") + text
         packed = torch.frombuffer(
