@@ -200,7 +200,7 @@ def _count(samples: object, current_count: int | None) -> int | None:
     """Return the number of samples in a batch; None for a mapping whose tensors do not show it.
 
     A list or tuple has the parts of collated samples, or one item for each sample, such as images of different sizes:
-    the size of the current micro-batch decides if it is among these numbers.
+    if one of the two possible numbers is the size of the current micro-batch, it is returned.
     """
     if isinstance(samples, Integral):
         return int(samples)

@@ -63,7 +63,7 @@ def divergence_error(
     )
     if reason is SkipReason.OVERFLOW:
         return EverstepError(
-            f"the scaled gradients of step {step} are not finite, as in {skipped_steps} consecutive steps, "
+            f"the scaled gradients were not finite in {skipped_steps} consecutive steps, up to step {step}, "
             "although the gradient scaler has lowered its scale each time: training has diverged",
             f"{fix} Or train in bfloat16 or float32, without a scaler.",
         )

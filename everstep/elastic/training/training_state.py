@@ -186,7 +186,7 @@ class RunState:
     def restore(self, committed: StepProgress) -> int:
         """Load the newest valid checkpoint, or stay at the initial state; return the completed steps.
 
-        Of a run that is complete already, only the metrics are loaded.
+        If the run is complete already, only its metrics are loaded.
         """
         self.in_flight = InFlight()
         if (result := self._hooks.open()) is not None:
@@ -240,7 +240,7 @@ class RunState:
         """Return the metrics as numbers; users also write tensors and numpy's numbers.
 
         Raises:
-            EverstepError: a metric has the name of another number, or is not one number.
+            EverstepError: a metric has a reserved name, or is not one number.
         """
         if reserved := [name for name in self.metrics if name in RESERVED_KEYS]:
             raise EverstepError(
