@@ -268,7 +268,7 @@ TORCHRUN_JOIN = ChangeCost(
 )
 TORCHRUN_NOTICE = ChangeCost(
     42.5,
-    "like a loss: an agent cannot leave torchrun's backend, its lease has to expire; one drain even ended the job",
+    "like a loss: an agent cannot leave torchrun's backend; its lease has to expire. One drain even ended the job",
 )
 TORCHRUN_BEGIN = ChangeCost(
     32.5,

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 
 class UnavailableError(Exception):
-    """A server could not be asked: its response is missing or not usable, or the token for it cannot be read."""
+    """A request failed: the response is missing or not usable, or the token for the server cannot be read."""
 
 
 class RefusedError(UnavailableError):

@@ -84,7 +84,7 @@ def _move_old_run(settings: Settings) -> None:
         for entry in settings.run.iterdir()
         if not entry.name.startswith("previous-") and entry != journal
     ]
-    # The files that are read above are last: if this process is killed, the next start moves the remaining entries.
+    # The files that are read above are moved last: if this process is killed, the next start moves the other entries.
     for entry in sorted(entries, key=lambda entry: _MOVED_LAST.get(entry.name, 0)):
         shutil.move(str(entry), target / entry.name)
     log.warning("the earlier run in %s was moved to %s", settings.run, target)

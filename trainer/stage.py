@@ -63,7 +63,7 @@ class Notes(Observer):
 
 
 def stage(location: str, folder: Path, display: Display) -> None:
-    """Copy a source to a folder unless it is complete.
+    """Copy a source to a folder unless the copy is complete already.
 
     Raises:
         EverstepError: the source cannot be read, a file is damaged, or the volume is too small.

@@ -5,7 +5,7 @@ and the manifests of the existing checkpoints. For each of them, it recomputes t
 seed, the size of the data set and the global batch. It shares no code with the trainer, so that it does
 not repeat a bug in the trainer's sample order.
 
-Exit codes: 0 all commits agree, 1 a commit disagrees or the last steps of a finished run have none, 2 nothing to
+Exit codes: 0 all commits agree, 1 a commit disagrees or the last steps of a finished run have no commit, 2 nothing to
 verify: no commit or no settings.
 """
 

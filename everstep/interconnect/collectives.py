@@ -10,7 +10,7 @@ receives one from the previous one at the same time: the factor is 1. One GB is 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = "all_reduce", "all_gather", "reduce_scatter"
 SEND_RECV = "send_recv"
 COLLECTIVES = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, SEND_RECV)
-WHOLE = (ALL_REDUCE, SEND_RECV)  # collectives whose arrays have no parts for the ranks
+WHOLE = (ALL_REDUCE, SEND_RECV)  # collectives whose arrays are not divided among the ranks
 
 ELEMENT_BYTES = 4  # float32
 MIN_BYTES, MAX_BYTES = 8, 4 * 2**30

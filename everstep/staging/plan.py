@@ -62,7 +62,7 @@ class Volume(NamedTuple):
     """Free space of the destination.
 
     Attributes:
-        free_bytes: bytes that a process without privileges may write, and bytes that incomplete files occupy.
+        free_bytes: bytes that a process without privileges may write, plus the bytes that incomplete files occupy.
         block_bytes: size of an allocation block, in bytes.
         free_files: number of files that may be created; None if the file system has no limit.
     """

@@ -53,7 +53,7 @@ class StagingPlan:
         to_copy: files to copy.
         to_check: files at the destination whose content is compared first.
         complete: files that are complete already.
-        free_bytes: free space of the destination, and the space that incomplete files occupy.
+        free_bytes: free space of the destination, plus the space that incomplete files occupy.
         reasons: number of files by reason.
     """
 
@@ -195,7 +195,7 @@ def size_of(path: str | Path) -> int | None:
 
 
 def volume_of(destination: Path, state: StagingState) -> Volume:
-    """Return the space for the copy: free space, and the space that incomplete files occupy."""
+    """Return the space for the copy: free space plus the space that incomplete files occupy."""
     status = os.statvfs(destination)
     free_files = status.f_favail if status.f_files else None
     incomplete = sum(size_of(path) or 0 for path in state.partial.iterdir())

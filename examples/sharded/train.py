@@ -34,7 +34,7 @@ class SplitContext(FunctionCtx):
 
 
 class Enter(torch.autograd.Function):
-    """Copy the input of a split block to the node's workers; in the backward pass, sum their gradients."""
+    """The input of a split block, equal on the node's workers; the backward pass sums their gradients."""
 
     @staticmethod
     def forward(ctx: SplitContext, x: torch.Tensor, sum_in_node: SumInNode) -> torch.Tensor:
@@ -51,7 +51,7 @@ class Enter(torch.autograd.Function):
 
 
 class Leave(torch.autograd.Function):
-    """Sum the outputs of a split block over the node's workers; the gradient is equal on all of them."""
+    """The sum of a split block's outputs over the node's workers; the gradient is equal on all of them."""
 
     @staticmethod
     def forward(ctx: SplitContext, x: torch.Tensor, sum_in_node: SumInNode) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """The IAM actions by which Pulumi creates, reads, changes and deletes each type of AWS resource.
 
-The table covers only the types that the twin has. Source: Service Authorization Reference and the operations of the
-Terraform provider that Pulumi's AWS provider is built on, 2026-11-22.
+The table covers only the types that the twin supports. Source: Service Authorization Reference and the operations of
+the Terraform provider that Pulumi's AWS provider is built on, 2026-11-22.
 """
 
 from collections.abc import Collection, Mapping

@@ -49,7 +49,7 @@ class VmSize:
 
 
 def retired(vm_size: str) -> str | None:
-    """Return the retirement of a size, such as `in 2023`; None for all other sizes."""
+    """Return the time at which a size was retired, such as `in 2023`; None if it was not."""
     return next((when for pattern, when in _RETIRED.items() if re.match(pattern, vm_size)), None)
 
 

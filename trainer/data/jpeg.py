@@ -65,7 +65,7 @@ def frame_size(data: Encoded) -> tuple[int, int]:
             scans = bytes(segment)
     if not all(size):
         raise ValueError("it has no frame header")
-    # Anywhere in them: phones append a video, or another picture. Pixels do not contain a marker (ITU T.81, B.1.1.5).
+    # The end may be anywhere: phones append a video, or another picture. Pixels contain no marker (ITU T.81, B.1.1.5).
     if scans.rfind(_END) < 0:
         raise ValueError("it is truncated: its end is missing")
     return size

@@ -268,7 +268,7 @@ class SpotPool:
     """A spot pool of a cloud twin and what its market allows.
 
     Attributes:
-        name: name of the pool, after its cluster's and a slash if several spot pools have it.
+        name: name of the pool; if several spot pools have the same name, `CLUSTER/NAME`.
         desired_size: machines that the pool should have now.
         max_size: machines that the pool may have.
         available: machines that the market and the maximum price allow now; None if neither limits the pool.

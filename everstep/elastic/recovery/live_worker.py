@@ -8,7 +8,7 @@ A training loop uses it like this:
         try:
             train until group.after_all_reduce(...) returns True: the workers regroup
         except PeerLostError as error:
-            group.handle_loss(str(error))       # rolls back; join again
+            group.handle_group_loss(str(error))       # rolls back; join again
 
 Two threads: only the training loop's thread changes the state machine; another thread receives
 the agent's messages. The second thread responds to pings, passes on assignments and responses, sets flags,
@@ -128,7 +128,7 @@ class LiveGroup:
 
     @property
     def regroup_reason(self) -> str:
-        """Reason for the regroup or for the last loss, for messages."""
+        """Reason for the regroup or for the last loss of the group, for messages."""
         return self._regroup_request[1] if self.is_regroup_requested else self._loss_reason
 
     def join(self, state: TrainingState) -> RankAssignment:
@@ -178,7 +178,7 @@ class LiveGroup:
         """Record that the workers have agreed to regroup outside a step."""
         self._perform(self._core.handle(RegroupAgreed()))
 
-    def handle_loss(self, reason: str) -> None:
+    def handle_group_loss(self, reason: str) -> None:
         """Roll back and leave the group after a failed collective."""
         self._loss_reason = reason.partition("\n")[0]
         self._perform(self._core.handle(GroupLost(self._loss_reason)))

@@ -5,7 +5,7 @@ So this group passes each collective on to the node's link in the current genera
 
 A collective that fails does not raise: it runs in the middle of FSDP's passes, which could not be
 repeated after an error. It returns zeros, and so do all later ones of the generation, so that the passes end soon.
-The loss is raised when the gradients, which are wrong then, would be summed (`raise_loss`).
+The error is raised when the gradients, which are wrong then, would be summed (`raise_error`).
 """
 
 from collections.abc import Callable
@@ -57,7 +57,7 @@ class NodeProcessGroup(distributed.ProcessGroup):
     def __init__(self, rank: int, size: int, link: Callable[[], Link]) -> None:
         super().__init__(rank, size)
         self._link = link
-        self._loss: PeerLostError | None = None
+        self._error: PeerLostError | None = None
 
     @property
     def group_name(self) -> Any:  # noqa: ANN401 - torch's type
@@ -65,13 +65,13 @@ class NodeProcessGroup(distributed.ProcessGroup):
         return distributed.distributed_c10d._world.pg_names[self]
 
     def begin_generation(self) -> None:
-        """Forget the losses of the last generation."""
-        self._loss = None
+        """Forget the error of the last generation."""
+        self._error = None
 
-    def raise_loss(self) -> None:
+    def raise_error(self) -> None:
         """Raise the PeerLostError of a collective since the generation began, if there was one."""
-        if self._loss:
-            raise self._loss
+        if self._error:
+            raise self._error
 
     def all_gather_single(
         self,
@@ -97,18 +97,18 @@ class NodeProcessGroup(distributed.ProcessGroup):
 
     def _run(self, output: torch.Tensor, begin: Callable[[Any], Any]) -> Work:
         link = self._link()
-        if not self._loss:
+        if not self._error:
             try:
                 link.run(begin)
             except PeerLostError as error:
-                self._loss = error
-        if self._loss:
+                self._error = error
+        if self._error:
             output.zero_()
         return Completed(output)
 
 
 def node_mesh(group: NodeProcessGroup, device: torch.device) -> DeviceMesh:
-    """Make a group torch's default group of this process; return the mesh of its workers."""
+    """Make `group` this process's default group in torch; return the mesh of its workers."""
     distributed.Backend.register_backend(BACKEND, lambda *_: group, devices=[device.type])
     distributed.init_process_group(
         BACKEND, store=HashStore(), rank=group.rank(), world_size=group.size()

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class ShardedLink(Link):
-    """The group of all workers, with two parts that are built and aborted with it.
+    """The group of all workers, with two subgroups that are built and aborted with it.
 
     Args:
         address: address of the group of all workers.
@@ -78,19 +78,19 @@ class ShardedLink(Link):
         )
 
     def build(self) -> None:
-        """Build the group, then its parts."""
+        """Build the group, then its subgroups."""
         super().build()
         self.shard.build()
         self.node.build()
 
     def abort(self) -> None:
-        """Abort the group and its parts."""
+        """Abort the group and its subgroups."""
         super().abort()
         self.shard.abort()
         self.node.abort()
 
     def close(self) -> None:
-        """Release the group and its parts."""
+        """Release the group and its subgroups."""
         super().close()
         self.shard.close()
         self.node.close()
@@ -161,17 +161,17 @@ class ShardedGroup(LiveGroup):
         )
 
     def _sum_shard(self, tensor: torch.Tensor) -> None:
-        """Sum a tensor over the workers with this shard; first raise the loss of a collective in the node, if any."""
-        self._raise_node_loss()
+        """Sum a tensor over the workers with this shard; first raise the error of a collective in the node, if any."""
+        self._raise_node_error()
         self._sharded_link().shard.sum(tensor)
 
-    def _raise_node_loss(self) -> None:
+    def _raise_node_error(self) -> None:
         if self._node_group:
-            self._node_group.raise_loss()
+            self._node_group.raise_error()
 
     def after_all_reduce(self, votes: float, apply: Callable[[], None]) -> bool:
         """Apply a step once the all-reduces of all shards are complete; return True if the workers regroup now."""
-        self._raise_node_loss()
+        self._raise_node_error()
         all_votes = torch.tensor([votes], dtype=torch.float64, device=self._device)
         self._sharded_link().sum(all_votes)
         return super().after_all_reduce(float(all_votes), apply)
@@ -191,7 +191,7 @@ class ShardedGroup(LiveGroup):
 
     def wait_for_all(self) -> None:
         """Wait until all workers have completed the run: the exit of one ends the group of the others."""
-        # A loss means that the others have received this sum already, and have ended.
+        # A lost peer has received this sum already, and has ended.
         with contextlib.suppress(PeerLostError):
             self._sharded_link().sum(torch.zeros(1, device=self._device))
 
@@ -237,7 +237,8 @@ def reports_of_shard(
 ) -> tuple[StateReport, ...]:
     """Return the reports about one shard, by node, with the progress of the whole node.
 
-    A node whose shards are of different steps has no state: it cannot go back, and the missing sums are gone.
+    A node whose shards are of different steps counts as having no state: it cannot roll back, and the sums that some
+    of its workers lack are gone.
 
     Args:
         reports: reports of all workers, by rank.

@@ -26,7 +26,7 @@ class TrainingState(Protocol):
         """Load the newest checkpoint or initialize the state, on one worker only; return the completed steps.
 
         Args:
-            committed: the newest committed checkpoint, which may not be in its place yet.
+            committed: the newest committed checkpoint, whose files may not be visible in the storage yet.
         """
 
     def watch_reading(self, on_hung: Callable[[str], object]) -> AbstractContextManager[None]:
@@ -74,12 +74,12 @@ class Group(Protocol):
 
     @property
     def regroup_reason(self) -> str:
-        """Reason for the regroup or for the last loss, for messages."""
+        """Reason for the regroup or for the last loss of the group, for messages."""
 
     def join(self, state: TrainingState) -> RankAssignment:
         """Wait for a generation and join it with the state that all its members have."""
 
-    def handle_loss(self, reason: str) -> None:
+    def handle_group_loss(self, reason: str) -> None:
         """Roll back and leave the group after a failed collective."""
 
     def after_all_reduce(self, votes: float, apply: Callable[[], None]) -> bool:
@@ -133,7 +133,7 @@ class SingleProcessGroup:
         self._state = state
         return RankAssignment.single()
 
-    def handle_loss(self, reason: str) -> None:
+    def handle_group_loss(self, reason: str) -> None:
         """Roll back: the step is computed again."""
         del reason
         if self._state is not None:

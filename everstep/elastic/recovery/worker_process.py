@@ -18,7 +18,7 @@ FAILED = 76
 """Exit code of a worker whose failure a restart would repeat; the agent has the reason."""
 
 LAST_LINES_SECONDS = 0.5
-"""Time for the last lines of the journal before a process ends itself; its disk may hang."""
+"""Longest time to write the last lines of the journal before a process ends itself: the journal's disk may hang."""
 
 
 def end_process(reason: str, code: int = RESTART) -> NoReturn:

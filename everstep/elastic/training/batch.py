@@ -103,8 +103,8 @@ class Batch:
                 tuple has one item for each sample of the micro-batch.
 
         Raises:
-            EverstepError: no samples are passed without a current micro-batch, or more than it has, or a mapping
-                without tensors or with tensors of different first dimensions.
+            EverstepError: `samples` is None outside `microbatches`, has more samples than the current micro-batch, or
+                is a mapping without tensors or with tensors of different first dimensions.
         """
         current_count = None if self._current is None else len(self._current.ids)
         count = current_count if samples is None else _count(samples, current_count)
@@ -200,7 +200,7 @@ def _count(samples: object, current_count: int | None) -> int | None:
     """Return the number of samples in a batch; None for a mapping whose tensors do not show it.
 
     A list or tuple has the parts of collated samples, or one item for each sample, such as images of different sizes:
-    the size of the current micro-batch decides if it is among these numbers.
+    if one of the two possible numbers is the size of the current micro-batch, it is returned.
     """
     if isinstance(samples, Integral):
         return int(samples)

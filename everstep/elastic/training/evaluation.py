@@ -114,7 +114,7 @@ class EpochEnd:
                 if prefetch:
                     prefetch(own_share, next_share)
                 own_sums = self._sum_scores(own_share, min(bound, MAX_BATCH), load, score)
-                if not len(own_share):  # zeros under the same names, which the others sum, too
+                if not len(own_share):  # contribute zeros to the sums of the other workers
                     own_sums = dict.fromkeys(self._sum_scores(np.arange(1), 1, load, score), 0.0)
                 names = sorted(own_sums)
                 sums = self.sum(*(own_sums[name] for name in names))

@@ -122,11 +122,11 @@ class OptimizerState:
     def load(self, numbers: Any, tensors: Mapping[str, torch.Tensor]) -> None:  # noqa: ANN401 - JSON
         """Make the optimizer use the tensors that `tensors()` returned, with these numbers.
 
-        Numbers from before its first step clear its state instead.
+        If the numbers were saved before the optimizer's first step, clear its state instead.
 
         Args:
             numbers: result of `numbers()`; None in a checkpoint without numbers.
-            tensors: the tensors that `numbers()` separated.
+            tensors: the tensors that `numbers()` added to its argument.
         """
         hyperparameters: dict[str, Any] = {INITIALIZED: True}
         if numbers is not None:

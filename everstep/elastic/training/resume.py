@@ -41,12 +41,12 @@ def choose_checkpoint(
         accepted_data: digest of the data with which a run of other data may continue, or "".
         on_skip: called with every checkpoint that failed verification.
         record: record of the run's newest commit.
-        accept_lost_step: committed step whose loss the user accepts; 0 for none.
-        on_lost: called with an accepted loss.
+        accept_lost_step: step of a missing committed checkpoint without which the run may continue; 0 for none.
+        on_lost: called with the error about that checkpoint if the run continues without it.
 
     Raises:
         EverstepError: the checkpoints belong to other settings or to data that are not accepted, or the
-            committed checkpoint is damaged or missing, and its loss is not accepted.
+            committed checkpoint is damaged or missing, and the user has not accepted this.
     """
 
     def restore(expected: Mapping[str, Any]) -> StoredCheckpoint | None:
@@ -73,7 +73,7 @@ def choose_checkpoint(
 
 
 def contents_digest(identity: str) -> str:
-    """Return the last word of a data set's identity, which identifies its contents; of `44 samples`, the number."""
+    """Return the last word of a data set's identity, which identifies its contents; for `44 samples`, return `44`."""
     return identity.removesuffix(" samples").rpartition(" ")[2]
 
 

@@ -42,7 +42,7 @@ from everstep.errors import EverstepError
 log = logging.getLogger(__name__)
 
 WARM_UP_SAMPLES = 8
-FINISH_SECONDS = 5.0  # time to finish a micro-batch after a lost group, to keep its gradients
+FINISH_SECONDS = 5.0  # time to finish a micro-batch after the group is lost, to keep its gradients
 RESERVED_NAMES = (
     "model", "momentum", "optimizer", "hyperparameters", "exact", "scheduler", "scaler",
 )  # fmt: skip

@@ -46,7 +46,7 @@ COMPLETE = "yes"
 """Result of a saver that completed the run; any other result is the reason why it could not."""
 
 READ_AHEAD = 1  # steps whose samples are read while the current one computes
-KEPT_STEPS = 500  # maximum number of steps whose lines a worker keeps without writing them
+KEPT_STEPS = 500  # maximum number of steps whose journal lines a worker keeps without writing them
 
 
 @dataclass
@@ -140,7 +140,7 @@ class Session:
     def lose_group(self, reason: str) -> None:
         """Roll back and leave a broken group."""
         group, state = self.worker.group, self.state
-        group.handle_loss(reason)
+        group.handle_group_loss(reason)
         self.attached = False
         samples = state.in_flight.samples
         self.worker.journal.note("lost", step=state.step, reason=group.regroup_reason, kept=samples)

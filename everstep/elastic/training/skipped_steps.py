@@ -63,12 +63,12 @@ def divergence_error(
     )
     if reason is SkipReason.OVERFLOW:
         return EverstepError(
-            f"the scaled gradients of step {step} are not finite, as in {skipped_steps} consecutive steps, "
+            f"the scaled gradients were not finite in {skipped_steps} consecutive steps, up to step {step}, "
             "although the gradient scaler has lowered its scale each time: training has diverged",
             f"{fix} Or train in bfloat16 or float32, without a scaler.",
         )
     if exact:
-        fix += " Or raise the shard size: over a few small samples a normalization divides by almost nothing."
+        fix += " Or raise the shard size: over a few small samples a normalization divides by a variance near 0."
     cause = (
         f"the gradients of step {step} are not finite, although its loss is {loss:g}"
         if math.isfinite(loss)

@@ -122,7 +122,7 @@ class RunState:
             "number of steps": str(steps),
             "number of epochs": str(epochs),
             "tensors": _describe(self.all_tensors()),
-            "bytes of numbers": str(self._text_bytes),
+            "bytes of scalar state": str(self._text_bytes),
         }
 
     def shared_tensors(self) -> Sequence[torch.Tensor]:
@@ -188,7 +188,7 @@ class RunState:
     def restore(self, committed: StepProgress) -> int:
         """Load the newest valid checkpoint, or stay at the initial state; return the completed steps.
 
-        Of a run that is complete already, only the metrics are loaded.
+        If the run is complete already, only its metrics are loaded.
         """
         self.in_flight = InFlight()
         if (result := self._hooks.open()) is not None:
@@ -242,7 +242,7 @@ class RunState:
         """Return the metrics as numbers; users also write tensors and numpy's numbers.
 
         Raises:
-            EverstepError: a metric has the name of another number, or is not one number.
+            EverstepError: a metric has a reserved name, or is not one number.
         """
         if reserved := [name for name in self.metrics if name in RESERVED_KEYS]:
             raise EverstepError(
@@ -295,7 +295,7 @@ class RunState:
             raise EverstepError(
                 f"the numbers of the states grew to {len(text)} bytes, more than four times their size "
                 "at the beginning",
-                "Keep only numbers of a fixed count in a state_dict.",
+                "Keep the number of values in each state_dict constant.",
             )
         frame = len(text).to_bytes(8, "little") + text
         packed = torch.frombuffer(

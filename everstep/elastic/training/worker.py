@@ -92,8 +92,8 @@ def connect(device: torch.device, accounting: TimeAccount) -> Group:
     global _has_run  # noqa: PLW0603 - of the process
     if _has_run:
         raise EverstepError(
-            "this process has a run already, and a launcher has one run",
-            "Start each run by its own `everstep launch`, or train without a launcher.",
+            "this process has a run already, and a launcher starts workers for one run only",
+            "Start each run with its own `everstep launch`, or train without a launcher.",
         )
     if group := attach_live(device, accounting):
         _has_run = True

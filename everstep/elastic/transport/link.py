@@ -86,7 +86,7 @@ class GroupAddress:
 
 
 class Link:
-    """This worker's handle of one generation's process group. After `abort` every wait ends with a `PeerLostError`.
+    """This worker's handle to one generation's process group. After `abort` every wait ends with a `PeerLostError`.
 
     Args:
         address: address of the group, with this worker's rank.

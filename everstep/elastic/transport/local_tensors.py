@@ -15,7 +15,7 @@ def is_sharded(tensor: torch.Tensor) -> bool:
 
 
 def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the local tensor of a DTensor, which shares its memory; of an ordinary tensor, the tensor."""
+    """Return the local tensor of a DTensor, which shares its memory; return an ordinary tensor unchanged."""
     if not is_sharded(tensor):
         return tensor
     sharded: Any = tensor
@@ -25,7 +25,7 @@ def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def from_local(local: torch.Tensor, template: torch.Tensor) -> torch.Tensor:
-    """Return a tensor that is sharded like `template`, with this local tensor; of an ordinary template, the tensor."""
+    """Return a tensor that is sharded like `template`, with this local tensor; `local` if `template` is not sharded."""
     if not is_sharded(template):
         return local
     from torch.distributed.tensor import DTensor

@@ -7,9 +7,9 @@ have an all-reduce of their own, and overlapped ones have one for each bucket.
 
 A worker's own gradients are unchanged until the sum has arrived: if the group breaks before, they are
 kept, and the next group computes only the missing gradients. On a CPU that costs nothing: each gradient is
-written to both places while it is in the cache, and autograd's own memory for it is freed immediately. On
-a GPU, where each copy is a kernel, all gradients of a micro-batch are copied in one call after its
-backward pass, unless their sums start during it.
+written to both buffers, the kept one and the send buffer, while it is in the cache, and autograd's own memory
+for it is freed immediately. On a GPU, where each copy is a kernel, all gradients of a micro-batch are copied in
+one call after its backward pass, unless their sums start during it.
 
 If the network is slower than the backward pass, gradients need not wait for its end: they are split
 into buckets, the last layers' first, and the sum of each starts as soon as it is complete. The order
@@ -77,7 +77,7 @@ class GradientReducer:
         self._counters = [buffer for buffer in self._all_buffers if is_counter(buffer)]
         self._saved_counters = [buffer for buffer in self._saved_buffers if is_counter(buffer)]
         self._dtype = _sum_type(self._parameters)
-        # In the type of the sums: a constant in bfloat16 would change with each addition of its parts.
+        # In the type of the sums: in bfloat16 the rounding of the weighted parts would change even a constant buffer.
         self._averages = [torch.zeros_like(buffer, dtype=self._dtype) for buffer in self._buffers]
         self._sizes = [
             *(tensor.numel() for tensor in (*local_tensors, *self._buffers)),

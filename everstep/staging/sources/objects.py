@@ -17,7 +17,7 @@ from everstep.staging.sources.location import BLOB, S3
 FORMS = "s3://BUCKET/PREFIX or az://ACCOUNT/CONTAINER/PREFIX"
 CONNECTIONS = 16
 RETRY_SECONDS = 600.0
-"""Time for which requests are retried: longer than usual outages, and the longest time that Azure takes to apply a role
+"""Time for which requests are retried: longer than usual outages last, and than Azure takes to apply a role
 ("Troubleshoot Azure RBAC")."""
 
 FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.5, 30.0

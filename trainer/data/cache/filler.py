@@ -99,7 +99,7 @@ def fill(cache: CacheFolder, objects: Objects, needs: Needs, limits: CacheLimits
 
 
 def _log_failure(reason: object) -> None:
-    log.warning("shards are no longer cached, images are read from the store: %s", reason)
+    log.warning("shards are no longer cached; images are read from the store: %s", reason)
 
 
 def _log_end(cache: CacheFolder, shard_count: int, limit: int | None) -> None:

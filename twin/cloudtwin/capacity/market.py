@@ -2,7 +2,7 @@
 
 Fitted to the statistics of published traces (`skypilot-org/spot-traces`: six traces of V100 spot
 fleets, three of 16 machines and three of 4, 271 to 428 hours each, sampled every five minutes): 0.29
-to 1.05 changes an hour, and the whole fleet lost 14 to 98 times in a trace. The traces have no
+to 1.05 changes an hour, and 14 to 98 losses of the whole fleet in a trace. The traces have no
 license, so none of their data is here.
 
 The model has one variable, the capacity in machines. It changes at the times of a Poisson process, up

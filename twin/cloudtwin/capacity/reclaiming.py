@@ -30,7 +30,7 @@ def reclaim(
         progress: receiver of the steps.
 
     Raises:
-        TwinError: a machine does not exist, is not running or belongs to no cloud; then no machine has a notice.
+        TwinError: a machine does not exist, is not running or belongs to no cloud; then no machine receives a notice.
     """
     names = list(dict.fromkeys(names))
     twin, config = Twin(Layout(state)), MarketConfig.load(state)

@@ -215,7 +215,7 @@ def test_a_lost_peer_rolls_the_step_back(agent: AgentStub, group: LiveGroup) -> 
     state = TrainingState()
     join_generation(agent, group, state)
 
-    group.handle_loss("peer")
+    group.handle_group_loss("peer")
 
     assert state.calls[-1] == "roll back"
     agent.wait_for({"ready": 5})
@@ -228,7 +228,7 @@ def test_gradients_of_the_step_in_flight_are_kept_in_the_next_group(
     join_generation(agent, group, state)
     state.spans = ((0, 4), (6, 8))
 
-    group.handle_loss("peer")
+    group.handle_group_loss("peer")
     join_generation(agent, group, state, 6)
 
     assert state.calls[2:] == ["roll back", ("adopt", 40, ((0, 4), (6, 8)), True)]
@@ -330,7 +330,7 @@ def test_a_leaving_worker_whose_state_no_group_receives_saves_it(
     state = TrainingState()
     join_generation(agent, group, state)
     group.after_all_reduce(0, lambda: None)
-    group.handle_loss("peer")  # with one node left there are fewer than the minimum
+    group.handle_group_loss("peer")  # with one node left there are fewer than the minimum
     join_thread = threading.Thread(target=group.join, args=(state,), daemon=True)
     join_thread.start()
     with state.changed:
@@ -422,7 +422,7 @@ def test_a_worker_that_receives_the_state_of_another_one_discards_its_own_gradie
     state = TrainingState()
     join_generation(agent, group, state)
     state.spans = ((0, 4),)
-    group.handle_loss("peer")
+    group.handle_group_loss("peer")
     ahead = StateReport(StepProgress(5, 41), checksums=(1,), computed_units=((6, 8),))
     monkeypatch.setattr(copying, "compare", lambda _, report, __: (report, ahead))
     monkeypatch.setattr(copying, "copy", lambda *_: None)

@@ -45,29 +45,29 @@ def test_gradients_are_summed_and_each_worker_receives_its_part(port: int) -> No
     assert run_on_all(port, scatter) == [[3.0], [30.0]]
 
 
-def test_a_lost_group_yields_zeros_so_that_a_pass_can_end_and_the_loss_is_raised_later(
+def test_a_lost_group_yields_zeros_so_that_a_pass_can_end_and_the_error_is_raised_later(
     port: int,
 ) -> None:
     all_built = threading.Barrier(WORKERS)
 
     def lose(group: NodeProcessGroup, link: Link) -> list[float]:
-        group.raise_loss()
+        group.raise_error()
         all_built.wait(WAIT_SECONDS)  # an abort would end the other's attempt to build
         link.abort()
         output = gather(group, 1.0)
         with pytest.raises(PeerLostError):
-            group.raise_loss()
+            group.raise_error()
         return output
 
     assert run_on_all(port, lose) == [[0.0] * WORKERS] * WORKERS
 
 
-def test_the_loss_of_a_generation_is_forgotten_in_the_next_one(port: int) -> None:
+def test_the_error_of_a_generation_is_forgotten_in_the_next_one(port: int) -> None:
     def lose_and_continue(group: NodeProcessGroup, link: Link) -> list[float]:
-        group._loss = PeerLostError("lost")
+        group._error = PeerLostError("lost")
         assert gather(group, 5.0) == [0.0] * WORKERS
         group.begin_generation()
-        group.raise_loss()
+        group.raise_error()
         return gather(group, link.rank + 1.0)
 
     assert run_on_all(port, lose_and_continue) == [[1.0, 2.0]] * WORKERS
