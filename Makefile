@@ -30,6 +30,10 @@ test: test-unit test-twin test-e2e  ## Run all tests except test-elastic, test-c
 test-unit: .venv/.development  ## Run the tests that need neither root nor network (about five minutes)
 	OMP_NUM_THREADS=1 .venv/bin/pytest -m "not twin and not e2e and not browser and not gpu" --numprocesses=2 --dist=loadfile
 
+search: .venv/.development  ## Look for failures in EFFORT=20 times as many random schedules and examples, from SEED=N (by default a number of the day)
+	EVERSTEP_TEST_EFFORT=$(or $(EFFORT),20) EVERSTEP_TEST_SEED=$(or $(SEED),$$(( $$(date +%s) / 86400 * 100000 ))) OMP_NUM_THREADS=1 \
+	  .venv/bin/pytest -m "(schedules or hypothesis) and not twin and not e2e and not browser and not gpu" --numprocesses=2 --timeout=0
+
 test-twin: built  ## Run the tests against real nodes, etcd and the real Pulumi engine
 	@$(MAKE) --no-print-directory --jobs=2 test-engine test-nodes  # both mostly wait
 
@@ -213,4 +217,4 @@ build/scan/.installed: .venv/.uv requirements/scan.txt
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes --no-deps -r requirements/s3-server.txt
 	@touch $@
 
-.PHONY: help aws azure up down browser test test-browser test-gpu test-unit test-twin test-engine test-nodes test-e2e test-path test-rollout test-elastic test-chaos test-examples test-clouds test-stacks test-guides test-notebooks notebooks test-staging test-trackers trackers test-mutations wheels images built lint scan prose format catalog facts-age docs site lock clean
+.PHONY: help aws azure up down browser test search test-browser test-gpu test-unit test-twin test-engine test-nodes test-e2e test-path test-rollout test-elastic test-chaos test-examples test-clouds test-stacks test-guides test-notebooks notebooks test-staging test-trackers trackers test-mutations wheels images built lint scan prose format catalog facts-age docs site lock clean

@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("everstep", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+from tests.effort import SEARCHES, examples
+
+settings.register_profile(
+    "everstep",
+    max_examples=examples(100),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    **({"derandomize": False} if SEARCHES else {}),
+)
 settings.load_profile("everstep")
 
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for 0 s

@@ -14,6 +14,7 @@ from components.cost import Cost, as_json, as_text, estimate
 from components.docs import stack_table
 from tests.components.config.bad_stacks import AKS, EKS
 from tests.components.docs.test_stack_table import CLOUD_STACKS
+from tests.effort import examples
 
 TABLE = json.loads((FOLDER / "prices.json").read_text(encoding="utf-8"))
 
@@ -155,7 +156,7 @@ def test_a_gateway_in_every_zone_is_counted_in_every_zone() -> None:
     assert [item.count for item in cost.items if item.name == "NAT gateway"] == [3]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(nodes=st.integers(0, 20), growth=st.integers(0, 20), fallback=st.integers(0, 5))
 def test_neither_the_initial_cost_nor_the_spot_cost_exceeds_its_upper_bound(
     nodes: int, growth: int, fallback: int

@@ -17,6 +17,7 @@ from controller.scaling import (
     desired_replicas,
 )
 from tests.controller.builders import NOW
+from tests.effort import examples
 
 TIMEOUTS = Timeouts(down_seconds=120, up_seconds=10, request_seconds=300)
 RANGE = ReplicaRange(replicas=3, min_replicas=1, max_replicas=4)
@@ -289,7 +290,7 @@ BOUNDS = st.tuples(st.integers(1, 5), st.integers(0, 3), st.integers(0, 5)).map(
 )
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(
     replica_range=BOUNDS,
     schedule=st.lists(st.tuples(st.integers(0, 8), st.integers(10, 600)), min_size=1, max_size=8),
@@ -306,7 +307,7 @@ def test_a_job_stays_within_its_bounds_and_removes_no_worker_that_can_train(
         assert simulation.lost_workers == lost_before or not could_train
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(
     replica_range=BOUNDS,
     schedule=st.lists(st.tuples(st.integers(0, 8), st.integers(10, 600)), max_size=6),
@@ -328,7 +329,7 @@ def test_with_stable_machines_the_job_uses_as_many_as_it_can(
         assert simulation.scheduled < replica_range.min_replicas, "it may have requested more"
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(
     replica_range=BOUNDS,
     flips=st.lists(st.tuples(st.booleans(), st.sampled_from([5, 10])), max_size=60),
@@ -353,7 +354,7 @@ def test_a_machine_that_returns_before_the_timeout_changes_nothing(
     assert len(simulation.changes) == change_count
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(offered_machines=st.integers(1, 16), start_seconds=st.sampled_from([0, 30, 90]))
 def test_machines_that_an_autoscaler_starts_on_request_are_all_used_soon(
     offered_machines: int, start_seconds: int
@@ -372,7 +373,7 @@ def test_machines_that_an_autoscaler_starts_on_request_are_all_used_soon(
     assert simulation.lost_workers == 0
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(unusable=st.integers(1, 4), machines=st.integers(1, 4))
 def test_unusable_capacity_is_tried_rarely(unusable: int, machines: int) -> None:
     simulation = SimulatedJob(

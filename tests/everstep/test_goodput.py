@@ -16,6 +16,7 @@ from everstep.goodput import (
     replay,
     restart_design,
 )
+from tests.effort import examples
 
 FREE_DESIGN = replace(
     live_design(state_bytes=0, step_seconds=0, bytes_per_second=1, checkpoint_seconds=10),
@@ -133,7 +134,7 @@ CHANGES = st.lists(
 ).map(lambda changes: sorted(changes, key=lambda change: change.at_seconds))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(changes=CHANGES, machines=st.integers(1, 6), interval_seconds=st.floats(1, 400))
 def test_times_never_exceed_the_elapsed_time_and_all_designs_have_the_same_machine_time(
     changes: list[MachineChange], machines: int, interval_seconds: float

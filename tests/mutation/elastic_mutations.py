@@ -7,6 +7,7 @@ _DISK = "everstep/elastic/checkpoint/disk.py"
 _RESTORE = "everstep/elastic/checkpoint/restore.py"
 _BUCKET = "everstep/elastic/checkpoint/bucket_store.py"
 _SESSION = "everstep/elastic/training/session.py"
+_CONNECTIVITY = "everstep/elastic/membership/connectivity.py"
 _EVALUATION = "everstep/elastic/training/evaluation.py"
 _RECOVERY = "everstep/elastic/recovery/state_machine.py"
 _WORKER = "everstep/elastic/recovery/live_worker.py"
@@ -20,6 +21,7 @@ _SUSPICION = "everstep/elastic/membership/suspicion.py"
 _CHECKPOINT_TESTS = ("tests/everstep/elastic/checkpoint",)
 _RECOVERY_TESTS = ("tests/everstep/elastic/recovery",)
 _GROUP_TESTS = ("tests/everstep/elastic/training/test_run_in_groups.py",)
+_CONNECTIVITY_TESTS = ("tests/everstep/elastic/membership/test_connectivity.py",)
 _DATA_TESTS = ("tests/everstep/elastic/data_order",)
 _TRANSPORT_TESTS = ("tests/everstep/elastic/transport",)
 _SUSPICION_TESTS = ("tests/everstep/elastic/membership/test_suspicion.py",)
@@ -208,6 +210,13 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         "return agreed if snapshot_generation >= self.unbroken_since else 0",
         "return agreed",
         _RECOVERY_TESTS,
+    ),
+    Mutation(
+        "avoided node that is avoided again without another attempt",
+        _CONNECTIVITY,
+        "self._failed_group.intersection(targets) - self.proven_members",
+        "set(targets) - self.proven_members",
+        _CONNECTIVITY_TESTS,
     ),
     Mutation(
         "end of an epoch that does not count as progress",

@@ -225,9 +225,8 @@ class RunRecord:
     def next_generation_steps(self) -> Sequence[StepRecord | None]:
         """The first later step of a higher generation, for each step; None if there is none."""
         next_steps: list[StepRecord | None] = [None] * len(self.steps)
-        pending_positions: list[
-            int
-        ] = []  # positions of steps whose next generation has not been found yet
+        # Positions of steps whose next generation has not been found yet.
+        pending_positions: list[int] = []
         for position, step in enumerate(self.steps):
             while (
                 pending_positions and self.steps[pending_positions[-1]].generation < step.generation

@@ -57,6 +57,7 @@ class Connectivity:
     generations_without_step: int = 0
     proven_members: frozenset[str] = frozenset()
     _avoided: dict[str, _AvoidedMember] = field(default_factory=dict)
+    _failed_group: set[str] = field(default_factory=set)  # its members that were not probed since
     _avoid_counts: dict[str, int] = field(default_factory=dict)  # how often each member was avoided
 
     def record_step(self, group: Collection[str]) -> None:
@@ -66,9 +67,10 @@ class Connectivity:
             self._avoided.pop(identity, None)
             self._avoid_counts.pop(identity, None)
 
-    def record_failure(self) -> None:
-        """Record that a generation ended without a step although all its members are alive."""
+    def record_failure(self, group: Collection[str]) -> None:
+        """Record that a generation of these members ended without a step although all of them are alive."""
         self.generations_without_step += 1
+        self._failed_group = set(group)
 
     def record_probe(
         self, identity: str, targets: Collection[str], unreachable: Collection[str], now: float
@@ -92,8 +94,10 @@ class Connectivity:
             and not unreachable
             and identity in self.proven_members
         ):
-            for joiner in set(targets) - self.proven_members:
+            # Not after the probe that ends the avoidance: first a group with the member has to fail again.
+            for joiner in self._failed_group.intersection(targets) - self.proven_members:
                 self._avoid(joiner, now, reachable=True)
+        self._failed_group.difference_update(targets)
 
     def _avoid(self, identity: str, now: float, *, reachable: bool) -> None:
         count = self._avoid_counts[identity] = self._avoid_counts.get(identity, 0) + 1

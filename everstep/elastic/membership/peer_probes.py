@@ -50,7 +50,7 @@ class PeerProbes:
 
     def probe_after_failure(self, view: RunView, identity: str, group: Generation) -> list[Action]:
         """Return a probe of the members of a generation that ended without a step, or `GiveUp` after too many."""
-        self.connectivity.record_failure()
+        self.connectivity.record_failure(group.members)
         if self.connectivity.generations_without_step >= MAX_GENERATIONS_WITHOUT_STEP:
             others = [view.node(name) for name in group.members if name != identity]
             return [GiveUp(give_up_reason(others))]

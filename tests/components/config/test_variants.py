@@ -27,6 +27,7 @@ from components.config.rules import value_at
 from components.config.schema import fields, leaves, models_in, variants
 from components.config.stack import RULES, StackConfig
 from tests.components.config.bad_stacks import AKS, EKS, LOCAL
+from tests.effort import examples
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -159,7 +160,7 @@ def with_value(base: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[
     return stack
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(data=st.data(), stack_keys=st.sampled_from(KEYS))
 def test_a_key_with_a_missing_letter_is_corrected_within_its_kind(
     data: st.DataObject, stack_keys: tuple[dict[str, Any], list[tuple[str, ...]]]
@@ -184,7 +185,7 @@ JUNK = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(data=st.data(), stack_keys=st.sampled_from(KEYS), junk=JUNK)
 def test_any_value_of_a_key_yields_a_configuration_or_faults(
     data: st.DataObject, stack_keys: tuple[dict[str, Any], list[tuple[str, ...]]], junk: Any

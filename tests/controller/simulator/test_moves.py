@@ -20,6 +20,7 @@ from controller.reconcile import Reconciler, RetryError
 from everstep.capacity.placement import PlacementPhase
 from tests.controller.simulator.model import KEY, Crash
 from tests.controller.simulator.zones import ZONES, Fault, ZonedCluster, zone_of
+from tests.effort import SEARCHES, examples
 
 WORKERS = 4
 INTERVAL, MOVE, JOIN = 600, 200, 50
@@ -229,10 +230,10 @@ class Moves(RuleBasedStateMachine):
 
 TestMoves = Moves.TestCase
 TestMoves.settings = settings(
-    max_examples=25,
+    max_examples=examples(25),
     stateful_step_count=30,
     deadline=None,
-    derandomize=True,  # the same schedules every time; raise max_examples to look for new ones
+    derandomize=not SEARCHES,  # the same schedules every time
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

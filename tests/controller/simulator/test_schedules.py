@@ -14,6 +14,7 @@ from controller.reconcile import Reconciler, RetryError
 from controller.status import ConditionType, Status
 from everstep.catalog.names import BOUNDS_ANNOTATION
 from tests.controller.simulator.model import KEY, Crash, ModelCluster
+from tests.effort import SEARCHES, examples
 
 INDICES = st.integers(0, 3)
 NODES = st.sampled_from(["n0", "n1", "n2"])
@@ -191,10 +192,10 @@ class Schedule(RuleBasedStateMachine):
 
 TestSchedules = Schedule.TestCase
 TestSchedules.settings = settings(
-    max_examples=50,
+    max_examples=examples(50),
     stateful_step_count=40,
     deadline=None,
-    derandomize=True,  # the same schedules every time; raise max_examples to look for new ones
+    derandomize=not SEARCHES,  # the same schedules every time
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -14,6 +14,7 @@ from everstep.capacity.generator import (
     generate,
 )
 from everstep.capacity.history import CapacityHistory, HistoryStatistics, describe
+from tests.effort import examples
 
 MODEL = fit()
 
@@ -65,7 +66,7 @@ def test_capacity_changes_as_often_as_in_the_published_traces(
     assert all(0.2 <= rate <= 1.05 for rate in rates), "published: 0.29 to 1.05 an hour"
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(none_share=st.floats(0.05, 0.9), full_share=st.floats(0.3, 0.95))
 def test_any_zone_statistics_can_be_fitted(none_share: float, full_share: float) -> None:
     # The mean is below the share of the time with a machine.

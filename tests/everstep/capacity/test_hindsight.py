@@ -15,6 +15,7 @@ from everstep.capacity.placement import PlacementConfig
 from everstep.capacity.simulator import simulate, terms_of
 from everstep.catalog.units import HOUR_SECONDS
 from everstep.goodput import NO_COST, ChangeCost
+from tests.effort import examples
 
 GAP_SECONDS = 300.0
 TICK_USD = 4 * GAP_SECONDS / HOUR_SECONDS  # four machines at one dollar
@@ -85,7 +86,7 @@ def test_fixed_costs_end_with_the_job() -> None:
     assert optimum == pytest.approx(TICK_USD + 12 * GAP_SECONDS / HOUR_SECONDS)
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(seed=st.integers(0, 10_000), slack=st.floats(1.05, 2), spot=st.floats(0.1, 0.9))
 def test_no_policy_is_cheaper_than_the_optimum(seed: int, slack: float, spot: float) -> None:
     job_model = JobModel(work=8 * 4 * HOUR_SECONDS, machines=8, prices=Prices(spot, 1.0))

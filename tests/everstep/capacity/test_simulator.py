@@ -21,6 +21,7 @@ from everstep.capacity.placement import PlacementConfig
 from everstep.capacity.simulator import Outcome, simulate, terms_of
 from everstep.catalog.units import HOUR_SECONDS
 from everstep.goodput import NO_COST, ChangeCost
+from tests.effort import examples
 
 GAP_SECONDS = 300.0
 FREE_DESIGN = replace(
@@ -292,7 +293,7 @@ REAL_JOB = JobModel(work=16 * 12 * HOUR_SECONDS, machines=16, prices=Prices(0.3,
 MODEL = fit()
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(seed=st.integers(0, 10_000), slack=st.floats(1, 3))
 def test_a_deadline_with_two_ticks_of_slack_is_met_in_every_history(
     seed: int, slack: float
@@ -310,7 +311,7 @@ def test_a_deadline_with_two_ticks_of_slack_is_met_in_every_history(
     assert outcome.seconds <= deadline
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     ticks=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=60),
     gap=st.sampled_from((300.0, 900.0)),
@@ -339,7 +340,7 @@ def test_a_group_never_does_more_work_than_its_machines_can(
     )
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(seed=st.integers(0, 10_000))
 def test_spot_machines_do_no_more_work_than_the_market_offers_or_bought_machines_do(
     seed: int,

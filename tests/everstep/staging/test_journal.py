@@ -11,10 +11,11 @@ from everstep.errors import EverstepError
 from everstep.staging import spool
 from everstep.staging.entry import Record
 from everstep.staging.journal import StagingState, locked_state, state_folder
+from tests.effort import examples
 from tests.everstep.staging.strategies import records
 
 
-@settings(max_examples=20)  # each example syncs files
+@settings(max_examples=examples(20))  # each example syncs files
 @given(
     groups=st.lists(st.lists(records, max_size=4), max_size=4),
     compaction_interval=st.integers(1, 3),

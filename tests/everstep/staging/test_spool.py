@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from everstep.staging import spool
 from everstep.staging.entry import Entry, Record
+from tests.effort import examples
 from tests.everstep.staging.strategies import entries, records
 
 
@@ -16,7 +17,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("spool")
 
 
-@settings(max_examples=30)  # each example syncs files
+@settings(max_examples=examples(30))  # each example syncs files
 @given(items=st.lists(entries), chunk=st.integers(1, 4))
 def test_a_list_sorted_in_chunks_equals_the_list_sorted_in_memory(
     folder: Path, items: list[Entry], chunk: int
@@ -28,7 +29,7 @@ def test_a_list_sorted_in_chunks_equals_the_list_sorted_in_memory(
     assert [path.name for path in folder.glob("list*")] == ["list"], "temporary lists remain"
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(items=st.lists(records, min_size=1), cut_bytes=st.integers(1, 10))
 def test_a_torn_last_line_costs_only_its_record(
     folder: Path, items: list[Record], cut_bytes: int

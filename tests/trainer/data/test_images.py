@@ -12,6 +12,7 @@ from hypothesis.strategies import integers, lists, permutations
 from PIL import Image
 
 from everstep.errors import EverstepError
+from tests.effort import examples
 from tests.trainer.data.photographs import smooth_image, write_photographs
 from trainer import data
 from trainer.augment import center_crop, random_crop
@@ -30,7 +31,7 @@ def encode(pixels: np.ndarray) -> np.ndarray:
     return np.frombuffer(file.getvalue(), np.uint8)
 
 
-@settings(max_examples=25)  # 12 images each
+@settings(max_examples=examples(25))  # 12 images each
 @given(
     order=permutations(range(6)),
     cuts=lists(integers(0, 6), max_size=3),

@@ -1,11 +1,9 @@
 """A committed checkpoint is neither lost nor replaced by an older one when its writer fails.
 
 Writers are killed, lose power, run out of space, and pause at any operation while others continue.
-EVERSTEP_SCHEDULES=5000 runs more schedules.
 """
 
 import contextlib
-import os
 import random
 
 import pytest
@@ -17,6 +15,7 @@ from everstep.elastic.checkpoint.files import FencedError, Manifest
 from everstep.elastic.checkpoint.folder_store import FolderStore
 from everstep.elastic.checkpoint.restore import CommitRecord
 from everstep.elastic.checkpoint.store import StoredCheckpoint
+from tests.effort import seeds
 from tests.everstep.elastic.checkpoint.media import FOLDER, MEDIA, Medium, crash
 from tests.everstep.elastic.checkpoint.simulated_disk import (
     CrashError,
@@ -26,7 +25,8 @@ from tests.everstep.elastic.checkpoint.simulated_disk import (
 )
 
 RUN = {"model": "tiny"}
-SCHEDULES = int(os.environ.get("EVERSTEP_SCHEDULES", "400"))
+SCHEDULES = 400
+PARTS = 4  # for processes that share the schedules
 
 
 class World:
@@ -91,10 +91,11 @@ class World:
             self.write_with_fault()
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.schedules
+@pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("name", MEDIA)
 def test_a_committed_checkpoint_is_never_lost(name: str, part: int) -> None:
-    for seed in range(part, SCHEDULES, 4):
+    for seed in seeds(SCHEDULES)[part::PARTS]:
         world = World(seed, MEDIA[name]())
         for _ in range(6):
             world.write_with_fault()

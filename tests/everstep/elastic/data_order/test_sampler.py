@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis.strategies import integers, lists
 
 from everstep.elastic.data_order.sampler import SampleOrder, epoch_order, share
+from tests.effort import examples
 
 
 @given(
@@ -18,7 +19,7 @@ from everstep.elastic.data_order.sampler import SampleOrder, epoch_order, share
     seed=integers(0, 2**31),
     world_sizes=lists(integers(1, 9)),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_every_sample_is_trained_exactly_once_per_epoch_for_any_sequence_of_groups(
     samples: int, batch: int, seed: int, world_sizes: list[int]
 ) -> None:

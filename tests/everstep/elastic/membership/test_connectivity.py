@@ -3,6 +3,8 @@
 import pytest
 
 from everstep.elastic.membership.connectivity import (
+    BLAME_AFTER,
+    FIRST_AVOID_SECONDS,
     MAX_BACKOFF_SECONDS,
     MAX_GENERATIONS_WITHOUT_STEP,
     Admission,
@@ -152,10 +154,34 @@ def test_the_member_that_most_others_avoid_is_left_out() -> None:
     assert not can_join(cut_member, other_members)
 
 
+def test_an_avoided_joiner_gets_another_attempt_after_its_time_and_is_avoided_for_longer_if_it_fails() -> (
+    None
+):
+    """The probe that ended the avoidance began the next one: of two nodes, none ever trained again."""
+    connectivity = Connectivity()
+    connectivity.record_step({"a", "b"})
+
+    def fail(now: float) -> float:
+        for _ in range(BLAME_AFTER):
+            connectivity.record_failure({"a", "joiner"})
+        connectivity.record_probe("a", ["joiner"], [], now)
+        assert connectivity.avoided({"joiner"}) == ("joiner",)
+        (retry_at,) = connectivity.next_due({"joiner"})
+        return retry_at
+
+    retry_at = fail(now=0)
+    assert retry_at == FIRST_AVOID_SECONDS
+
+    connectivity.record_probe("a", ["joiner"], [], retry_at)
+
+    assert connectivity.avoided({"joiner"}) == ()
+    assert fail(now=retry_at) == retry_at + 2 * FIRST_AVOID_SECONDS
+
+
 def test_backoff_grows_to_a_limit() -> None:
     connectivity, seconds = Connectivity(), []
     for _ in range(12):
-        connectivity.record_failure()
+        connectivity.record_failure({"a", "b"})
         seconds.append(connectivity.backoff_seconds())
 
     assert seconds[:4] == [0.0, 0.5, 1.0, 2.0]

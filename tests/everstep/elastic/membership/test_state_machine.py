@@ -41,6 +41,7 @@ from everstep.elastic.membership.generations import (
 )
 from everstep.elastic.membership.late_members import RETURN_SECONDS
 from everstep.elastic.membership.state_machine import Membership
+from tests.effort import seeds
 from tests.everstep.elastic.membership.simulation import World
 
 SCHEDULES = 300
@@ -50,7 +51,7 @@ COORDINATORS = [0, 1, 2]  # 0: each agent watches all members
 
 def schedules(coordinators: int, divisor: int) -> range:
     """Return `SCHEDULES / divisor` seeds, or a third of that for runs with coordinators."""
-    return range(SCHEDULES // divisor // (3 if coordinators else 1))
+    return seeds(SCHEDULES // divisor // (3 if coordinators else 1))
 
 
 def member(name: str, after: int = 0, order: int = 0, *, leaving: bool = False) -> Member:
@@ -819,6 +820,7 @@ def test_the_end_of_the_run_is_reported_once() -> None:
     assert core.handle(Tick(), 2) == []
 
 
+@pytest.mark.schedules
 @pytest.mark.parametrize("coordinators", COORDINATORS)
 @pytest.mark.parametrize("min_members", [1, 2])
 def test_random_schedules_keep_the_invariants_and_eventually_make_progress(
@@ -841,6 +843,7 @@ def test_random_schedules_keep_the_invariants_and_eventually_make_progress(
         )
 
 
+@pytest.mark.schedules
 @pytest.mark.parametrize("coordinators", COORDINATORS)
 @pytest.mark.parametrize("min_members", [1, 2])
 def test_training_continues_after_etcd_was_wiped_or_restored(
@@ -866,6 +869,7 @@ def test_training_continues_after_etcd_was_wiped_or_restored(
         assert world.step > initial_step, f"seed {seed}: no worker trains"
 
 
+@pytest.mark.schedules
 @pytest.mark.parametrize("coordinators", COORDINATORS)
 @pytest.mark.parametrize("min_members", [1, 2])
 def test_no_group_forms_while_the_generation_cannot_be_read_and_training_continues_after_a_repair(
@@ -956,6 +960,7 @@ def test_an_outage_of_etcd_does_not_change_the_group(coordinators: int, seed: in
     )
 
 
+@pytest.mark.schedules
 @pytest.mark.parametrize("coordinators", COORDINATORS)
 def test_two_groups_never_train_at_the_same_time(coordinators: int) -> None:
     for seed in schedules(coordinators, 2):

@@ -1,7 +1,6 @@
 """The rules by which a worker joins, steps and recovers: one by one, and under random schedules."""
 
 import itertools
-import os
 from typing import TypeVar
 
 import pytest
@@ -34,12 +33,13 @@ from everstep.elastic.recovery.state_machine import (
     WarmedUp,
     plan_copy,
 )
+from tests.effort import seeds
 from tests.everstep.elastic.recovery.partial_faults import PartialFaultWorld
 from tests.everstep.elastic.recovery.recovery_simulation import LiveWorld, Worker
 
 WorldType = TypeVar("WorldType", bound=LiveWorld)
-SCHEDULES = int(os.environ.get("EVERSTEP_SCHEDULES", "300"))
-PARTIAL_SCHEDULES = int(os.environ.get("EVERSTEP_SCHEDULES", "700"))
+SCHEDULES = 300
+PARTIAL_SCHEDULES = 700
 MOVES = 200
 FAULTLESS_PERIODS = 4  # periods of 30 s, after which training must have continued
 
@@ -318,11 +318,12 @@ def test_late_messages_are_ignored() -> None:
     assert core.handle(Assigned(2, 1, 3)) == [], "a generation is never entered twice"
 
 
+@pytest.mark.schedules
 @pytest.mark.parametrize("min_members", [1, 2])
 def test_random_schedules_lose_and_duplicate_no_step_and_commit_one_history(
     min_members: int,
 ) -> None:
-    for seed in range(SCHEDULES // 2):
+    for seed in seeds(SCHEDULES // 2):
         world = started(LiveWorld(seed, nodes=4, min_members=min_members), seed)
         for _ in range(MOVES):
             world.move()
@@ -350,12 +351,13 @@ def test_the_schedules_interrupt_copies() -> None:
     )
 
 
+@pytest.mark.schedules
 @pytest.mark.parametrize("coordinators", [0, 2])
 @pytest.mark.parametrize("min_members", [1, 2])
 def test_partial_faults_and_late_duplicated_or_reordered_messages_break_no_invariant(
     min_members: int, coordinators: int
 ) -> None:
-    for seed in range(PARTIAL_SCHEDULES // (5 if coordinators else 2)):
+    for seed in seeds(PARTIAL_SCHEDULES // (5 if coordinators else 2)):
         play(seed, min_members, coordinators=coordinators)
 
 

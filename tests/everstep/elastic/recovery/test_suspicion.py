@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.effort import seeds
 from tests.everstep.elastic.recovery.recovery_simulation import LiveAgent
 from tests.everstep.elastic.recovery.suspicion_faults import FenceRequest, SuspicionWorld
 from tests.everstep.elastic.recovery.test_state_machine import check, play, progress
@@ -9,10 +10,11 @@ from tests.everstep.elastic.recovery.test_state_machine import check, play, prog
 SCHEDULES = 100
 
 
+@pytest.mark.schedules
 @pytest.mark.parametrize("coordinators", [0, 2])
 @pytest.mark.parametrize("min_members", [1, 2])
 def test_false_suspicions_break_no_invariant(min_members: int, coordinators: int) -> None:
-    for seed in range(SCHEDULES // (2 if coordinators else 1)):
+    for seed in seeds(SCHEDULES // (2 if coordinators else 1)):
         play(seed, min_members, SuspicionWorld, coordinators)
 
 

@@ -23,6 +23,7 @@ from everstep.elastic.transport.exact_reducer import (
 )
 from everstep.elastic.transport.group import PeerLostError
 from everstep.elastic.transport.reducer import AllReduce
+from tests.effort import examples
 
 BATCH, SHARD, STEPS = 22, 4, 3
 
@@ -125,7 +126,7 @@ def test_a_step_sums_as_many_bytes_as_the_reducer_states() -> None:
     assert sum(sizes) == lone_worker.reducer.summed_bytes
 
 
-@settings(max_examples=15)  # each example computes six or more steps of a worker
+@settings(max_examples=examples(15))  # each example computes six or more steps of a worker
 @given(sizes=lists(integers(1, 4), min_size=STEPS, max_size=STEPS))
 def test_the_result_is_bitwise_independent_of_the_group_sizes(sizes: list[int]) -> None:
     assert train_worker(sizes).digest() == train_worker([1] * STEPS).digest()

@@ -13,6 +13,7 @@ from everstep.cli.report.page.render import render
 from everstep.cli.report.page.verdict import verdict
 from everstep.cli.report.run_record import RunRecord, assemble
 from everstep.cli.report.status import SILENT_SECONDS, Status
+from tests.effort import examples
 from tests.everstep.cli.recorded_run import RecordedRun
 from tests.everstep.cli.report.test_money import RATES
 
@@ -207,7 +208,7 @@ EVENTS = st.builds(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(FOREIGN_ENTRIES, max_size=8), st.lists(EVENTS, max_size=8), st.text(), st.data())
 def test_every_journal_has_a_report_and_a_page(
     foreign_entries: list[dict[str, object]],
