@@ -1,8 +1,8 @@
 """Count of the further workers that the nodes could take, by the scheduler's main rules.
 
-Pure. The count considers a node's health, node selectors, excluded values of labels, taints, resource requests,
-and required anti-affinity between pods by hostname. It ignores other node affinity, volumes and pods of other
-namespaces, because the scheduler makes the decision about each pod (see `scaling`). It therefore needs
+The functions are pure. The count considers a node's health, node selectors, excluded values of labels, taints,
+resource requests, and required anti-affinity between pods by hostname. It ignores other node affinity, volumes and
+pods of other namespaces, because the scheduler makes the decision about each pod (see `scaling`). It therefore needs
 no permissions except to read nodes and the pods of the job's namespace.
 """
 

@@ -1,7 +1,8 @@
 """The zone of a job's workers: `everstep.capacity.placement` decides, this module observes and executes.
 
-Pure. The policy decides on numbers of machines, which this module counts from the job's pods and placeholders (see
-`placeholders`). The state for later passes is in the job's status, so that a controller may stop at any moment.
+The functions are pure. The policy decides on numbers of machines, which this module counts from the job's pods and
+placeholders (see `placeholders`). The state for later passes is in the job's status, so that a controller may stop at
+any moment.
 
 A move never leaves the job without a group. Workers of the new zone start while the old zone's workers train.
 Once they have joined the group, the old workers are deleted together: they leave after the same step, and the
@@ -202,8 +203,8 @@ def _observe(
 def _pending(observed: ObservedPlacement, state: PlacementState) -> int:
     """Return the number of workers that are not running yet but are expected to run.
 
-    Pods without a node count while the job starts, and later while others train: a group that has lost all
-    its machines does not wait. While other zones are searched, only pods with a node count, since each
+    Pods without a node are included while the job starts, and later while others train: a group that has lost all
+    its machines does not wait. While other zones are searched, only pods that have a node are included, since each
     new request in this zone would otherwise end the search for a while.
     """
     pods = [
