@@ -20,11 +20,11 @@ from controller.placement_settings import PlacementSettings
 from controller.placement_state import MAX_MOVES, GroupMove, InsufficientOffer, PlacementState
 from controller.timestamps import format_time
 from everstep.capacity.placement import (
-    Memory,
     Observation,
     PlacementConfig,
     PlacementDecision,
     PlacementPhase,
+    PolicyState,
     ZoneObservation,
     place,
     required_offer,
@@ -136,7 +136,7 @@ def plan_placement(observed: ObservedPlacement, previous: PlacementState | None)
             zones=tuple(observations.values()),
             moving=state.move is not None,
         ),
-        _memory(state, zones),
+        _policy_state(state, zones),
     )
     new_state = _with_decision(observed, state, zones, offers, decision)
     search_zones = [zones[position] for position in decision.search]
@@ -180,8 +180,8 @@ def _config(observed: ObservedPlacement) -> PlacementConfig:
     )
 
 
-def _memory(state: PlacementState, zones: Sequence[str]) -> Memory:
-    return Memory(
+def _policy_state(state: PlacementState, zones: Sequence[str]) -> PolicyState:
+    return PolicyState(
         zone=zones.index(state.zone),
         short_since=state.short_since.timestamp() if state.short_since else None,
         moved_at=state.moved_at.timestamp() if state.moved_at else None,
@@ -259,7 +259,7 @@ def _with_decision(
     zone = zones[decision.zone]
     if zone != state.zone:
         return _begin_move(observed, state, zone, offers[zone] or 0, decision.reason)
-    short_since = decision.memory.short_since
+    short_since = decision.policy_state.short_since
     state_since = state.since if decision.state is state.state else observed.now
     return replace(
         state,
@@ -389,10 +389,10 @@ def _target(observed: ObservedPlacement, move: GroupMove) -> int:
 
 
 def _required_workers(observed: ObservedPlacement, state: PlacementState, move: GroupMove) -> int:
-    """Return how many workers of the new zone must have joined, limited by the free places of the group."""
-    free_places = max(observed.max_workers - len(observed.running_pods(move.leaving_zone)), 1)
+    """Return how many workers of the new zone must have joined, limited by how many the group can still add."""
+    free_slots = max(observed.max_workers - len(observed.running_pods(move.leaving_zone)), 1)
     expected = min(_target(observed, move), len(observed.training_pods(state.zone)))
-    return min(expected, free_places)
+    return min(expected, free_slots)
 
 
 def _is_full(observed: ObservedPlacement, move: GroupMove) -> bool:
@@ -400,7 +400,7 @@ def _is_full(observed: ObservedPlacement, move: GroupMove) -> bool:
 
 
 def _join_limits(observed: ObservedPlacement, zone: str) -> list[datetime]:
-    """Return the time until which each running worker of a zone is awaited: now for a worker that has joined."""
+    """Return the time until which a move waits for each running worker of a zone: now for a worker that has joined."""
     seconds = observed.settings.join_seconds
     return [
         observed.now

@@ -20,11 +20,11 @@ from everstep.capacity.job import MIN_BILLED_TIME, JobModel
 from everstep.capacity.lifetimes import LifetimeRecord, weighted_seconds
 from everstep.capacity.on_demand import JobParameters, JobProgress, Policy, Purchase, within_budget
 from everstep.capacity.placement import (
-    Memory,
     Observation,
     PlacementConfig,
     PlacementDecision,
     PlacementPhase,
+    PolicyState,
     ZoneObservation,
     place,
 )
@@ -211,21 +211,21 @@ class _Replay:
 
     def _place(self, available: tuple[int, ...]) -> PlacementDecision:
         before, desired = self.decision, self.placement.machines
-        memory = before.memory if before else Memory(0)
+        policy_state = before.policy_state if before else PolicyState(0)
         searched = before.search if before else tuple(range(1, len(available)))
-        running = min(available[memory.zone], desired)
+        running = min(available[policy_state.zone], desired)
         if before and running >= desired and before.state is PlacementPhase.SETTLED:
             return before  # a complete group stays, whatever else is observed
         zones = tuple(
             ZoneObservation(
-                running=running if zone == memory.zone else 0,
+                running=running if zone == policy_state.zone else 0,
                 offered=min(count, desired) if zone in searched else None,
                 price=self.job.prices.usd_per_hour(zone, desired) / desired,
                 lifetime_seconds=self.lifetimes[zone].expected_seconds,
             )
             for zone, count in enumerate(available)
         )
-        return place(self.placement, Observation(self.now, zones), memory)
+        return place(self.placement, Observation(self.now, zones), policy_state)
 
     def _purchase(self, offered: int, *, moved: bool) -> Purchase:
         if offered >= self.parameters.min_machines:
