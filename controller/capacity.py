@@ -62,7 +62,7 @@ def _count_on_node(node: Node, pod: Json, pods: Sequence[Json]) -> int:
 
 
 def requests(spec: Json) -> Quantities:
-    """Return a pod's resource requests as the scheduler computes them; a limit without a request counts as one.
+    """Return a pod's resource requests as the scheduler computes them; a limit without a request counts as a request.
 
     Init containers run one at a time before the others; a sidecar, an init container with `restartPolicy: Always`, runs
     beside all containers after it. The requests of the pod itself replace the sum of its containers. Sources:

@@ -269,7 +269,7 @@ class KubernetesClient:
         return items
 
     def _labeled(self, path: str, labels: Mapping[str, str]) -> list[Any]:
-        """Return the objects with these labels; none if a value is too long for a label, which would be refused."""
+        """Return the objects with these labels; empty if a value is too long for a label, which the server refuses."""
         if any(len(value) > LABEL_LENGTH for value in labels.values()):
             return []
         return self._list(path, {"labelSelector": _selector(labels)})
@@ -291,7 +291,10 @@ class KubernetesClient:
 
 
 def _probe(job: ElasticJob, spec: Spec) -> dict[str, Any]:
-    """Return a worker's pod for a dry run; the template itself if its types are wrong, so that the error names them."""
+    """Return a worker's pod for a dry run.
+
+    If fields of the template have wrong types, the pod is the template itself, so that the server's error names them.
+    """
     try:
         pod = pods.render_pod(job, spec, 0)
     except (AttributeError, TypeError):  # for example, a list in place of a mapping

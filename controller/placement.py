@@ -89,7 +89,7 @@ class ObservedPlacement:
         return [pod for pod in self.workers(zone) if pod.phase == "Running" and not pod.terminating]
 
     def usable_machines(self, machines: int) -> int:
-        """Return a number of machines, or 0 if they are too few to train."""
+        """Return the given number of machines, or 0 if they are too few to train."""
         return machines if machines >= self.min_workers else 0
 
     def time_after(self, moment: datetime, seconds: float) -> datetime:
@@ -366,7 +366,7 @@ def _leaving_pods(observed: ObservedPlacement, state: PlacementState) -> Iterato
 
 
 def _has_taken_over(observed: ObservedPlacement, state: PlacementState, move: GroupMove) -> bool:
-    """Return True if the group can train without the workers of the zone that it leaves, or must not wait longer."""
+    """Return True if the group can train without the workers of the old zone, or if the move must not wait longer."""
     settings = observed.settings
     limit = observed.time_after(move.began, settings.move_seconds + settings.join_seconds)
     if limit <= observed.now:

@@ -322,7 +322,7 @@ def _starved_since(observed: ObservedSpending, state: SpendingState) -> datetime
 
 
 def _reserve_usd(observed: ObservedSpending) -> float:
-    """Return the maximum price of the group until the next pass and the end of its workers after it.
+    """Return the maximum cost of the group until the next pass, and until its workers have ended after that pass.
 
     Without this reserve, the spending could exceed the budget before the workers have left.
     """

@@ -138,7 +138,7 @@ def loadings(correlation: float, zones: int) -> list[float]:
 
 
 def _margin(threshold: float, mean_share: float, machines: int) -> float:
-    """Return the margin above a threshold for which the mean capacity is a share of the machines."""
+    """Return the margin above a threshold for which the mean capacity is the given share of the machines."""
     return _solve(lambda margin: _mean_share(threshold, margin, machines), mean_share, 0, 20)
 
 

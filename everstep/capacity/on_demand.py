@@ -119,7 +119,7 @@ def always(parameters: JobParameters, progress: JobProgress) -> Purchase:
 
 
 def margin_seconds(parameters: JobParameters, progress: JobProgress) -> float:
-    """Return the seconds to spare if all machines do the remaining work until the deadline; infinite without one."""
+    """Return the seconds to spare if all machines do the remaining work; infinite without a deadline."""
     if parameters.deadline_seconds is None:
         return float("inf")
     remaining_seconds = parameters.deadline_seconds - progress.seconds

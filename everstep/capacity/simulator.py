@@ -302,7 +302,7 @@ class _Replay:
             self.work_done += max(0.0, work) + overlap
 
     def _overlap(self, remaining: int, zone: int) -> float:
-        """Return the work of the old zone's machines while the new ones start; they are billed for it."""
+        """Return the work of the old zone's machines while the new ones start, and bill them for this time."""
         job = self.job
         self._pay(remaining, self.on_demand, job.start_seconds, zone)
         self.usd -= job.prices.fixed * job.start_seconds / HOUR_SECONDS  # billed once
