@@ -38,7 +38,7 @@ from everstep.capacity.on_demand import (
 )
 from everstep.capacity.picture import draw
 from everstep.capacity.placement import PlacementConfig
-from everstep.capacity.simulator import Outcome, simulate, terms_of
+from everstep.capacity.simulator import Outcome, parameters_of, simulate
 from everstep.catalog.units import HOUR_SECONDS
 from everstep.goodput import ChangeCost
 
@@ -118,7 +118,7 @@ def fit_rows(histories: Sequence[CapacityHistory]) -> Iterator[Row]:
 def follow(history: CapacityHistory, job: JobModel = ENDLESS) -> Outcome:
     """Return the outcome of a group that follows capacity over all zones of a history."""
     placement = replace(PLACEMENT, start_seconds=job.start_seconds)
-    return simulate(history, job, terms_of(job, history.gap_seconds), placement, never)
+    return simulate(history, job, parameters_of(job, history.gap_seconds), placement, never)
 
 
 def following_rows(histories: Sequence[CapacityHistory], job: JobModel = ENDLESS) -> Iterator[Row]:
@@ -197,8 +197,8 @@ def _deadline(
 
 def meet(history: CapacityHistory, job: JobModel, deadline: float, policy: Policy) -> Outcome:
     """Return the outcome of a job with a deadline."""
-    terms = terms_of(job, history.gap_seconds, deadline)
-    return simulate(history, job, terms, PLACEMENT, policy)
+    parameters = parameters_of(job, history.gap_seconds, deadline)
+    return simulate(history, job, parameters, PLACEMENT, policy)
 
 
 def spread(values: Sequence[float], format_spec: str) -> str:
@@ -233,8 +233,8 @@ def tables(count: int, seed: int) -> dict[str, list[Row]]:
 def week(seed: int) -> str:
     """Return a picture of one simulated week as SVG."""
     history = generate(fit(), seed=seed, hours=WEEK_HOURS, machines=MACHINES)
-    terms = terms_of(ENDLESS, history.gap_seconds)
-    outcome = simulate(history, ENDLESS, terms, PLACEMENT, never, record=True)
+    parameters = parameters_of(ENDLESS, history.gap_seconds)
+    outcome = simulate(history, ENDLESS, parameters, PLACEMENT, never, record=True)
     return draw(history, outcome.ticks, MACHINES)
 
 

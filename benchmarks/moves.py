@@ -39,7 +39,7 @@ from everstep.capacity.history import CapacityHistory
 from everstep.capacity.job import IDLE, STATE_BYTES, JobModel, Prices
 from everstep.capacity.on_demand import never
 from everstep.capacity.placement import PlacementConfig
-from everstep.capacity.simulator import Outcome, simulate, terms_of
+from everstep.capacity.simulator import Outcome, parameters_of, simulate
 from everstep.catalog.names import PLACEMENT_ANNOTATION
 from everstep.catalog.units import HOUR_SECONDS
 from everstep.cli.report.machines import MachineLog, ReportedMachine
@@ -168,7 +168,7 @@ def predict(
         move_interval_seconds=POLICY_SECONDS["moveIntervalSeconds"] / speed,
         start_seconds=job.start_seconds,
     )
-    return simulate(compressed_history, job, terms_of(job, gap), placement, never)
+    return simulate(compressed_history, job, parameters_of(job, gap), placement, never)
 
 
 @dataclass

@@ -76,7 +76,7 @@ def _pools_by_zone(config: StackConfig) -> dict[str, list[cost.GpuPoolPrice]]:
 
 
 def _cheapest(pools: Sequence[cost.GpuPoolPrice]) -> cost.GpuPoolPrice | None:
-    """Return the cheapest pool with a price, if possible one below its ceiling; None if no pool has a price."""
+    """Return the cheapest pool with a price, preferably a pool within its ceiling; None if no pool has a price."""
     return min(
         (pool for pool in pools if pool.price is not None),
         key=lambda pool: (not pool.admitted, pool.marginal_price or 0.0),

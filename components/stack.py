@@ -76,7 +76,7 @@ class TrainingStack(Component):
         super().__init__("stack:TrainingStack", name, pulumi.ResourceOptions.merge(opts, inherited))
         self._args = args
         self._namespace = self._declare_namespace()
-        self._guards = [self._namespace, *self._declare_guards()]
+        self._namespace_objects = [self._namespace, *self._declare_namespace_objects()]
         self._node_services = self._declare_node_services()
         self._storage = self._declare_storage()
         self._etcd = self._declare_etcd()
@@ -116,7 +116,7 @@ class TrainingStack(Component):
     def _system_namespace(self) -> pulumi.Input[str]:
         return next((services.namespace for services in self._node_services), SYSTEM_NAMESPACE)
 
-    def _declare_guards(self) -> list[pulumi.Resource]:
+    def _declare_namespace_objects(self) -> list[pulumi.Resource]:
         """Declare quota, priorities, logins and network policies, before any pod exists."""
         config, access = self._args.config.platform, self._args.data_access
         governance = Governance(
@@ -126,9 +126,9 @@ class TrainingStack(Component):
             ),
             self.child(depends_on=[self._namespace]),
         )
-        guards = [governance, *self._declare_logins()]
+        objects = [governance, *self._declare_logins()]
         if not config.network_policies:
-            return guards
+            return objects
         policies = NetworkPolicies(
             f"{self.name}-network",
             NetworkPoliciesArgs(
@@ -144,7 +144,7 @@ class TrainingStack(Component):
             ),
             self.child(depends_on=[self._namespace]),
         )
-        return [*guards, policies]
+        return [*objects, policies]
 
     @property
     def _store_readers(self) -> Mapping[str, str] | None:
@@ -176,7 +176,7 @@ class TrainingStack(Component):
         )
         if not is_needed(args):
             return []
-        opts = self.child(depends_on=self._guards)
+        opts = self.child(depends_on=self._namespace_objects)
         return [NodeServices(f"{self.name}-nodes", args, opts)]
 
     def _declare_storage(self) -> SharedClaim:
@@ -187,7 +187,7 @@ class TrainingStack(Component):
                 namespace=self._namespace_name,
                 workers_access=self._workers_access,
             ),
-            self.child(depends_on=[*self._guards, *self._node_services]),
+            self.child(depends_on=[*self._namespace_objects, *self._node_services]),
         )
 
     def _declare_etcd(self) -> Etcd:

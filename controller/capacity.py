@@ -1,8 +1,8 @@
 """Count of the further workers that the nodes could take, by the scheduler's main rules.
 
-Pure. The count considers a node's health, node selectors, excluded values of labels, taints, resource requests,
-and required anti-affinity between pods by hostname. It ignores other node affinity, volumes and pods of other
-namespaces, because the scheduler makes the decision about each pod (see `scaling`). It therefore needs
+The functions are pure. The count considers a node's health, node selectors, excluded values of labels, taints,
+resource requests, and required anti-affinity between pods by hostname. It ignores other node affinity, volumes and
+pods of other namespaces, because the scheduler makes the decision about each pod (see `scaling`). It therefore needs
 no permissions except to read nodes and the pods of the job's namespace.
 """
 
@@ -62,7 +62,7 @@ def _count_on_node(node: Node, pod: Json, pods: Sequence[Json]) -> int:
 
 
 def requests(spec: Json) -> Quantities:
-    """Return a pod's resource requests as the scheduler computes them; a limit without a request counts as one.
+    """Return a pod's resource requests as the scheduler computes them; a limit without a request counts as a request.
 
     Init containers run one at a time before the others; a sidecar, an init container with `restartPolicy: Always`, runs
     beside all containers after it. The requests of the pod itself replace the sum of its containers. Sources:

@@ -116,7 +116,7 @@ class KubernetesClient:
         raise ApiError(response.status, _message(text))
 
     def serves_jobs(self) -> bool:
-        """Return True if ElasticJobs are defined, and the API server lists their group, a moment later."""
+        """Return True if the API server serves ElasticJobs, which it does a moment after they are defined."""
         groups = {group["name"] for group in self.request("GET", "/apis")["groups"]}
         resources = self._find(JOBS_PATH) if ELASTICJOB_GROUP in groups else None
         names = {resource["name"] for resource in (resources or {}).get("resources") or ()}
@@ -269,7 +269,7 @@ class KubernetesClient:
         return items
 
     def _labeled(self, path: str, labels: Mapping[str, str]) -> list[Any]:
-        """Return the objects with these labels; none if a value is too long for a label, which would be refused."""
+        """Return the objects with these labels; empty if a value is too long for a label, which the server refuses."""
         if any(len(value) > LABEL_LENGTH for value in labels.values()):
             return []
         return self._list(path, {"labelSelector": _selector(labels)})
@@ -291,7 +291,10 @@ class KubernetesClient:
 
 
 def _probe(job: ElasticJob, spec: Spec) -> dict[str, Any]:
-    """Return a worker's pod for a dry run; the template itself if its types are wrong, so that the error names them."""
+    """Return a worker's pod for a dry run.
+
+    If fields of the template have wrong types, the pod is the template itself, so that the server's error names them.
+    """
     try:
         pod = pods.render_pod(job, spec, 0)
     except (AttributeError, TypeError):  # for example, a list in place of a mapping

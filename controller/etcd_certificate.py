@@ -17,7 +17,7 @@ from everstep.catalog.addresses import etcd_address, etcd_endpoints
 
 TIMEOUT_SECONDS = 5.0
 TLS_OPTION = re.compile(r"(?:^|[=,])(?:protocol=https(?:,|$)|(?:cacert|cert)=.)")
-"""The options of --rdzv_conf with any of which the workers connect to etcd with TLS."""
+"""Options of --rdzv_conf, each of which makes the workers connect to etcd with TLS."""
 LONG_FORM = 0x80
 VERSION_TAG, UTC_TIME_TAG = 0xA0, 0x17
 VALIDITY_INDEX = 3  # after serial number, algorithm and issuer

@@ -28,7 +28,7 @@ def condition_events(state: ObservedState, plan: Plan) -> tuple[Event, ...]:
     old, status = state.job.status, plan.status
     events = [
         Event(reason="WorkerEnded", message=worker_exit.message, warning=True)
-        for worker_exit in plan.exits  # not of the state: a finished job records no exit
+        for worker_exit in plan.exits  # not state.exits: a finished job records no exit
     ]
     if state.job.validation_errors and state.job.generation != old.observed_generation:
         errors = "; ".join(state.job.validation_errors)

@@ -177,7 +177,7 @@ def _update_record(
 
 
 def _stays(pod: "Pod") -> bool:
-    """Return True if a pod that was to be deleted exists, because its deletion failed; a rule may delete it again."""
+    """Return True if a pod still exists because its deletion failed; a rule may delete it again."""
     return pod.phase != "Failed" and not pod.terminating
 
 

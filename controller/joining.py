@@ -51,17 +51,17 @@ class JoinReader:
             pods: the pods that the move waits for.
         """
         running = {(pod.uid, pod.started): pod for pod in pods if pod.phase == "Running"}
-        known_processes = self._joined_processes.get(uid, frozenset()) & running.keys()
-        unknown_processes = {
-            process: pod for process, pod in running.items() if process not in known_processes
+        joined_processes = self._joined_processes.get(uid, frozenset()) & running.keys()
+        other_processes = {
+            process: pod for process, pod in running.items() if process not in joined_processes
         }
         with ThreadPoolExecutor(PARALLEL_REQUESTS) as threads:
-            results = threads.map(self._has_joined, unknown_processes.values())
-        known_processes |= {
-            process for process, joined in zip(unknown_processes, results, strict=True) if joined
+            results = threads.map(self._has_joined, other_processes.values())
+        joined_processes |= {
+            process for process, joined in zip(other_processes, results, strict=True) if joined
         }
-        self._joined_processes[uid] = known_processes
-        return frozenset(pod_uid for pod_uid, _ in known_processes)
+        self._joined_processes[uid] = joined_processes
+        return frozenset(pod_uid for pod_uid, _ in joined_processes)
 
     def forget(self, uid: str) -> None:
         """Forget a job that does not move or is deleted."""

@@ -1,9 +1,9 @@
-"""Observed lifetimes of spot machines in each zone, from the job's own pods, for the choice of a zone. Pure.
+"""Observed lifetimes of spot machines in each zone, from the job's own pods, for the choice of a zone.
 
-Machine time is the time in which a spot pod runs. A machine is lost when its pod gets an interruption notice or its
-node is lost; the end of a deleted pod does not count. The job's status has the weighted observations, the time up
-to which machine time is counted, and the pods whose loss is counted. A controller may therefore stop at any moment: the
-next controller counts the time in between from the pods, and no loss twice.
+The functions are pure. Machine time is the time in which a spot pod runs. A machine is lost when its pod gets an
+interruption notice or its node is lost; the end of a deleted pod does not count. The job's status has the weighted
+observations, the time up to which machine time is counted, and the pods whose loss is counted. A controller may
+therefore stop at any moment: the next controller counts the time in between from the pods, and no loss twice.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,8 @@ from controller.timestamps import format_time, parse_time
 from everstep.capacity.lifetimes import LifetimeRecord, weighted_seconds
 
 COUNT_SECONDS = 600.0
-"""Time after which machine time is written without a loss; about this much of a deleted pod's time may be missed."""
+"""Interval at which machine time is written while no machine is lost; about this much of the machine time of a deleted
+pod may be missing."""
 
 DIGITS = 3  # decimals of stored machine-seconds and losses; the status is compared as JSON
 

@@ -336,9 +336,10 @@ def observe(
 def _stored_placement(
     job: ElasticJob, placeholders: Sequence[Placeholder]
 ) -> PlacementState | None:
-    """Return the stored placement of a job that still has zones, or has errors, perhaps in the annotation.
+    """Return the stored placement of a job that still has zones, or has errors, which may be in the annotation.
 
-    Without zones it is kept until the placeholders are gone: they are read only for a job with a placement.
+    For a job that no longer has zones, the placement is kept until the placeholders are gone: they are read only for a
+    job with a placement.
     """
     return job.status.placement if job.placement or job.validation_errors or placeholders else None
 

@@ -1,7 +1,8 @@
 """The zone of a job's workers: `everstep.capacity.placement` decides, this module observes and executes.
 
-Pure. The policy decides on numbers of machines, which this module counts from the job's pods and placeholders (see
-`placeholders`). The state for later passes is in the job's status, so that a controller may stop at any moment.
+The functions are pure. The policy decides on numbers of machines, which this module counts from the job's pods and
+placeholders (see `placeholders`). The state for later passes is in the job's status, so that a controller may stop at
+any moment.
 
 A move never leaves the job without a group. Workers of the new zone start while the old zone's workers train.
 Once they have joined the group, the old workers are deleted together: they leave after the same step, and the
@@ -19,11 +20,11 @@ from controller.placement_settings import PlacementSettings
 from controller.placement_state import MAX_MOVES, GroupMove, InsufficientOffer, PlacementState
 from controller.timestamps import format_time
 from everstep.capacity.placement import (
-    Memory,
     Observation,
     PlacementConfig,
     PlacementDecision,
     PlacementPhase,
+    PolicyState,
     ZoneObservation,
     place,
     required_offer,
@@ -88,7 +89,7 @@ class ObservedPlacement:
         return [pod for pod in self.workers(zone) if pod.phase == "Running" and not pod.terminating]
 
     def usable_machines(self, machines: int) -> int:
-        """Return a number of machines, or 0 if they are too few to train."""
+        """Return the given number of machines, or 0 if they are too few to train."""
         return machines if machines >= self.min_workers else 0
 
     def time_after(self, moment: datetime, seconds: float) -> datetime:
@@ -135,7 +136,7 @@ def plan_placement(observed: ObservedPlacement, previous: PlacementState | None)
             zones=tuple(observations.values()),
             moving=state.move is not None,
         ),
-        _memory(state, zones),
+        _policy_state(state, zones),
     )
     new_state = _with_decision(observed, state, zones, offers, decision)
     search_zones = [zones[position] for position in decision.search]
@@ -179,8 +180,8 @@ def _config(observed: ObservedPlacement) -> PlacementConfig:
     )
 
 
-def _memory(state: PlacementState, zones: Sequence[str]) -> Memory:
-    return Memory(
+def _policy_state(state: PlacementState, zones: Sequence[str]) -> PolicyState:
+    return PolicyState(
         zone=zones.index(state.zone),
         short_since=state.short_since.timestamp() if state.short_since else None,
         moved_at=state.moved_at.timestamp() if state.moved_at else None,
@@ -202,8 +203,8 @@ def _observe(
 def _pending(observed: ObservedPlacement, state: PlacementState) -> int:
     """Return the number of workers that are not running yet but are expected to run.
 
-    Pods without a node count while the job starts, and later while others train: a group that has lost all
-    its machines does not wait. While other zones are searched, only pods with a node count, since each
+    Pods without a node are included while the job starts, and later while others train: a group that has lost all
+    its machines does not wait. While other zones are searched, only pods that have a node are included, since each
     new request in this zone would otherwise end the search for a while.
     """
     pods = [
@@ -258,7 +259,7 @@ def _with_decision(
     zone = zones[decision.zone]
     if zone != state.zone:
         return _begin_move(observed, state, zone, offers[zone] or 0, decision.reason)
-    short_since = decision.memory.short_since
+    short_since = decision.policy_state.short_since
     state_since = state.since if decision.state is state.state else observed.now
     return replace(
         state,
@@ -365,7 +366,7 @@ def _leaving_pods(observed: ObservedPlacement, state: PlacementState) -> Iterato
 
 
 def _has_taken_over(observed: ObservedPlacement, state: PlacementState, move: GroupMove) -> bool:
-    """Return True if the group can train without the workers of the zone that it leaves, or must not wait longer."""
+    """Return True if the group can train without the workers of the old zone, or if the move must not wait longer."""
     settings = observed.settings
     limit = observed.time_after(move.began, settings.move_seconds + settings.join_seconds)
     if limit <= observed.now:
@@ -388,10 +389,10 @@ def _target(observed: ObservedPlacement, move: GroupMove) -> int:
 
 
 def _required_workers(observed: ObservedPlacement, state: PlacementState, move: GroupMove) -> int:
-    """Return how many workers of the new zone must have joined, limited by the free places of the group."""
-    free_places = max(observed.max_workers - len(observed.running_pods(move.leaving_zone)), 1)
+    """Return how many workers of the new zone must have joined, limited by how many the group can still add."""
+    free_slots = max(observed.max_workers - len(observed.running_pods(move.leaving_zone)), 1)
     expected = min(_target(observed, move), len(observed.training_pods(state.zone)))
-    return min(expected, free_places)
+    return min(expected, free_slots)
 
 
 def _is_full(observed: ObservedPlacement, move: GroupMove) -> bool:
@@ -399,7 +400,7 @@ def _is_full(observed: ObservedPlacement, move: GroupMove) -> bool:
 
 
 def _join_limits(observed: ObservedPlacement, zone: str) -> list[datetime]:
-    """Return the time until which each running worker of a zone is awaited: now for a worker that has joined."""
+    """Return the time until which a move waits for each running worker of a zone: now for a worker that has joined."""
     seconds = observed.settings.join_seconds
     return [
         observed.now

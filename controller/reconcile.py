@@ -45,8 +45,8 @@ class Reconciler:
         client: the API server.
         metrics: metrics of the controller.
         now: function that returns the current time.
-        last_errors: error of each job's last pass, for its status; a restart may lose it, since the next pass meets
-            the error again.
+        last_errors: error of each job's last pass, for its status; it is not stored, because the first pass after a
+            restart encounters the error again.
         uids: uid of each job, to forget the job once it is deleted.
         timeouts: delays of jobs that follow capacity.
         progress: reader of the completed shares.
@@ -94,7 +94,7 @@ class Reconciler:
         self._act(key, job, new_plan, now)
         if new_plan.requeue_at is None:
             return None
-        # A pass sees whole seconds. Before the end of its second, a pass would find the time in the future again.
+        # Passes use whole seconds: a pass before the full second would find `requeue_at` in the future again.
         due = math.ceil(new_plan.requeue_at.timestamp())
         return max(due - self.now().timestamp(), 0.0)
 

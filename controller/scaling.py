@@ -1,7 +1,7 @@
 """The desired number of workers of a job that follows the capacity of spot nodes, with hysteresis.
 
-Pure. The scheduler decides whether a worker fits: a worker that stays unscheduled for some time is no longer
-desired. The count of schedulable workers only determines when to try again, because the scheduler reports
+The functions are pure. The scheduler decides whether a worker fits: a worker that stays unscheduled for some time is
+no longer desired. The count of schedulable workers only determines when to try again, because the scheduler reports
 nothing about capacity that no pod requests. Constraints that this count ignores (pods of other
 namespaces, a zonal volume, a quota) make a scale-up fail, and each failure doubles the delay before
 the next scale-up. Capacity that does not exist yet must be requested periodically: a cluster autoscaler
@@ -247,7 +247,7 @@ def _capacity_since(
 
 
 def _may_request(state: ScalingState, requested: ReplicaRange, capacity: WorkerCapacity) -> bool:
-    """Return True if a worker may be added without capacity, which requires that no pod is pending."""
+    """Return True if a worker may be added without a sign of capacity; never while a pod is pending."""
     return state.desired < requested.max_replicas and not capacity.pending_since
 
 

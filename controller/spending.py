@@ -1,8 +1,9 @@
 """The deadline and the budget of a job: `everstep.capacity.on_demand` decides, this module counts and observes.
 
-Pure. Spending is computed from the machines that the job's pods occupy, each at the price of its pool, from the time at
-which a pod gets a node until it ends or is gone. The job's status contains the amount, and the machines that are billed
-from then on. A controller may therefore stop at any moment, and the next controller counts the time in between.
+The functions are pure. Spending is computed from the machines that the job's pods occupy, each at the price of its
+pool, from the time at which a pod gets a node until it ends or is gone. The job's status contains the amount, and the
+machines that are billed from then on. A controller may therefore stop at any moment, and the next controller counts the
+time in between.
 
 The policy needs to know how much work remains. A worker exports its completed and its planned steps. Together with
 the machine time in which the completed share grew, they determine the machine time of the whole training. The count
@@ -19,9 +20,9 @@ from controller.spending_state import HOUR, BilledMachine, ReadShare, Share, Spe
 from everstep.capacity.lifetimes import START_SECONDS
 from everstep.capacity.on_demand import (
     POLICIES,
+    JobParameters,
     JobProgress,
     Purchase,
-    Terms,
     within_budget,
 )
 from everstep.catalog.names import CAPACITY_LABEL, GPU_POOL_LABEL, ON_DEMAND
@@ -135,7 +136,7 @@ def plan_spending(observed: ObservedSpending, previous: SpendingState | None) ->
         spending_state, deadline=observed.settings.deadline_of(observed.created)
     )
     used_up = not within_budget(
-        _terms(observed, spending_state), spending_state.usd, _reserve_usd(observed)
+        _parameters(observed, spending_state), spending_state.usd, _reserve_usd(observed)
     )
     new_state = replace(
         spending_state,
@@ -259,11 +260,11 @@ def _with_read(share: Share | None, read: ReadShare, worker_seconds: float) -> S
     )
 
 
-def _terms(observed: ObservedSpending, state: SpendingState) -> Terms:
-    """Return the terms of the job; a job whose work is unknown counts as a job without a deadline."""
+def _parameters(observed: ObservedSpending, state: SpendingState) -> JobParameters:
+    """Return the parameters of the job; a job whose work is unknown counts as a job without a deadline."""
     work = _work(observed, state)
     due = state.deadline if work is not None else None
-    return Terms(
+    return JobParameters(
         work=work or 1.0,
         machines=max(observed.desired_workers, 1),
         min_machines=observed.min_workers,
@@ -311,7 +312,7 @@ def _purchase(observed: ObservedSpending, state: SpendingState) -> Purchase:
     policy = observed.settings.on_demand
     if policy is None or state.used_up or not observed.runs:
         return NO_PURCHASE
-    return POLICIES[policy](_terms(observed, state), _progress(observed, state))
+    return POLICIES[policy](_parameters(observed, state), _progress(observed, state))
 
 
 def _starved_since(observed: ObservedSpending, state: SpendingState) -> datetime | None:
@@ -321,7 +322,7 @@ def _starved_since(observed: ObservedSpending, state: SpendingState) -> datetime
 
 
 def _reserve_usd(observed: ObservedSpending) -> float:
-    """Return the maximum price of the group until the next pass and the end of its workers after it.
+    """Return the maximum cost of the group until the next pass, and until its workers have ended after that pass.
 
     Without this reserve, the spending could exceed the budget before the workers have left.
     """
@@ -383,6 +384,6 @@ def _wake_times(observed: ObservedSpending, state: SpendingState) -> Iterator[da
     if budget is None or state.used_up or not state.usd_per_hour:
         return
     remaining_usd = max(budget - _reserve_usd(observed) - state.usd, 0.0)
-    # A budget beyond any cost would last longer than Python's times; every pass computes this time again.
+    # A very large budget would overflow Python's timedelta; every pass computes this time again.
     remaining = min(remaining_usd / state.usd_per_hour, MAX_WAKE_HOURS) * HOUR
     yield observed.now + remaining + timedelta(seconds=1)

@@ -72,7 +72,7 @@ def next_action(
     has_data: bool,
     names_without_data: Collection[str] = (),
 ) -> JoinAction:
-    """Return the next action. Pure.
+    """Return the next action; this is a pure function.
 
     A cluster is new only if all its members respond that they have no data. Silence proves nothing: the
     peers may be cut off, and a member without data that started under its old identity would vote twice.

@@ -20,7 +20,7 @@ from everstep.catalog.names import (
 
 PLACEHOLDER_VALUE = (
     -10
-)  # the lowest for which the cluster autoscaler adds nodes; jobs have at least -9
+)  # the lowest for which the cluster autoscaler adds nodes; MIN_PRIORITY of jobs is higher
 PLATFORM_VALUE = 1_000_000  # Kubernetes' own classes begin at 2,000,000,000
 
 

@@ -68,8 +68,8 @@ class NodeServices(Component):
             lambda metadata: metadata.name or SYSTEM_NAMESPACE
         )
         policies = self._declare_policies() if args.config.network_policies else []
-        guards = [self._namespace, *self._declare_logins(), *policies]
-        self._declare_services(self.child(depends_on=guards))
+        prerequisites = [self._namespace, *self._declare_logins(), *policies]
+        self._declare_services(self.child(depends_on=prerequisites))
         self.register_outputs({})
 
     def _declare_namespace(self) -> core.v1.Namespace:

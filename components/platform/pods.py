@@ -1,7 +1,7 @@
 """Labels and annotations of all pods, and security contexts that meet the `restricted` pod security standard.
 
-They are defined once, because the API server refuses a pod with a missing field. Under the default-deny policy, a pod
-that no other policy selects has no network.
+They are defined once, because Pod Security admission rejects a pod that lacks one of the security fields. Under the
+default-deny policy, a pod that no other policy selects has no network.
 """
 
 from pulumi_kubernetes import core

@@ -65,4 +65,4 @@ def _deletion_cause(state: ObservedState, spec: Spec, pod: Pod) -> str:
         return f"the job has finished and its cleanPodPolicy is {policy}"
     if exceeded and not pod.ended:
         return DEADLINE_PASSED
-    return "the job has finished before it started" if pod.phase == "Pending" else ""
+    return "the job finished before the pod started" if pod.phase == "Pending" else ""

@@ -128,7 +128,7 @@ class Load:
         self._seconds, self._at = self._used_seconds(), time.monotonic()
 
     def __call__(self) -> float:
-        """Return the percentage of this machine's CPUs that they used since the previous call."""
+        """Return the percentage of this machine's CPUs that the processes used since the previous call."""
         seconds, now = self._used_seconds(), time.monotonic()
         used = seconds - self._seconds  # negative after the end of a process
         share = used / (now - self._at) / (os.cpu_count() or 1)

@@ -27,7 +27,7 @@ NOTES = {
     Phase.COPYING: "sends, receives tensors",
     Phase.TRAINING: "takes steps",
 }
-INK, PAPER, SOFT, GOOD, BAD = "#1f2937", "#ffffff", "#6b7280", "#0f766e", "#b91c1c"
+DARK, WHITE, GRAY, GREEN, RED = "#1f2937", "#ffffff", "#6b7280", "#0f766e", "#b91c1c"
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Arrow:
     end: Phase
     label: str
     bend: int = 0
-    color: str = INK
+    color: str = DARK
 
 
 ARROWS = (
@@ -47,8 +47,8 @@ ARROWS = (
     Arrow(Phase.COMPARING, Phase.COPYING, "copy plan"),
     Arrow(Phase.COMPARING, Phase.RESTORING, "only the disk has a state"),
     Arrow(Phase.COPYING, Phase.TRAINING, "copied"),
-    Arrow(Phase.TRAINING, Phase.DETACHED, "summed, with a vote: apply, leave, ready", 95, GOOD),
-    Arrow(Phase.TRAINING, Phase.DETACHED, "lost: roll back, leave, ready", 150, BAD),
+    Arrow(Phase.TRAINING, Phase.DETACHED, "summed, with a vote: apply, leave, ready", 95, GREEN),
+    Arrow(Phase.TRAINING, Phase.DETACHED, "lost: roll back, leave, ready", 150, RED),
 )
 
 
@@ -58,8 +58,8 @@ def main() -> None:
     if missing:
         raise SystemExit(f"no position for {missing}")
     parts = [_head(), *(_arrow(arrow) for arrow in ARROWS), *(_box(phase) for phase in Phase)]
-    parts.append(_text(1035, 178, "summed: apply, next step", SOFT, 12))
-    parts.append(_text(575, 425, "From every state but detached: lost -> leave, ready", BAD, 13))
+    parts.append(_text(1035, 178, "summed: apply, next step", GRAY, 12))
+    parts.append(_text(575, 425, "From every state but detached: lost -> leave, ready", RED, 13))
     Path(__file__).with_name("elasticity.svg").write_text("\n".join([*parts, "</svg>\n"]))
 
 
@@ -68,11 +68,11 @@ def _head() -> str:
     marker = (
         "<defs><marker id='tip' viewBox='0 0 10 10' refX='9' refY='5' markerWidth='7' "
         "markerHeight='7' orient='auto-start-reverse'><path d='M0 0L10 5L0 10z' "
-        f"fill='{INK}'/></marker></defs>"
+        f"fill='{DARK}'/></marker></defs>"
     )
     size = "viewBox='0 0 1150 450' width='1150' height='450'"
-    background = f"<rect width='1150' height='450' fill='{PAPER}'/>"
-    title = _text(40, 34, "A worker's states, through all generations of a run", INK, 17, "start")
+    background = f"<rect width='1150' height='450' fill='{WHITE}'/>"
+    title = _text(40, 34, "A worker's states, through all generations of a run", DARK, 17, "start")
     return f"<svg xmlns='http://www.w3.org/2000/svg' {size} {style}>{marker}{background}{title}"
 
 
@@ -81,10 +81,10 @@ def _box(phase: Phase) -> str:
     width, height = BOX
     frame = (
         f"<rect x='{x}' y='{y}' width='{width}' height='{height}' rx='8' fill='#eef2ff' "
-        f"stroke='{INK}'/>"
+        f"stroke='{DARK}'/>"
     )
-    name = _text(x + width / 2, y + 20, phase.name.lower(), INK, 14)
-    return frame + name + _text(x + width / 2, y + 37, NOTES[phase], SOFT, 11)
+    name = _text(x + width / 2, y + 20, phase.name.lower(), DARK, 14)
+    return frame + name + _text(x + width / 2, y + 37, NOTES[phase], GRAY, 11)
 
 
 def _arrow(arrow: Arrow) -> str:
@@ -105,11 +105,11 @@ def _arrow(arrow: Arrow) -> str:
     elif x1 == x2:
         path = f"M{x1 + width / 2} {y1}L{x2 + width / 2} {y2 + height}"
         label = _text(
-            x1 + width / 2 + 8, (y1 + y2 + height) / 2 + 4, arrow.label, SOFT, 12, "start"
+            x1 + width / 2 + 8, (y1 + y2 + height) / 2 + 4, arrow.label, GRAY, 12, "start"
         )
     else:
         path = f"M{x1 + width} {y1 + height / 2}L{x2} {y2 + height / 2}"
-        label = _text((x1 + width + x2) / 2, y1 + height / 2 - 8, arrow.label, SOFT, 11)
+        label = _text((x1 + width + x2) / 2, y1 + height / 2 - 8, arrow.label, GRAY, 11)
     start_marker = " marker-start='url(#tip)'" if arrow.end is Phase.RESTORING else ""
     line = f"<path d='{path}' fill='none' stroke='{arrow.color}' marker-end='url(#tip)'{start_marker}/>"
     return line + label

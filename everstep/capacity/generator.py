@@ -3,7 +3,7 @@
 Each zone has a latent surplus of supply over demand, a standard normal variable. No machine is available while
 it is below a threshold, all of them while it is above the threshold by a margin, and some in between. The
 surplus has a part that all zones share and a part that only the zone has. Each part is a sum of a slow renewal
-process (regimes of a day) and a fast one (flicker of an hour): a value from a normal distribution is kept for
+process (regimes of a day) and a fast one (fluctuations of an hour): a value from a normal distribution is kept for
 an exponentially distributed time, then drawn again.
 
 So the threshold follows from the share of the time without a machine, the margin from the mean, and the weight
@@ -88,13 +88,13 @@ class MarketModel:
     Attributes:
         zones: model of each zone.
         regime_hours: mean hours until the slow process draws a new value.
-        flicker_hours: mean hours until the fast process draws a new value.
+        fluctuation_hours: mean hours until the fast process draws a new value.
         regime_share: share of the slow process in the variance of the surplus.
     """
 
     zones: tuple[ZoneModel, ...]
     regime_hours: float = 24.0
-    flicker_hours: float = 0.8
+    fluctuation_hours: float = 0.8
     regime_share: float = 0.93
 
 
@@ -138,7 +138,7 @@ def loadings(correlation: float, zones: int) -> list[float]:
 
 
 def _margin(threshold: float, mean_share: float, machines: int) -> float:
-    """Return the margin above a threshold for which the mean capacity is a share of the machines."""
+    """Return the margin above a threshold for which the mean capacity is the given share of the machines."""
     return _solve(lambda margin: _mean_share(threshold, margin, machines), mean_share, 0, 20)
 
 
@@ -214,10 +214,10 @@ def _surplus(model: MarketModel, rng: random.Random, gap_seconds: float) -> Iter
     """Yield the surplus at each tick."""
     ticks_per_hour = HOUR_SECONDS / gap_seconds
     slow = _renewals(rng, model.regime_hours * ticks_per_hour)
-    quick = _renewals(rng, model.flicker_hours * ticks_per_hour)
-    slow_weight, quick_weight = sqrt(model.regime_share), sqrt(1 - model.regime_share)
-    for regime, flicker in zip(slow, quick, strict=True):
-        yield slow_weight * regime + quick_weight * flicker
+    fast = _renewals(rng, model.fluctuation_hours * ticks_per_hour)
+    slow_weight, fast_weight = sqrt(model.regime_share), sqrt(1 - model.regime_share)
+    for regime, fluctuation in zip(slow, fast, strict=True):
+        yield slow_weight * regime + fast_weight * fluctuation
 
 
 def _renewals(rng: random.Random, mean_ticks: float) -> Iterator[float]:

@@ -69,7 +69,7 @@ def weighted_seconds(begin_age: float, end_age: float = 0.0) -> float:
     end_age = max(end_age, 0.0)
     begin_age = max(begin_age, end_age)
     rate = log(2) / HALF_LIFE_SECONDS
-    # Not the difference of two weights, which loses all digits for a short time.
+    # Not computed as the difference of two weights, which would lose all significant digits for a short time.
     return _weight(end_age) * -expm1(-rate * (begin_age - end_age)) / rate
 
 

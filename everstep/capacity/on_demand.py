@@ -1,4 +1,4 @@
-"""The number of on-demand machines to buy. Pure: the observation and the terms of the job are arguments.
+"""The number of on-demand machines to buy, as pure functions of the observation and the parameters of the job.
 
 Five policies with one signature. `uniform_progress` and `greedy` are the policies of "Can't Be Late: Optimizing Spot
 Instance Savings under Deadlines" (Wu et al., NSDI 2024), adapted to a group that trains with any number of
@@ -22,7 +22,7 @@ from everstep.capacity.lifetimes import START_SECONDS
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
+class JobParameters:
     """Size, work and limits of a job.
 
     Attributes:
@@ -82,7 +82,7 @@ class Purchase:
     reason: str
 
 
-Policy = Callable[[Terms, JobProgress], Purchase]
+Policy = Callable[[JobParameters, JobProgress], Purchase]
 
 
 class OnDemand(StrEnum):
@@ -106,94 +106,99 @@ FALLBACK_AFTER_SECONDS = 900.0
 """Time with too few spot machines for the smallest group, after which a job without a deadline buys on demand."""
 
 
-def never(terms: Terms, progress: JobProgress) -> Purchase:
+def never(parameters: JobParameters, progress: JobProgress) -> Purchase:
     """Buy no on-demand machine."""
-    del terms, progress
+    del parameters, progress
     return SPOT_ONLY
 
 
-def always(terms: Terms, progress: JobProgress) -> Purchase:
+def always(parameters: JobParameters, progress: JobProgress) -> Purchase:
     """Buy all machines on demand."""
     del progress
-    return Purchase(terms.machines, use_spot=False, reason="all machines are on demand")
+    return Purchase(parameters.machines, use_spot=False, reason="all machines are on demand")
 
 
-def margin_seconds(terms: Terms, progress: JobProgress) -> float:
-    """Return the seconds to spare if all machines do the remaining work until the deadline; infinite without one."""
-    if terms.deadline_seconds is None:
+def margin_seconds(parameters: JobParameters, progress: JobProgress) -> float:
+    """Return the seconds to spare if all machines do the remaining work; infinite without a deadline."""
+    if parameters.deadline_seconds is None:
         return float("inf")
-    remaining_seconds = terms.deadline_seconds - progress.seconds
-    return remaining_seconds - (terms.work - progress.work_done) / terms.machines / terms.goodput
+    remaining_seconds = parameters.deadline_seconds - progress.seconds
+    return (
+        remaining_seconds
+        - (parameters.work - progress.work_done) / parameters.machines / parameters.goodput
+    )
 
 
-def missing_machines(terms: Terms, progress: JobProgress) -> int:
+def missing_machines(parameters: JobParameters, progress: JobProgress) -> int:
     """Return the number of on-demand machines that complete the group.
 
     Machines that were bought are kept until spot machines that replace them train.
     """
-    not_covered_by_spot = max(0, terms.machines - progress.spot)
+    not_covered_by_spot = max(0, parameters.machines - progress.spot)
     return max(
         not_covered_by_spot - progress.starting, min(progress.on_demand, not_covered_by_spot)
     )
 
 
-def latest_start(terms: Terms, progress: JobProgress) -> Purchase:
+def latest_start(parameters: JobParameters, progress: JobProgress) -> Purchase:
     """Buy the missing machines as soon as all machines together would only just finish in time."""
-    if terms.deadline_seconds is None:
-        return _minimum(terms, progress)
-    margin = margin_seconds(terms, progress)
-    safety = terms.start_seconds + terms.pass_seconds
-    reserve = safety + _expected_losses(terms, progress) * terms.start_seconds
+    if parameters.deadline_seconds is None:
+        return _minimum(parameters, progress)
+    margin = margin_seconds(parameters, progress)
+    safety = parameters.start_seconds + parameters.pass_seconds
+    reserve = safety + _expected_losses(parameters, progress) * parameters.start_seconds
     if margin <= safety:
         reason = f"{margin:.0f} s of margin are left: on-demand machines only"
-        return Purchase(terms.machines, use_spot=False, reason=reason)
-    if margin <= reserve or (progress.on_demand and margin <= reserve + terms.pass_seconds):
+        return Purchase(parameters.machines, use_spot=False, reason=reason)
+    if margin <= reserve or (progress.on_demand and margin <= reserve + parameters.pass_seconds):
         reason = f"{margin:.0f} s of margin are left: missing machines are bought on demand"
-        return Purchase(missing_machines(terms, progress), use_spot=True, reason=reason)
+        return Purchase(missing_machines(parameters, progress), use_spot=True, reason=reason)
     reason = f"{margin:.0f} s of margin are left: spot machines only"
     return Purchase(0, use_spot=True, reason=reason)
 
 
-def _expected_losses(terms: Terms, progress: JobProgress) -> float:
-    seconds_left = (terms.work - progress.work_done) / terms.machines / terms.goodput
+def _expected_losses(parameters: JobParameters, progress: JobProgress) -> float:
+    seconds_left = (parameters.work - progress.work_done) / parameters.machines / parameters.goodput
     return LOSSES_IN_RESERVE + LOSSES_PER_SECOND * seconds_left
 
 
-def _minimum(terms: Terms, progress: JobProgress) -> Purchase:
+def _minimum(parameters: JobParameters, progress: JobProgress) -> Purchase:
     """Return the purchase of a job without a deadline, which keeps the smallest group training."""
-    missing = terms.min_machines - progress.spot
+    missing = parameters.min_machines - progress.spot
     may_buy = progress.below_min_seconds >= FALLBACK_AFTER_SECONDS or progress.on_demand > 0
     if missing > 0 and may_buy:
         reason = (
-            f"{progress.spot} of at least {terms.min_machines} spot machines train: "
+            f"{progress.spot} of at least {parameters.min_machines} spot machines train: "
             "the missing ones are bought on demand"
         )
         return Purchase(missing, use_spot=True, reason=reason)
     return SPOT_ONLY
 
 
-def greedy(terms: Terms, progress: JobProgress) -> Purchase:
+def greedy(parameters: JobParameters, progress: JobProgress) -> Purchase:
     """Use spot machines until the last moment, then only on-demand machines (baseline)."""
-    margin = margin_seconds(terms, progress)
-    last_moment = 2 * terms.start_seconds + terms.pass_seconds
+    margin = margin_seconds(parameters, progress)
+    last_moment = 2 * parameters.start_seconds + parameters.pass_seconds
     if margin <= last_moment:
-        return Purchase(terms.machines, use_spot=False, reason="the last moment to finish in time")
+        return Purchase(
+            parameters.machines, use_spot=False, reason="the last moment to finish in time"
+        )
     return SPOT_ONLY
 
 
-def uniform_progress(terms: Terms, progress: JobProgress) -> Purchase:
+def uniform_progress(parameters: JobParameters, progress: JobProgress) -> Purchase:
     """Keep up with a uniform rate of progress, and use all spot machines that there are (baseline)."""
-    if terms.deadline_seconds is None:
+    if parameters.deadline_seconds is None:
         return SPOT_ONLY
-    final = greedy(terms, progress)
+    final = greedy(parameters, progress)
     if final.on_demand:
         return final
     # Hysteresis: a group with on-demand machines keeps them until it has the progress expected two starts later.
-    ahead = 2 * terms.start_seconds if progress.on_demand else 0.0
-    expected = terms.work * (progress.seconds + ahead) / terms.deadline_seconds
+    ahead = 2 * parameters.start_seconds if progress.on_demand else 0.0
+    expected = parameters.work * (progress.seconds + ahead) / parameters.deadline_seconds
     if progress.work_done >= expected:
         return Purchase(0, use_spot=True, reason="progress is at or above the uniform rate")
-    missing = missing_machines(terms, progress)
+    missing = missing_machines(parameters, progress)
     return Purchase(missing, use_spot=True, reason="progress is below the uniform rate")
 
 
@@ -224,6 +229,6 @@ def policy_of(setting: OnDemand, fallback: FallbackPolicy = FallbackPolicy.LATES
     return FALLBACKS[fallback] if setting is OnDemand.FALLBACK else POLICIES[setting]
 
 
-def within_budget(terms: Terms, spent_usd: float, next_usd: float) -> bool:
+def within_budget(parameters: JobParameters, spent_usd: float, next_usd: float) -> bool:
     """Return True if the budget covers the next pass; otherwise the job is suspended with a checkpoint."""
-    return terms.budget_usd is None or spent_usd + next_usd <= terms.budget_usd
+    return parameters.budget_usd is None or spent_usd + next_usd <= parameters.budget_usd

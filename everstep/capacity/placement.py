@@ -1,4 +1,4 @@
-"""Choice of the zone in which the group runs. Pure: the observations, the clock and the memory are arguments.
+"""Choice of the zone in which the group runs, as pure functions of the observations, the time and the policy's state.
 
 Sending gradients between zones costs money and time, so the group runs in one zone. A controller knows how many
 machines it runs there and how many it waits for. About another zone it knows only the result of a request, so
@@ -114,7 +114,7 @@ class PlacementConfig:
 
 
 @dataclass(frozen=True)
-class Memory:
+class PolicyState:
     """State of the policy between two passes.
 
     Attributes:
@@ -137,14 +137,14 @@ class PlacementDecision:
         zone: position of the group's zone from now on.
         search: positions of the other zones in which to request machines until the next pass.
         reason: reason for the decision, for the job's status.
-        memory: argument of the next pass.
+        policy_state: argument of the next pass.
     """
 
     state: PlacementPhase
     zone: int
     search: tuple[int, ...]
     reason: str
-    memory: Memory
+    policy_state: PolicyState
 
 
 @dataclass(frozen=True)
@@ -153,11 +153,11 @@ class _Pass:
 
     config: PlacementConfig
     observed: Observation
-    memory: Memory
+    policy_state: PolicyState
 
     @property
     def zone_state(self) -> ZoneObservation:
-        return self.observed.zones[self.memory.zone]
+        return self.observed.zones[self.policy_state.zone]
 
     @property
     def others(self) -> tuple[int, ...]:
@@ -166,7 +166,7 @@ class _Pass:
         allowed = [
             zone
             for zone, zone_state in enumerate(zones)
-            if zone != self.memory.zone and zone_state.admitted
+            if zone != self.policy_state.zone and zone_state.admitted
         ]
         return tuple(sorted(allowed, key=lambda zone: zones[zone].comparable_price))
 
@@ -177,12 +177,12 @@ class _Pass:
 
     @property
     def seconds_since_move(self) -> float:
-        moved_at = self.memory.moved_at
+        moved_at = self.policy_state.moved_at
         return float("inf") if moved_at is None else self.observed.seconds - moved_at
 
     @property
     def seconds_short(self) -> float:
-        since = self.memory.short_since
+        since = self.policy_state.short_since
         return 0.0 if since is None else self.observed.seconds - since
 
     @property
@@ -219,7 +219,11 @@ class _Pass:
         self, state: PlacementPhase, reason: str, *, search: bool = False
     ) -> PlacementDecision:
         return PlacementDecision(
-            state, self.memory.zone, self.candidates if search else (), reason, self.memory
+            state,
+            self.policy_state.zone,
+            self.candidates if search else (),
+            reason,
+            self.policy_state,
         )
 
 
@@ -238,13 +242,19 @@ def required_offer(config: PlacementConfig, here: ZoneObservation, other: ZoneOb
     return max(clearly_more, more_productive)
 
 
-def place(config: PlacementConfig, observed: Observation, memory: Memory) -> PlacementDecision:
+def place(
+    config: PlacementConfig, observed: Observation, policy_state: PolicyState
+) -> PlacementDecision:
     """Decide in which zone the group runs, and where else to request machines."""
-    if observed.zones[memory.zone].uninterrupted >= config.machines:
-        memory = replace(memory, short_since=None) if memory.short_since is not None else memory
-    elif memory.short_since is None:
-        memory = replace(memory, short_since=observed.seconds)
-    current = _Pass(config, observed, memory)
+    if observed.zones[policy_state.zone].uninterrupted >= config.machines:
+        policy_state = (
+            replace(policy_state, short_since=None)
+            if policy_state.short_since is not None
+            else policy_state
+        )
+    elif policy_state.short_since is None:
+        policy_state = replace(policy_state, short_since=observed.seconds)
+    current = _Pass(config, observed, policy_state)
     return next(decision for rule in RULES for decision in rule(current))
 
 
@@ -301,8 +311,10 @@ def _clearly_more_elsewhere(current: _Pass) -> Iterator[PlacementDecision]:
     reason = (
         f"{zone.name} offers {zone.offered} machines, {current.zone_state.uninterrupted} run here"
     )
-    memory = Memory(best, moved_at=current.observed.seconds)
-    yield PlacementDecision(PlacementPhase.MOVING, best, (), reason + _comparison(current), memory)
+    policy_state = PolicyState(best, moved_at=current.observed.seconds)
+    yield PlacementDecision(
+        PlacementPhase.MOVING, best, (), reason + _comparison(current), policy_state
+    )
 
 
 def _comparison(current: _Pass) -> str:

@@ -10,7 +10,7 @@ from everstep.capacity.history import CapacityHistory
 from everstep.capacity.job import JobModel
 from everstep.capacity.on_demand import FallbackPolicy, OnDemand, policy_of
 from everstep.capacity.placement import PlacementConfig
-from everstep.capacity.simulator import Outcome, simulate, terms_of
+from everstep.capacity.simulator import Outcome, parameters_of, simulate
 from everstep.catalog.units import HOUR_SECONDS
 from everstep.errors import EverstepError
 
@@ -98,7 +98,8 @@ def choices(
         zones: number of zones.
         machine_types: machine types of the pools; a single type is not compared.
         has_deadline: whether the job has a deadline. Without one, the baselines buy no on-demand machine.
-        everything: whether to yield all combinations; otherwise, baselines and machine types get all zones only.
+        everything: whether to yield all combinations; otherwise, baselines and machine types are combined only with
+            the use of all zones.
     """
     baselines = [
         item for item in FallbackPolicy if item is not FallbackPolicy.LATEST_START and has_deadline
@@ -224,11 +225,11 @@ def replay(
     record: bool = False,
 ) -> Outcome:
     """Return the outcome of one choice on one history, with its ticks if `record` is set."""
-    terms = terms_of(job, history.gap_seconds, limits.deadline_seconds, limits.budget_usd)
+    parameters = parameters_of(job, history.gap_seconds, limits.deadline_seconds, limits.budget_usd)
     zones = history.with_zones(range(min(choice.zones, len(history.zones))))
     placement = PlacementConfig(machines=job.machines, start_seconds=job.start_seconds)
     policy = policy_of(choice.on_demand, choice.fallback)
-    return simulate(zones, job, terms, placement, policy, record=record)
+    return simulate(zones, job, parameters, placement, policy, record=record)
 
 
 def summary(choice: Choice, outcomes: Sequence[Outcome], limits: JobLimits) -> PlanRow:

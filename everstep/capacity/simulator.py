@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from everstep.capacity.history import CapacityHistory
 from everstep.capacity.job import MIN_BILLED_TIME, JobModel
 from everstep.capacity.lifetimes import LifetimeRecord, weighted_seconds
-from everstep.capacity.on_demand import JobProgress, Policy, Purchase, Terms, within_budget
+from everstep.capacity.on_demand import JobParameters, JobProgress, Policy, Purchase, within_budget
 from everstep.capacity.placement import (
-    Memory,
     Observation,
     PlacementConfig,
     PlacementDecision,
     PlacementPhase,
+    PolicyState,
     ZoneObservation,
     place,
 )
@@ -84,28 +84,28 @@ class Outcome:
 def simulate(
     history: CapacityHistory,
     job: JobModel,
-    terms: Terms,
+    parameters: JobParameters,
     placement: PlacementConfig,
     policy: Policy,
     *,
     record: bool = False,
 ) -> Outcome:
     """Replay a history from its beginning until the job is complete or suspended, or the history ends."""
-    run = _Replay(history, job, terms, placement, policy, record=record)
+    run = _Replay(history, job, parameters, placement, policy, record=record)
     for available in history.machines:
         if not run.tick(available):
             break
     return run.outcome()
 
 
-def terms_of(
+def parameters_of(
     job: JobModel,
     pass_seconds: float,
     deadline_seconds: float | None = None,
     budget_usd: float | None = None,
-) -> Terms:
-    """Return the terms of a job."""
-    return Terms(
+) -> JobParameters:
+    """Return the parameters of a job."""
+    return JobParameters(
         work=job.work,
         machines=job.machines,
         min_machines=job.min_machines,
@@ -136,7 +136,7 @@ class _Replay:
 
     history: CapacityHistory
     job: JobModel
-    terms: Terms
+    parameters: JobParameters
     placement: PlacementConfig
     policy: Policy
     record: bool
@@ -145,7 +145,7 @@ class _Replay:
     usd: float = 0.0
     spot: int = 0
     on_demand: int = 0
-    start_debt: float = 0.0  # machine-seconds until all starting machines train
+    remaining_start_seconds: float = 0.0  # machine-seconds until all starting machines train
     spot_seconds: float = 0.0
     on_demand_seconds: float = 0.0
     moves: int = 0
@@ -169,7 +169,7 @@ class _Replay:
         spot = offered if purchase.use_spot else 0
         on_demand = purchase.on_demand
         hourly_cost = self.job.hourly_cost(spot, on_demand, decision.zone)
-        if not within_budget(self.terms, self.usd, hourly_cost * gap / HOUR_SECONDS):
+        if not within_budget(self.parameters, self.usd, hourly_cost * gap / HOUR_SECONDS):
             self.suspended = True
             return False
         self._pay(spot, on_demand, gap, decision.zone)
@@ -211,24 +211,24 @@ class _Replay:
 
     def _place(self, available: tuple[int, ...]) -> PlacementDecision:
         before, desired = self.decision, self.placement.machines
-        memory = before.memory if before else Memory(0)
+        policy_state = before.policy_state if before else PolicyState(0)
         searched = before.search if before else tuple(range(1, len(available)))
-        running = min(available[memory.zone], desired)
+        running = min(available[policy_state.zone], desired)
         if before and running >= desired and before.state is PlacementPhase.SETTLED:
             return before  # a complete group stays, whatever else is observed
         zones = tuple(
             ZoneObservation(
-                running=running if zone == memory.zone else 0,
+                running=running if zone == policy_state.zone else 0,
                 offered=min(count, desired) if zone in searched else None,
                 price=self.job.prices.usd_per_hour(zone, desired) / desired,
                 lifetime_seconds=self.lifetimes[zone].expected_seconds,
             )
             for zone, count in enumerate(available)
         )
-        return place(self.placement, Observation(self.now, zones), memory)
+        return place(self.placement, Observation(self.now, zones), policy_state)
 
     def _purchase(self, offered: int, *, moved: bool) -> Purchase:
-        if offered >= self.terms.min_machines:
+        if offered >= self.parameters.min_machines:
             self.below_min_since = self.now + self.history.gap_seconds
         # After a move all machines start at the same time, on-demand machines as well.
         training = offered if moved else min(self.spot, offered)
@@ -240,7 +240,7 @@ class _Replay:
             below_min_seconds=max(0.0, self.now - self.below_min_since),
             starting=offered - training,
         )
-        return self.policy(self.terms, progress)
+        return self.policy(self.parameters, progress)
 
     def _pay(self, spot: int, on_demand: int, seconds: float, zone: int) -> None:
         self.usd += self.job.hourly_cost(spot, on_demand, zone) * seconds / HOUR_SECONDS
@@ -289,11 +289,12 @@ class _Replay:
             self.work_done -= min(
                 self.work_done, job.design.checkpoint_seconds * (self.spot + self.on_demand)
             )
-        self.start_debt = min(
-            self.start_debt + new_machines * job.start_seconds, machines * job.start_seconds
+        self.remaining_start_seconds = min(
+            self.remaining_start_seconds + new_machines * job.start_seconds,
+            machines * job.start_seconds,
         )
-        starting = min(self.start_debt, machines * gap)
-        self.start_debt -= starting
+        starting = min(self.remaining_start_seconds, machines * gap)
+        self.remaining_start_seconds -= starting
         # On-demand machines that bridge the start of spot machines add nothing to a complete group.
         work = min(machines * gap - starting, job.machines * gap) * job.steady_goodput
         work -= self._pauses(spot, continuing, new_machines)
@@ -301,7 +302,7 @@ class _Replay:
             self.work_done += max(0.0, work) + overlap
 
     def _overlap(self, remaining: int, zone: int) -> float:
-        """Return the work of the old zone's machines while the new ones start; they are billed for it."""
+        """Return the work of the old zone's machines while the new ones start, and bill them for this time."""
         job = self.job
         self._pay(remaining, self.on_demand, job.start_seconds, zone)
         self.usd -= job.prices.fixed * job.start_seconds / HOUR_SECONDS  # billed once

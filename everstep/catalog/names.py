@@ -3,7 +3,7 @@
 DOMAIN = "everstep.dev"
 
 # --- Images
-# Pulled by clusters; each has a Dockerfile.
+# Images that clusters pull; each has a Dockerfile.
 IMAGES = ("trainer", "controller", "spot", "etcd-rejoin")
 LOCAL_IMAGES = "localhost/everstep"  # prefix of images that are built on this machine
 LOCAL_IMAGE = f"{LOCAL_IMAGES}/{{}}:local"

@@ -258,8 +258,8 @@ _OPTIONS = (
         default=32,
         minimum=1,
         only_in_mode="exact",
-        help="Samples in one shard of the batch, which `exact` computes at a time and adds up in a fixed order; "
-        "its results depend on it. Larger is faster; workers are equally busy if their number divides the shards.",
+        help="Samples in one shard of the batch, which `exact` computes at a time; its results depend on this size. "
+        "Larger is faster; workers are equally busy if their number divides the number of shards.",
     ),
     TrainerOption(
         name="crop_padding",

@@ -35,7 +35,7 @@ SYMMETRIC = "SYMMETRIC_DEFAULT"
 KEY_USE = frozenset({"kms:CreateGrant", "kms:Decrypt", "kms:DescribeKey", "kms:GenerateDataKey"})
 """Actions with which a stack uses an existing key: grants for the services, and objects of the bucket."""
 SET_BOUNDARY = "iam:PutRolePermissionsBoundary"
-LINK = "iam:CreateServiceLinkedRole"  # acts on roles whose path AWS prescribes
+CREATE_LINKED_ROLE = "iam:CreateServiceLinkedRole"  # acts on roles whose path AWS prescribes
 KEY_PROVIDER = "awskms://"
 REQUEST_QUOTA = "aws service-quotas request-service-quota-increase --service-code"
 
@@ -137,7 +137,9 @@ def check_permissions(
     their ARNs when they are created, so a policy for named resources leaves these actions undecided.
     """
     check, actions = "permissions", _actions(config, cluster, secrets_provider)
-    role_actions = {action for action in actions if action.startswith("iam:") and action != LINK}
+    role_actions = {
+        action for action in actions if action.startswith("iam:") and action != CREATE_LINKED_ROLE
+    }
     boundary = cluster.iam.permissions_boundary
     denials = account.denied_actions(
         actions - role_actions, context={REGION_KEY: cluster.region}

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from components.config import AksConfig, StackConfig
 
 WITHOUT_SPOT = re.compile(r"^(FreeTrial|AzureForStudents|AzurePass|BenefitsTrial)")
-"""Offers without spot machines: the page lists the offers that have them, such as pay-as-you-go and Sponsored.
+"""Offers without spot machines.
 
-Source: "Use Azure Spot Virtual Machines", Limitations, 2026-11-28.
+The source lists the offers that have them, such as pay-as-you-go and Sponsored: "Use Azure Spot Virtual Machines",
+Limitations, 2026-11-28.
 """
 ENABLED = ("Enabled", "Active")
 PAST_DUE = "PastDue"

@@ -89,7 +89,7 @@ def check_published(
 
 
 def _is_present(reference: ImageReference) -> bool:
-    """Return True if its registry has an image.
+    """Return True if an image exists in its registry.
 
     Raises:
         EverstepError: a file of logins cannot be read.

@@ -44,7 +44,7 @@ def _check(
     other_limit: dict[str, None],
     further_fix: str = "",
 ) -> AccountCheck:
-    """Return the check of one limit of a job, without the other one."""
+    """Return the check of one limit of a job; the other limit is ignored."""
     name = field.removeprefix("job.")
     try:
         model = plan_inputs.job_model(config, stack, None)

@@ -176,7 +176,7 @@ def _write(context: StackContext, image: PushedImage) -> list[str]:
 
 
 def _foreign_sections(context: StackContext) -> set[str]:
-    """Return the sections that the twin overrides, or that the stack file of the platform sets in place of this one."""
+    """Return the sections that the twin overrides, or that the platform's stack file sets instead of this stack's."""
     from components.config.platform_stack_rules import PLATFORM_SECTIONS
 
     overridden_sections = {section for section, _ in context.workspace.overrides}

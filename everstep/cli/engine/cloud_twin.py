@@ -51,12 +51,12 @@ def prepare(context: StackContext, progress: Progress) -> None:
 
 
 def start(context: StackContext, progress: Progress) -> None:
-    """Start the control plane, the registry and the supply of machines, unless they run."""
+    """Start the control plane, the registry and the daemon that creates machines, unless they run."""
     from cloudtwin.facade import start_region
 
     from everstep.cli.images import OPTIONS
 
-    with progress.step("Starting the region: control plane, registry and machine supply"):
+    with progress.step("Starting the region: control plane, registry and machine provisioner"):
         start_region(context.workspace.state, OPTIONS)
 
 

@@ -12,7 +12,7 @@ from everstep.capacity.history import CapacityHistory
 from everstep.capacity.job import JobModel, Prices
 from everstep.capacity.on_demand import greedy, latest_start, uniform_progress
 from everstep.capacity.placement import PlacementConfig
-from everstep.capacity.simulator import simulate, terms_of
+from everstep.capacity.simulator import parameters_of, simulate
 from everstep.catalog.units import HOUR_SECONDS
 from everstep.goodput import NO_COST, ChangeCost
 from tests.effort import examples
@@ -96,7 +96,9 @@ def test_no_policy_is_cheaper_than_the_optimum(seed: int, slack: float, spot: fl
     optimum = cheapest(generated_history, job_model, deadline)
 
     for policy in (latest_start, uniform_progress, greedy):
-        terms = terms_of(job_model, GAP_SECONDS, deadline)
-        outcome = simulate(generated_history, job_model, terms, PlacementConfig(machines=8), policy)
+        parameters = parameters_of(job_model, GAP_SECONDS, deadline)
+        outcome = simulate(
+            generated_history, job_model, parameters, PlacementConfig(machines=8), policy
+        )
         if outcome.complete and outcome.seconds <= deadline:
             assert outcome.usd >= optimum - 1e-9, policy.__name__

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from everstep.capacity.lifetimes import PRIOR_LIFETIME_SECONDS, productive_share
 from everstep.capacity.placement import (
     EQUAL_SHARE,
-    Memory,
     Observation,
     PlacementConfig,
     PlacementDecision,
     PlacementPhase,
+    PolicyState,
     ZoneObservation,
     place,
 )
@@ -42,8 +42,8 @@ def decide(
     moving: bool = False,
     config: PlacementConfig = CONFIG,
 ) -> PlacementDecision:
-    memory = Memory(0, short_since, moved_at)
-    return place(config, Observation(seconds, zones, moving), memory)
+    policy_state = PolicyState(0, short_since, moved_at)
+    return place(config, Observation(seconds, zones, moving), policy_state)
 
 
 def test_machines_with_an_interruption_notice_count_as_lost() -> None:
@@ -57,7 +57,7 @@ def test_a_complete_group_stays_and_requests_nothing_elsewhere() -> None:
     decision = decide(zone(16), zone(offered=16))
 
     assert (decision.state, decision.zone, decision.search) == (PlacementPhase.SETTLED, 0, ())
-    assert decision.memory.short_since is None
+    assert decision.policy_state.short_since is None
 
 
 def test_the_group_waits_for_requested_machines() -> None:
@@ -67,7 +67,7 @@ def test_the_group_waits_for_requested_machines() -> None:
 def test_a_shortage_is_watched_before_other_zones_are_tried() -> None:
     first_decision = decide(zone(8), zone(), seconds=50, short_since=None)
     assert first_decision.state is PlacementPhase.SHORT
-    assert first_decision.memory.short_since == 50
+    assert first_decision.policy_state.short_since == 50
 
     searching = decide(zone(8), zone(), seconds=50 + CONFIG.short_seconds, short_since=50)
     assert searching.state is PlacementPhase.SEARCHING
@@ -86,7 +86,7 @@ def test_the_group_moves_to_the_zone_with_the_most_machines() -> None:
     decision = decide(zone(4), zone(offered=8), zone(offered=12))
 
     assert (decision.state, decision.zone) == (PlacementPhase.MOVING, 2)
-    assert decision.memory == Memory(2, moved_at=100_000)
+    assert decision.policy_state == PolicyState(2, moved_at=100_000)
     assert decision.reason == (
         "another zone offers 12 machines, 4 run here; of 2 such zones it has the most productive machines"
     )
@@ -252,7 +252,7 @@ zones = counts.flatmap(
     )
 )
 memories = st.builds(
-    Memory, st.just(0), st.none() | st.floats(0, 1e5), st.none() | st.floats(0, 1e5)
+    PolicyState, st.just(0), st.none() | st.floats(0, 1e5), st.none() | st.floats(0, 1e5)
 )
 
 
@@ -260,20 +260,25 @@ memories = st.builds(
     observation=st.builds(
         Observation, st.just(1e5), st.lists(zones, min_size=1, max_size=5).map(tuple), st.booleans()
     ),
-    memory=memories,
+    policy_state=memories,
 )
-def test_every_decision_is_safe_and_has_a_reason(observation: Observation, memory: Memory) -> None:
-    decision = place(CONFIG, observation, memory)
+def test_every_decision_is_safe_and_has_a_reason(
+    observation: Observation, policy_state: PolicyState
+) -> None:
+    decision = place(CONFIG, observation, policy_state)
 
     assert decision.reason
-    assert decision == place(CONFIG, observation, memory), (
+    assert decision == place(CONFIG, observation, policy_state), (
         "a decision depends on its arguments only"
     )
     assert decision.zone not in decision.search
-    if decision.zone != memory.zone:
-        here, other = observation.zones[memory.zone], observation.zones[decision.zone]
+    if decision.zone != policy_state.zone:
+        here, other = observation.zones[policy_state.zone], observation.zones[decision.zone]
         offered = min(other.offered or 0, CONFIG.machines)
         assert not observation.moving
         assert offered > here.uninterrupted, "a move gains machines"
         assert offered * share(other) > here.uninterrupted * share(here), "which train more"
-        assert memory.moved_at is None or 1e5 - memory.moved_at >= CONFIG.move_interval_seconds
+        assert (
+            policy_state.moved_at is None
+            or 1e5 - policy_state.moved_at >= CONFIG.move_interval_seconds
+        )

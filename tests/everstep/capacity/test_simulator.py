@@ -18,7 +18,7 @@ from everstep.capacity.on_demand import (
     never,
 )
 from everstep.capacity.placement import PlacementConfig
-from everstep.capacity.simulator import Outcome, simulate, terms_of
+from everstep.capacity.simulator import Outcome, parameters_of, simulate
 from everstep.catalog.units import HOUR_SECONDS
 from everstep.goodput import NO_COST, ChangeCost
 from tests.effort import examples
@@ -56,9 +56,9 @@ def run(
     deadline: float | None = None,
     budget: float | None = None,
 ) -> Outcome:
-    terms = terms_of(job, GAP_SECONDS, deadline, budget)
+    parameters = parameters_of(job, GAP_SECONDS, deadline, budget)
     placement = PlacementConfig(machines=job.machines, start_seconds=job.start_seconds)
-    return simulate(ticks, job, terms, placement, POLICIES[on_demand], record=True)
+    return simulate(ticks, job, parameters, placement, POLICIES[on_demand], record=True)
 
 
 def test_machines_train_for_as_long_as_there_are_any() -> None:
@@ -302,9 +302,9 @@ def test_a_deadline_with_two_ticks_of_slack_is_met_in_every_history(
     hours = deadline / HOUR_SECONDS + 1
     generated_history = generate(MODEL, seed=seed, hours=hours, machines=16)
 
-    terms = terms_of(REAL_JOB, GAP_SECONDS, deadline)
+    parameters = parameters_of(REAL_JOB, GAP_SECONDS, deadline)
     outcome = simulate(
-        generated_history, REAL_JOB, terms, PlacementConfig(machines=16), latest_start
+        generated_history, REAL_JOB, parameters, PlacementConfig(machines=16), latest_start
     )
 
     assert outcome.complete
@@ -323,12 +323,12 @@ def test_a_group_never_does_more_work_than_its_machines_can(
 ) -> None:
     job = JobModel(work=4 * 20 * gap, machines=4, prices=Prices(1.0, 3.0))
     deadline = job.shortest_seconds * slack
-    terms = terms_of(job, gap, deadline)
+    parameters = parameters_of(job, gap, deadline)
 
     outcome = simulate(
         CapacityHistory(("a", "b"), gap, tuple(ticks)),
         job,
-        terms,
+        parameters,
         PlacementConfig(machines=4),
         POLICIES[on_demand],
     )
@@ -349,10 +349,10 @@ def test_spot_machines_do_no_more_work_than_the_market_offers_or_bought_machines
     job = replace(REAL_JOB, work=1e12)
     offered_seconds = sum(max(tick) for tick in generated_history.machines) * GAP_SECONDS
 
-    terms = terms_of(job, GAP_SECONDS)
-    spot_outcome = simulate(generated_history, job, terms, PlacementConfig(machines=16), never)
+    parameters = parameters_of(job, GAP_SECONDS)
+    spot_outcome = simulate(generated_history, job, parameters, PlacementConfig(machines=16), never)
     on_demand_outcome = simulate(
-        generated_history, job, terms, PlacementConfig(machines=16), always
+        generated_history, job, parameters, PlacementConfig(machines=16), always
     )
 
     assert spot_outcome.work_done <= offered_seconds, (
