@@ -107,7 +107,7 @@ class Worker:
 
     @torch.no_grad()
     def difference(self, unsharded: nn.Module) -> float:
-        """Return the greatest difference of a parameter from the unsharded model's; NaN if one is not a number."""
+        """Return the greatest difference of a parameter from the unsharded model's; NaN if a difference is NaN."""
         pairs = zip(self.model.parameters(), unsharded.parameters(), strict=True)
         differences = [
             (local(shard) - expected.chunk(NODE_PROCESSES)[self._rank]).abs().max()

@@ -134,7 +134,7 @@ def predict(
     step_seconds: float,
     start_seconds: float,
 ) -> Outcome:
-    """Return the simulator's outcome for a group that starts with the history, in real seconds.
+    """Return the simulator's outcome, in real seconds, for a group that starts when the history begins.
 
     Args:
         history: the history; its last tick is repeated until the history is twice as long.
@@ -253,7 +253,7 @@ class MovingStack(PacedCycle):
 
 
 def joins(run: RunRecord, machines: dict[str, ReportedMachine]) -> list[float]:
-    """Return the seconds from the decision until a worker of the new zone trains, for each move that got one."""
+    """Return the seconds from each move's decision to the first step with a worker of the new zone, if there is one."""
     seconds = []
     for move in run.moves:
         nodes = {name for name, machine in machines.items() if machine.zone == move.to}
