@@ -323,9 +323,9 @@ def phase(folder: Path) -> str:
         return "between two saves"
     if not (staging_folders[0] / MANIFEST_FILE).exists():
         return (
-            "in the state file"
+            "during the write of the state file"
             if (staging_folders[0] / STATE_FILE).exists()
-            else "before the state file"
+            else "before the write of the state file"
         )
     is_committed = staging_folders[0].name[1:14] == f"step-{newest_committed(folder):08d}"
     return "after its commit" if is_committed else "before its commit"

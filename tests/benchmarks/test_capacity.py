@@ -75,7 +75,7 @@ def test_tables_name_their_targets(sample: list[CapacityHistory]) -> None:
     expected = {row.name: row.expected for row in rows}
     assert expected["zone 1: mean machines"] == "5.4"
     assert expected["best zone: mean machines"] == "13.3"
-    assert expected["of the best zone's machine-hours, all histories"] == "90%"
+    assert expected["share of the best zone's machine-hours, all histories"] == "90%"
     assert all(row.value for row in rows)
 
 
