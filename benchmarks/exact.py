@@ -1,4 +1,4 @@
-"""Check that `exact` mode is bit-identical to an undisturbed run after any history of the group.
+"""Check that a run in `exact` mode is bit-identical to an undisturbed run after any sequence of group changes.
 
     python3 -m benchmarks.exact --schedules 20
     python3 -m benchmarks.exact --schedules 2 --models resnet18 --steps 20     # a short run

@@ -40,7 +40,7 @@ def optimizer_of(model: nn.Module) -> torch.optim.SGD:
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
-    """Return this process's part of a sharded tensor; it shares the memory."""
+    """Return this process's part of a sharded tensor, without copying it."""
     assert isinstance(tensor, DTensor)
     part: torch.Tensor = tensor.to_local()
     return part

@@ -76,7 +76,7 @@ class Figures:
         loads: 1-minute load averages, at its beginning and after each minute.
         steps: number of recorded steps of the group, including repeated steps.
         false_suspicions: fences without a fault.
-        changes: changes of the group without a fault, by a fence or a lapsed lease.
+        changes: changes of the group without a fault, by a fence or an expired lease.
         provoked: provoked false suspicions.
         silent_agents: number of times that an agent was stopped without its workers.
         verified: last line of `trainer.verify`.

@@ -103,7 +103,7 @@ class JobStack(Component):
         )
 
     def _declare_store_access(self) -> list[networking.v1.NetworkPolicy]:
-        """Let the workers reach the object store of a cache; a platform without a cache allows it to no worker."""
+        """Let the workers reach the object store of a cache: a platform without a cache lets no worker reach it."""
         if not self._args.config.data.cache:
             return []
         policy = f"job-{self._config.name}-to-store"
