@@ -74,7 +74,7 @@ test-examples: built .venv/.examples  ## Run the examples of the elastic library
 test-clouds: built  ## Run the tests of the twin's clouds, their machines and their notices
 	.venv/bin/pytest -m twin $(addprefix --ignore=,$(ENGINE)) $(CLOUDS)
 
-test-stacks: built build/servers/minio build/servers/node_modules  ## Take each cloud stack through preview, up, evictions, change and down on the twin, also with two pools, a deadline, a data cache, a bucket and a container; measure stacks; walk the guides and the tutorial
+test-stacks: built build/servers/minio build/servers/node_modules  ## Take each cloud stack through preview, up, evictions, change and down on the twin, also with two pools, a deadline, a data cache, a bucket and a container; run `everstep scale` and `everstep nccl-test`; run the commands of the guides and the tutorial
 	.venv/bin/pytest -m e2e $(STACK_TESTS)
 
 test-guides: built  ## Run the commands of docs/eks.md and docs/aks.md on the twin: up, eviction, upgrade, destroy

@@ -187,7 +187,7 @@ def _deadline(
     title = f"{name}, {slack:g} times the shortest duration"
     optimum = [cheapest(item, job, deadline) for item in track(sample, title, count)]
     for policy in POLICIES:
-        outcomes = [meet(item, job, deadline, policy) for item in sample]
+        outcomes = [simulate_with_deadline(item, job, deadline, policy) for item in sample]
         in_time = sum(item.complete and item.seconds <= deadline for item in outcomes)
         excess = [item.usd / lowest - 1 for item, lowest in zip(outcomes, optimum, strict=True)]
         target = "all in time, 15%" if policy is latest_start else ""
@@ -195,7 +195,9 @@ def _deadline(
         yield Row(f"{title}: {policy.__name__}", text, target)
 
 
-def meet(history: CapacityHistory, job: JobModel, deadline: float, policy: Policy) -> Outcome:
+def simulate_with_deadline(
+    history: CapacityHistory, job: JobModel, deadline: float, policy: Policy
+) -> Outcome:
     """Return the outcome of a job with a deadline."""
     terms = terms_of(job, history.gap_seconds, deadline)
     return simulate(history, job, terms, PLACEMENT, policy)
