@@ -223,8 +223,8 @@ def _pod(args: EtcdArgs) -> core.v1.PodSpecArgs:
             core.v1.TopologySpreadConstraintArgs(
                 max_skew=1,
                 topology_key=HOSTNAME_LABEL,
-                # If no other node has room, a node may get a second member, but not with `memory`: losing the node
-                # would lose the data of both.
+                # If other nodes have no room, a node may get a second member. With `memory`, it gets one only if every
+                # node has a member already: losing the node would lose the data of both.
                 when_unsatisfiable="DoNotSchedule"
                 if args.config.persistence == "memory"
                 else "ScheduleAnyway",
