@@ -43,20 +43,20 @@ test-engine: built  ## Run the part of test-twin for the engine, the program, wo
 test-nodes: built  ## Run the rest of test-twin: machines, controller, etcd, launchers
 	.venv/bin/pytest -m twin $(addprefix --ignore=,$(ENGINE) $(ELASTIC) $(CLOUDS) tests/examples)
 
-# The parts of continuous integration. The nodes' tests compare the mounts of the machine, so parts with machines wait for them.
+# The parts of continuous integration. `test-nodes` compares the host's mounts, so the parts that start machines of the twin run after it.
 ci-clouds ci-rollout: ci-nodes
 ci-%:
 	@$(MAKE) --no-print-directory test-$*
 
-test-e2e: test-path test-rollout  ## Run the whole path, the installed wheel and first steps in a cloud on the twin
+test-e2e: test-path test-rollout  ## Run the end-to-end tests, the installed wheel and first steps in a cloud on the twin
 
-test-path: built  ## Run up, train, evict, report, down; its limits in seconds need a machine without other work
+test-path: built  ## Run up, train, evict, report, down; its time limits need an otherwise idle machine
 	.venv/bin/pytest -m e2e $(PATH_TESTS)
 
 test-rollout: built  ## Run the rest of test-e2e: the wheel, an account without GPUs, pushed images
 	.venv/bin/pytest -m e2e $(addprefix --ignore=,$(PATH_TESTS) $(STACK_TESTS)) tests/e2e
 
-test-elastic: built  ## Run the trainer with real agents and etcd: crashes, drains, returns, freezes, faults, bit-identical results
+test-elastic: built  ## Run the trainer with real agents and etcd: crashes, drains, rejoins, freezes, faults, bit-identical results
 	.venv/bin/pytest -m twin $(ELASTIC)
 
 test-browser: browser .venv/.development  ## Open the report's page in Chromium: layout, keyboard, colors, print
@@ -78,7 +78,7 @@ test-examples: built .venv/.examples  ## Run the examples of the elastic library
 test-clouds: built  ## Run the tests of the twin's clouds, their machines and their notices
 	.venv/bin/pytest -m twin $(addprefix --ignore=,$(ENGINE)) $(CLOUDS)
 
-test-stacks: built build/servers/minio build/servers/node_modules  ## Take each cloud stack through preview, up, evictions, change and down on the twin, also with two pools, a deadline, a data cache, a bucket and a container; measure stacks; walk the guides and the tutorial
+test-stacks: built build/servers/minio build/servers/node_modules  ## Take each cloud stack through preview, up, evictions, change and down on the twin, also with two pools, a deadline, a data cache, a bucket and a container; run `everstep scale` and `everstep nccl-test`; run the commands of the guides and the tutorial
 	.venv/bin/pytest -m e2e $(STACK_TESTS)
 
 test-guides: built  ## Run the commands of docs/eks.md and docs/aks.md on the twin: up, eviction, upgrade, destroy
@@ -110,7 +110,7 @@ wheels: .venv/.uv  ## Build the wheels of the three distributions into build/dis
 	rm -rf build/dist
 	for folder in . facts twin; do .venv/bin/uv build --quiet --wheel --out-dir build/dist $$folder || exit 1; done
 
-images: .venv/.runtime  ## Build the images of STACK (default: local); with PUSH=1 or REGISTRY=... push them, digests into its file
+images: .venv/.runtime  ## Build the images of STACK (default: local); with PUSH=1 or REGISTRY=... push them and write their digests to the stack file
 	@$(EVERSTEP) images $(if $(PUSH)$(REGISTRY),push,build) --stack $(or $(STACK),local) $(if $(REGISTRY),--registry $(REGISTRY))
 
 built: .venv/.development  ## Build the programs and images that tests use, where they are missing
@@ -119,7 +119,7 @@ built: .venv/.development  ## Build the programs and images that tests use, wher
 lint: .venv/.development  ## Check format, style, types, imports, words and workflows
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
-	# In parts that share a cache: together they need 2.3 GB, apart at most 1.4.
+	# In separate runs that share a cache: one run needs 2.3 GB of memory, separate runs at most 1.4 GB each.
 	for part in components.aws components.azure; do .venv/bin/mypy -p $$part || exit 1; done
 	.venv/bin/mypy
 	.venv/bin/mypy -p tests -p twin.tests -p benchmarks

@@ -1,8 +1,8 @@
 """The Pulumi program: reads the configuration, declares the components and exports the outputs.
 
 With EVERSTEP_PART=registry it declares only the registry, to which images are pushed before the first `up`, and
-refuses a stack that has more. `everstep up --target registry` sets EVERSTEP_PART=registry-targets: the program then
-declares only the registry for any stack, because Pulumi's `--target` options keep the other resources.
+refuses a stack that has other resources. `everstep up --target registry` sets EVERSTEP_PART=registry-targets: the
+program then declares only the registry for any stack, because Pulumi's `--target` options keep the other resources.
 """
 
 import pulumi

@@ -129,7 +129,9 @@ def following_rows(histories: Sequence[CapacityHistory], job: JobModel = ENDLESS
     best = [sum(map(max, item.machines)) * item.gap_seconds for item in histories]
     shares = [item.work_done / hours for item, hours in zip(outcomes, best, strict=True)]
     total = sum(item.work_done for item in outcomes)
-    yield Row("of the best zone's machine-hours, all histories", f"{total / sum(best):.1%}", "90%")
+    yield Row(
+        "share of the best zone's machine-hours, all histories", f"{total / sum(best):.1%}", "90%"
+    )
     yield Row("... by history", spread(shares, ".1%"))
     moves = [item.moves / history.hours for item, history in zip(outcomes, histories, strict=True)]
     yield Row("moves an hour", spread(moves, ".2f"), "at most 1")
@@ -185,17 +187,17 @@ def _deadline(
     title = f"{name}, {slack:g} times the shortest duration"
     optimum = [cheapest(item, job, deadline) for item in track(sample, title, count)]
     for policy in POLICIES:
-        outcomes = [meet(item, job, deadline, policy) for item in sample]
+        outcomes = [simulate_with_deadline(item, job, deadline, policy) for item in sample]
         in_time = sum(item.complete and item.seconds <= deadline for item in outcomes)
         excess = [item.usd / lowest - 1 for item, lowest in zip(outcomes, optimum, strict=True)]
         target = "all in time, 15%" if policy is latest_start else ""
-        text = (
-            f"{in_time} of {count} in time, {spread(excess, '.1%')} over, mean {mean(excess):.1%}"
-        )
+        text = f"{in_time} of {count} in time, {spread(excess, '.1%')} over the optimum, mean {mean(excess):.1%}"
         yield Row(f"{title}: {policy.__name__}", text, target)
 
 
-def meet(history: CapacityHistory, job: JobModel, deadline: float, policy: Policy) -> Outcome:
+def simulate_with_deadline(
+    history: CapacityHistory, job: JobModel, deadline: float, policy: Policy
+) -> Outcome:
     """Return the outcome of a job with a deadline."""
     parameters = parameters_of(job, history.gap_seconds, deadline)
     return simulate(history, job, parameters, PLACEMENT, policy)
@@ -258,7 +260,7 @@ def main() -> None:
     for title, rows in results.items():
         print(f"\n{title}")
         for row in rows:
-            print(f"  {row.name:70} {row.value:60} {row.expected}".rstrip())
+            print(f"  {row.name:70} {row.value:72} {row.expected}".rstrip())
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@
 `stall` alternates between torch.save with fsync, as in a plain training loop, and the trainer's writer.
 Matrix products simulate a training step between two changes of the state ("work"). "stall" is the
 total wait of the training loop: for the start of the snapshot, and after the work for its end. "at_once"
-is the same without work, which is the whole copy; "while_writing" is the same as "stall" during the
+is the same without work: the time of the whole copy. "while_writing" is the same as "stall" during the
 write of an earlier checkpoint. "durable" is from the start of the snapshot until the checkpoint is in
 place and synced. "work_meanwhile" and "durable_meanwhile" are the times of the work and of a checkpoint
 that overlap. The writer and the training share the disk and the CPUs.
@@ -323,9 +323,9 @@ def phase(folder: Path) -> str:
         return "between two saves"
     if not (staging_folders[0] / MANIFEST_FILE).exists():
         return (
-            "in the state file"
+            "during the write of the state file"
             if (staging_folders[0] / STATE_FILE).exists()
-            else "before the state file"
+            else "before the write of the state file"
         )
     is_committed = staging_folders[0].name[1:14] == f"step-{newest_committed(folder):08d}"
     return "after its commit" if is_committed else "before its commit"

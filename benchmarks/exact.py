@@ -1,4 +1,4 @@
-"""Check that `exact` mode is bit-identical to an undisturbed run after any history of the group.
+"""Check that a run in `exact` mode is bit-identical to an undisturbed run after any sequence of group changes.
 
     python3 -m benchmarks.exact --schedules 20
     python3 -m benchmarks.exact --schedules 2 --models resnet18 --steps 20     # a short run
@@ -138,7 +138,7 @@ def run_schedule(
 
 
 def disrupt(nodes: Nodes, rng: random.Random, running_nodes: list[str]) -> dict[str, int]:
-    """Remove, return and add nodes until the run is complete; return the number of events by kind."""
+    """Stop, freeze, resume and start nodes until the run is complete; return the number of events by kind."""
     event_by_missing_node: dict[str, str] = {}
     events: dict[str, int] = {}
     deadline = time.monotonic() + RUN_SECONDS

@@ -91,9 +91,9 @@ def measure(model: nn.Module, shards: int, steps: int) -> dict[str, float]:
             if not fits:
                 raise RuntimeError("a gradient does not fit into any range")
         with stopwatch.phase("sum"):
-            numbers = reducer.sum(SAMPLES * all_shards, [1] * 10, lambda _: None)
+            scalars = reducer.sum(SAMPLES * all_shards, [1] * 10, lambda _: None)
         with stopwatch.phase("adapt"):
-            if numbers is not None:
+            if scalars is not None:
                 reducer.adapt_ranges()
     return stopwatch.medians()
 
@@ -107,9 +107,9 @@ def gradient_setter(model: nn.Module) -> Callable[[], None]:
     ]
 
     def set_gradients() -> None:
-        for parameter, numbers in zip(model.parameters(), gradients, strict=True):
+        for parameter, gradient in zip(model.parameters(), gradients, strict=True):
             parameter.grad = torch.empty_like(parameter)
-            parameter.grad.as_strided(numbers.shape, (1,)).copy_(numbers)
+            parameter.grad.as_strided(gradient.shape, (1,)).copy_(gradient)
 
     return set_gradients
 

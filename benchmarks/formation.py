@@ -60,7 +60,7 @@ class Store:
         self.change(MemberPut(member), now)
 
     def propose(self, proposal: Propose, now: float) -> None:
-        """Agree on a generation unless another proposal was first."""
+        """Write the proposed generation unless another proposal was first."""
         self.count("transaction")
         if proposal.replaces == self.generation_revision:
             self.generation_revision = self.revision + 1

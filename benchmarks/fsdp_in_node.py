@@ -40,7 +40,7 @@ def optimizer_of(model: nn.Module) -> torch.optim.SGD:
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
-    """Return this process's part of a sharded tensor; it shares the memory."""
+    """Return this process's part of a sharded tensor, without copying it."""
     assert isinstance(tensor, DTensor)
     part: torch.Tensor = tensor.to_local()
     return part
@@ -107,7 +107,7 @@ class Worker:
 
     @torch.no_grad()
     def difference(self, unsharded: nn.Module) -> float:
-        """Return the greatest difference of a parameter from the unsharded model's; NaN if one is not a number."""
+        """Return the greatest difference of a parameter from the unsharded model's; NaN if a difference is NaN."""
         pairs = zip(self.model.parameters(), unsharded.parameters(), strict=True)
         differences = [
             (local(shard) - expected.chunk(NODE_PROCESSES)[self._rank]).abs().max()

@@ -230,7 +230,7 @@ def plain_block(
     def block(steps: int) -> None:
         for _ in range(steps):
             optimizer.zero_grad()
-            scaler.scale(loss_of(model, batch)).backward()  # type: ignore[no-untyped-call] # torch's
+            scaler.scale(loss_of(model, batch)).backward()  # type: ignore[no-untyped-call] # torch has no type
             scaler.step(optimizer)
             scaler.update()
 

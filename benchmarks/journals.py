@@ -1,7 +1,7 @@
 """Measure memory and time of reading a run's journals by their number of steps: `python -m benchmarks.journals`.
 
 Writes the journals of a run of many steps, reads them as `everstep follow` does, then measures polls, with one new
-line for each poll: reading, folding and the whole report.
+line for each poll: reading the line, folding older steps into blocks, and building the report.
 """
 
 import argparse

@@ -8,7 +8,7 @@ Brings up `eks-prod` on the twin with a pool in each of three zones, replays a g
 
 1. whether `trainer.verify` finds each sample exactly once;
 2. each move, its reason, and what it cost the group;
-3. duration and goodput compared with the simulator's for the same history, work and times of the policy.
+3. duration and goodput compared with the simulator's for the same history, work and policy intervals.
 
 The three workers share this machine's cores; `tests/e2e/paced.py` makes each take the same time for a sample.
 """
@@ -73,7 +73,7 @@ POLICY_SECONDS = {
     "moveIntervalSeconds": PlacementSettings.move_interval_seconds,
     "retrySeconds": PlacementSettings.retry_seconds,
 }
-"""Defaults of the policy's times, which are compressed like the market."""
+"""Defaults of the policy's intervals, which are compressed like the market."""
 
 MACHINE_SECONDS = {
     "startSeconds": 30.0,
@@ -134,7 +134,7 @@ def predict(
     step_seconds: float,
     start_seconds: float,
 ) -> Outcome:
-    """Return the simulator's outcome for a group that starts with the history, in real seconds.
+    """Return the simulator's outcome, in real seconds, for a group that starts when the history begins.
 
     Args:
         history: the history; its last tick is repeated until the history is twice as long.
@@ -197,7 +197,7 @@ class MovingStack(PacedCycle):
         )  # fmt: skip
 
     def compress_policy(self) -> None:
-        """Set the times of the controller's policy."""
+        """Set the intervals of the controller's policy."""
         times = {name: seconds / self.speed for name, seconds in POLICY_SECONDS.items()}
         settings = {"zones": list(ZONES), **times, **MACHINE_SECONDS}
         annotations = {PLACEMENT_ANNOTATION: json.dumps(settings)}
@@ -253,7 +253,7 @@ class MovingStack(PacedCycle):
 
 
 def joins(run: RunRecord, machines: dict[str, ReportedMachine]) -> list[float]:
-    """Return the seconds from the decision until a worker of the new zone trains, for each move that got one."""
+    """Return the seconds from each move's decision to the first step with a worker of the new zone, if there is one."""
     seconds = []
     for move in run.moves:
         nodes = {name for name, machine in machines.items() if machine.zone == move.to}

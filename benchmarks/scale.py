@@ -10,7 +10,8 @@ each number of members, in this order:
     warm-up    the time after that, before the load is steady
     idle       a group that trains and does not change
     regroup    a member removes its key; the others form the next group
-    straggler  the workers of all members wait for one worker, after the first seconds of frequent probes
+    straggler  the workers of all members wait for one worker; figures of the first seconds, with frequent probes, have
+               the prefix `burst_`
     arrivals   --arrivals nodes arrive at the same time
     loss       a member vanishes without notice; the others form the next group when its lease has ended
 

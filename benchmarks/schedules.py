@@ -7,7 +7,7 @@
     python3 -m benchmarks.schedules --simulated 200 --real 20 --events 10 --json
 
 A simulated or real schedule has at least --events events: crashes, freezes, drains and returns. A schedule of
-partial faults or suspicions has a fixed number of moves. A real schedule ends with SIGTERM to
+partial faults or suspicions has a fixed number of random actions. A real schedule ends with SIGTERM to
 all nodes, so that the last node saves its state; a separate process then verifies the ledger. Exits with 1
 if a sample was missing or trained twice, or if an invariant of recovery does not hold.
 """

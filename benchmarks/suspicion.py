@@ -10,10 +10,10 @@ Three nodes train on this machine.
                 after every third, since an agent gives a node more time after a false suspicion of it
     --silence   an agent is stopped for a second, without its workers: no change of the group is expected
 
-The cost is the time between steps, until the first step of all three nodes in a new group: the changes of the
-group, without the steps themselves. It begins when a frozen node continues, since the freeze would delay the others
-without a suspicion, too; without an event, with the last step of all three before the change.
-With --log-lines, the lines of the agents' and workers' logs follow each cost, with the seconds since its beginning.
+The cost is the time that is not part of any step, until the first step of all three nodes in a new group. With
+--provoke, it is counted from the end of the freeze, since the freeze delays the other nodes even without a suspicion;
+otherwise, from the last step of all three nodes before the change.
+With --log-lines, the lines of the agents' and workers' logs follow each cost, with the seconds since that moment.
 At the end, `trainer.verify` checks that every sample was trained exactly once.
 """
 
@@ -76,7 +76,7 @@ class Figures:
         loads: 1-minute load averages, at its beginning and after each minute.
         steps: number of recorded steps of the group, including repeated steps.
         false_suspicions: fences without a fault.
-        changes: changes of the group without a fault, by a fence or a lapsed lease.
+        changes: changes of the group without a fault, by a fence or an expired lease.
         provoked: provoked false suspicions.
         silent_agents: number of times that an agent was stopped without its workers.
         verified: last line of `trainer.verify`.

@@ -123,11 +123,11 @@ def _measure_event(
         "all three train again",
     )
     earlier_steps = [step for step in nodes.journal("step") if step["at"] < joined_step["at"]]
-    last_alone = max(earlier_steps, key=lambda step: (step["generation"], step["at"]))
+    last_step_before_join = max(earlier_steps, key=lambda step: (step["generation"], step["at"]))
     return (
         first_step["at"] - event_time,
         highest_step + 1 - first_step["step"],
-        joined_step["at"] - last_alone["at"],
+        joined_step["at"] - last_step_before_join["at"],
     )
 
 

@@ -142,9 +142,9 @@ def disrupt(folder: Path, event: str, victim: Node) -> Disruption:
         join_line = wait_for_group(folder, returned_at, len(NAMES), EVENT_SECONDS)
     except AssertionError:  # the wait timed out
         return NEVER
-    last_alone = max(line.at for line in read_commits(folder) if line.at < join_line.at)
+    before_join_at = max(line.at for line in read_commits(folder) if line.at < join_line.at)
     lost_steps = max(0, last_step + 1 - first_line.step)
-    return Disruption(first_line.at - disrupted_at, lost_steps, join_line.at - last_alone)
+    return Disruption(first_line.at - disrupted_at, lost_steps, join_line.at - before_join_at)
 
 
 def wait_for_step(folder: Path, start: float, nodes: Iterable[str]) -> JournalLine:

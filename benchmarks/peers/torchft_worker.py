@@ -1,7 +1,7 @@
 """One replica group of torchft, written like its own example train_ddp.py, except for the all-reduce of gradients.
 
 That example wraps the model in torchft's DistributedDataParallel. In torchft 0.2.0, `_comm_hook` of its ddp.py
-fails with an AssertionError when an all-reduce over Gloo breaks, so each loss ends the survivors' processes too.
+fails with an AssertionError when an all-reduce over Gloo breaks, so each lost worker ends the survivors' processes too.
 Here `Manager.allreduce` averages the gradients and reports a failed all-reduce to the manager, as torchft intends.
 """
 

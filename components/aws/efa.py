@@ -80,12 +80,12 @@ class Efa(Component):
             )
             for interface in efa_interfaces(args.instance_type)
         ]
-        self.placement = self._together(args.cluster) if args.placed else None
+        self.placement = self._declare_placement(args.cluster) if args.placed else None
         self.user_data = shell_script(HUGE_PAGES_SCRIPT)
         self.prerequisites = self._rules(group)
         self.register_outputs({"group": group.id})
 
-    def _together(self, prefix: str) -> ec2.LaunchTemplatePlacementArgs:
+    def _declare_placement(self, prefix: str) -> ec2.LaunchTemplatePlacementArgs:
         """Declare the placement group and return the placement in it."""
         group = ec2.PlacementGroup(
             f"{self.name}-together",

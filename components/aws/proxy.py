@@ -20,8 +20,8 @@ def user_data_parts(config: EksConfig) -> list[str]:
     proxy = config.network.proxy
     if proxy is None:
         return []
-    direct = ",".join(
-        proxy.direct(
+    no_proxy = ",".join(
+        proxy.all_no_proxy(
             [
                 config.network.cidr,
                 config.network.service_cidr,
@@ -30,7 +30,7 @@ def user_data_parts(config: EksConfig) -> list[str]:
             ]
         )
     )
-    values = {"HTTP_PROXY": proxy.http, "HTTPS_PROXY": proxy.for_https, "NO_PROXY": direct}
+    values = {"HTTP_PROXY": proxy.http, "HTTPS_PROXY": proxy.for_https, "NO_PROXY": no_proxy}
     variables = {**values, **{name.lower(): value for name, value in values.items()}}
     files = {VARIABLES_PATH: "".join(f"{name}={value}\n" for name, value in variables.items())}
     drop_in = f"[Service]\nEnvironmentFile={VARIABLES_PATH}\n"

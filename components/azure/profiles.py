@@ -10,7 +10,7 @@ from components.config import AksConfig
 
 CLEANER_HOURS = 168  # interval between two removals of unused vulnerable images, the default of AKS
 # Azure's own DNS and agents (168.63.129.16), and the storage account through its service endpoint.
-DIRECT_ENDPOINTS = ("168.63.129.16", ".blob.core.windows.net", ".dfs.core.windows.net")
+NO_PROXY_ENDPOINTS = ("168.63.129.16", ".blob.core.windows.net", ".dfs.core.windows.net")
 OUTBOUND_TYPES = {"nat": "userAssignedNATGateway", "userDefinedRouting": "userDefinedRouting"}
 
 
@@ -73,12 +73,12 @@ def proxy(config: AksConfig) -> aks.ManagedClusterHTTPProxyConfigArgs | None:
     network_config = config.network
     if network_config.proxy is None:
         return None
-    direct = [network_config.cidr, network_config.pod_cidr, network_config.service_cidr]
+    cluster_networks = [network_config.cidr, network_config.pod_cidr, network_config.service_cidr]
     trusted_ca = network_config.proxy.trusted_ca
     return aks.ManagedClusterHTTPProxyConfigArgs(
         http_proxy=network_config.proxy.http,
         https_proxy=network_config.proxy.for_https,
-        no_proxy=network_config.proxy.direct([*direct, *DIRECT_ENDPOINTS]),
+        no_proxy=network_config.proxy.all_no_proxy([*cluster_networks, *NO_PROXY_ENDPOINTS]),
         trusted_ca=b64encode(trusted_ca.encode()).decode() if trusted_ca else None,
     )
 

@@ -38,8 +38,8 @@ MAX_DECIMALS = 5  # limit of AKS for spotMaxPrice
 POD_PREFIX = 24  # prefix length of the part of podCidr that each node of an overlay uses
 NODE_PREFIXES = range(8, 26)  # valid prefix lengths of the virtual network: a /25 fits 123 nodes
 SERVICE_PREFIXES = range(12, 29)  # AKS allows at most a /12; the DNS server is the tenth address
-# Source: AKS documentation, "Azure CNI Overlay networking", requirements of the service address range, 2026-11; two
-# further blocks are public or link-local.
+# Source: AKS documentation, "Azure CNI Overlay networking", requirements of the service address range, 2026-11. AKS
+# reserves two other blocks, which are not private, so the rule for public addresses refuses them.
 RESERVED_BLOCKS = ("172.30.0.0/16", "172.31.0.0/16")
 # Source: Azure documentation, "VM sizes: naming conventions", 2026-11: family, vCPUs, features, of which p is Arm.
 _ARM_SIZE = re.compile(r"Standard_[A-Z]+\d+(-\d+)?[a-z]*p[a-z]*(_|$)")
@@ -245,7 +245,7 @@ def _max_price_valid(price: float, capacity: str) -> list[ConfigFault]:
 
 
 def max_price_faults(path: str, price: float, capacity: str) -> list[ConfigFault]:
-    """Check that a price ceiling is -1 or a positive price of few decimals, and set only for spot."""
+    """Check that a price ceiling is -1 or a positive price with at most five decimals, and set only for spot."""
     if price == NO_MAX_PRICE:
         return []
     if capacity == "onDemand":

@@ -236,7 +236,7 @@ def reservation_faults(
 def _reservation_valid(
     reservation: EksReservationConfig | None, capacity: str, types: Sequence[str]
 ) -> list[ConfigFault]:
-    """Check the reservation of the single pool."""
+    """Check the reservation of `cluster.gpuPool`."""
     return reservation_faults("cluster.gpuPool", reservation, capacity, types)
 
 

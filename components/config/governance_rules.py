@@ -37,7 +37,7 @@ def _tags_complete(tags: Mapping[str, str]) -> list[ConfigFault]:
 
 
 def _environment_valid(tags: Mapping[str, str]) -> list[ConfigFault]:
-    """Check that the environment is a short name, and that production is named `prod`, to which its rules apply."""
+    """Check that the environment is a short name, and that production is named `prod`: its rules need that name."""
     path, environment = "tags.environment", tags.get("environment")
     if environment is None:
         return []

@@ -87,7 +87,7 @@ def fallback_faults(
 
 
 def _fallback_requires_spot(capacity: str, fallback: int, autoscaling: Flag) -> list[ConfigFault]:
-    """Check the fallback of the single pool."""
+    """Check the fallback of `cluster.gpuPool`."""
     return fallback_faults(
         "cluster.gpuPool.fallbackNodes", capacity, fallback, autoscaling=autoscaling
     )

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 from components.config.faults import refusal
 from components.config.section import Section, has_password, matches_pattern
 
-ALWAYS_DIRECT = ("localhost", "127.0.0.1", "169.254.169.254", ".svc", ".cluster.local")
+DEFAULT_NO_PROXY = ("localhost", "127.0.0.1", "169.254.169.254", ".svc", ".cluster.local")
 """Destinations that nodes and pods always reach without the proxy: themselves, the metadata service, Services."""
 
 MAX_CA_LENGTH = 8000  # a node's user data, which EC2 limits to 16 KiB, contains it in base64
@@ -93,10 +93,10 @@ class ProxyConfig(Section):
         """The URL of the proxy for HTTPS."""
         return self.https or self.http
 
-    def direct(self, destinations: Sequence[str]) -> list[str]:
-        """Return all destinations that are reached without the proxy.
+    def all_no_proxy(self, destinations: Sequence[str]) -> list[str]:
+        """Return the entries of NO_PROXY: all destinations that are reached without the proxy.
 
         Args:
             destinations: the networks and endpoints of the cloud.
         """
-        return list(dict.fromkeys([*ALWAYS_DIRECT, *destinations, *self.no_proxy]))
+        return list(dict.fromkeys([*DEFAULT_NO_PROXY, *destinations, *self.no_proxy]))

@@ -147,7 +147,7 @@ def _sort_nested_keys(value: object) -> object:
 
 
 def _validate(data: Mapping[str, Any]) -> tuple[StackConfig | None, list[ConfigFault]]:
-    """Return the typed configuration, if it can be typed, and all faults."""
+    """Return the typed configuration, or None if a field is invalid, and all faults."""
     config, faults = None, list[ConfigFault]()
     try:
         config = StackConfig.model_validate(data)

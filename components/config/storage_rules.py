@@ -124,10 +124,10 @@ def _redundancy_available(redundancy: str, location: str) -> list[ConfigFault]:
 
 
 def _etcd_log_is_local(persistence: str, storage: str) -> list[ConfigFault]:
-    """Check that etcd does not keep its log on network storage, where every write is slow."""
+    """Check that etcd does not keep its write-ahead log on network storage, where every write is slow."""
     if persistence != "volume":
         return []
-    rule = f"puts etcd's log on {storage}, where every write would wait for the network"
+    rule = f"puts etcd's write-ahead log on {storage}, where every write would wait for the network"
     return [ConfigFault("etcd.persistence", persistence, rule, "use disk or memory")]
 
 

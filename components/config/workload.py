@@ -220,7 +220,7 @@ class JobConfig(Section):
     scaling: Literal["fixed", "capacity"] = Field(
         default="fixed",
         description="`capacity`: starts with `replicas` and stays between `minReplicas` and "
-        "`maxReplicas` as capacity changes, and waits at 0 without machines; `maintained` only.",
+        "`maxReplicas` as capacity changes, and waits at 0 without machines; only with `controller.kind: maintained`.",
     )
     deadline: Deadline | None = Field(
         default=None,

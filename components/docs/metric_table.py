@@ -23,7 +23,7 @@ Workers, the data preparation, the controller and the exporter of the GPU nodes 
 Prometheus format at `/metrics`. The pods, and the exporter's Service, have the annotations `prometheus.io/scrape`
 and `prometheus.io/port`; all have named ports for a Prometheus operator. The label `elasticjob` is the name of
 the job. The upstream controller (`controller.kind: upstream`) exports none of the controller's metrics below;
-alerts that need them stay silent.
+alerts that need them never fire.
 """
 
 DASHBOARD_PICTURES = """

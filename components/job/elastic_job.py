@@ -96,8 +96,8 @@ class ElasticTrainingJobArgs:
         upstream: whether the published TorchElastic controller runs the job.
         efa_interfaces: number of Elastic Fabric Adapters of a node, all used by its one worker.
         zones: zones of the GPU nodes, in order of preference, if all workers must be in one of them; otherwise empty.
-        zone_prices: price of a machine in USD per hour in each zone; a zone is absent if it is not known.
-        zone_ceilings: price in USD per hour above which a zone is not entered; a zone is absent without one.
+        zone_prices: price of a machine in USD per hour in each zone; a zone is absent if its price is unknown.
+        zone_ceilings: price in USD per hour above which the job does not move to a zone; a zone is absent without one.
         scales_from_zero: whether GPU nodes are created when workers wait for them.
         spending: deadline, budget and prices, with the field names of the API; None without limits.
     """

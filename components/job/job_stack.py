@@ -59,9 +59,13 @@ class JobStack(Component):
         super().__init__("stack:JobStack", name, pulumi.ResourceOptions.merge(opts, inherited))
         self._args, self._platform = args, args.platform
         self._config = _job_config(args.config.job, args.platform)
-        guards = [self._declare_priority(), self._declare_quota(), *self._declare_store_access()]
-        data = self._declare_data(guards)
-        self.outputs = self._declare_job([*guards, *data]).outputs
+        prerequisites = [
+            self._declare_priority(),
+            self._declare_quota(),
+            *self._declare_store_access(),
+        ]
+        data = self._declare_data(prerequisites)
+        self.outputs = self._declare_job([*prerequisites, *data]).outputs
         self.register_outputs(dict(self.outputs))
 
     def _declare_priority(self) -> scheduling.v1.PriorityClass:
@@ -99,7 +103,7 @@ class JobStack(Component):
         )
 
     def _declare_store_access(self) -> list[networking.v1.NetworkPolicy]:
-        """Let the workers reach the object store of a cache; a platform without a cache allows it to no worker."""
+        """Let the workers reach the object store of a cache: a platform without a cache lets no worker reach it."""
         if not self._args.config.data.cache:
             return []
         policy = f"job-{self._config.name}-to-store"

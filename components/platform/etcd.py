@@ -223,13 +223,13 @@ def _pod(args: EtcdArgs) -> core.v1.PodSpecArgs:
             core.v1.TopologySpreadConstraintArgs(
                 max_skew=1,
                 topology_key=HOSTNAME_LABEL,
-                # Two members on one node are accepted if too few nodes are available, but not with
-                # `memory`: losing the node would lose the data of both.
+                # If other nodes have no room, a node may get a second member. With `memory`, it gets one only if every
+                # node has a member already: losing the node would lose the data of both.
                 when_unsatisfiable="DoNotSchedule"
                 if args.config.persistence == "memory"
                 else "ScheduleAnyway",
-                # By default, nodes that no member may use, such as a tainted control plane, count as empty, and
-                # fewer nodes than members are then too few.
+                # By default, a node that members do not tolerate, such as a control plane node, counts as a node
+                # without members. If fewer other nodes than members exist, a member would then stay pending.
                 node_taints_policy="Honor",
                 label_selector=meta.v1.LabelSelectorArgs(match_labels=LABELS),
             )

@@ -11,7 +11,7 @@ from benchmarks.capacity import (
     follow,
     following_rows,
     histories,
-    meet,
+    simulate_with_deadline,
     upper_bound,
     week,
 )
@@ -58,12 +58,14 @@ def test_a_deadline_is_met_at_nearly_the_optimum_in_hindsight() -> None:
     deadline = 1.5 * job.shortest_seconds
     cost_ratios, baseline_ratios = [], []
     for history in histories(MODEL, 10, 0, deadline / HOUR_SECONDS + 1):
-        outcome = meet(history, job, deadline, latest_start)
+        outcome = simulate_with_deadline(history, job, deadline, latest_start)
         assert outcome.complete
         assert outcome.seconds <= deadline
         optimum = cheapest(history, job, deadline)
         cost_ratios.append(outcome.usd / optimum)
-        baseline_ratios.append(meet(history, job, deadline, uniform_progress).usd / optimum)
+        baseline_ratios.append(
+            simulate_with_deadline(history, job, deadline, uniform_progress).usd / optimum
+        )
 
     assert median(cost_ratios) <= 1.15
     assert sum(cost_ratios) <= sum(baseline_ratios), "uniform progress is the baseline"
@@ -75,7 +77,7 @@ def test_tables_name_their_targets(sample: list[CapacityHistory]) -> None:
     expected = {row.name: row.expected for row in rows}
     assert expected["zone 1: mean machines"] == "5.4"
     assert expected["best zone: mean machines"] == "13.3"
-    assert expected["of the best zone's machine-hours, all histories"] == "90%"
+    assert expected["share of the best zone's machine-hours, all histories"] == "90%"
     assert all(row.value for row in rows)
 
 

@@ -733,7 +733,7 @@ CASES = [
         LOCAL,
         {"storage": {"kind": "claim"}, "etcd.persistence": "volume"},
         "etcd.persistence",
-        ("puts etcd's log on claim", "use disk or memory"),
+        ("puts etcd's write-ahead log on claim", "use disk or memory"),
     ),
     wrong_key(LOCAL, "storage.kind", "nfs", "not a known kind of storage", "did you mean fsx?"),
     # --- Azure: locations and network
