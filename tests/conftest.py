@@ -18,7 +18,7 @@ settings.register_profile(
     max_examples=examples(100),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
-    **({"derandomize": False} if SEARCHES else {}),
+    derandomize=settings().derandomize and not SEARCHES,
 )
 settings.load_profile("everstep")
 
