@@ -225,7 +225,7 @@ def test_reserved_nodes_start_only_in_their_reservation(block: bool) -> None:
     }
     assert template["instanceType"] == "p5.48xlarge"
     assert "instanceTypes" not in reserved_stack(block=block)[FALLBACK].inputs, (
-        "EKS refuses it in both"
+        "EKS refuses an instance type in both the launch template and the node group"
     )
 
 

@@ -91,7 +91,9 @@ def test_a_private_api_has_no_authorized_ranges() -> None:
     assert actual.enable_private_cluster is True
     assert actual.private_dns_zone == "system"
     assert actual.authorized_ip_ranges is None
-    assert actual.disable_run_command is True, "it would reach the API from outside the network"
+    assert actual.disable_run_command is True, (
+        "`az aks command invoke` would reach the API from outside the network"
+    )
 
 
 def test_without_a_private_zone_the_api_has_a_public_name() -> None:

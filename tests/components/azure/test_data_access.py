@@ -1,4 +1,4 @@
-"""The identity of the pods on Azure that read a container: its trust, its role, and how they get it."""
+"""The identity of pods that read a Blob container: its federated credential, its role, and which pods get it."""
 
 from collections.abc import Callable
 from functools import cache
@@ -23,14 +23,14 @@ CLIENT_ID = "azure.workload.identity/client-id"
 
 @cache
 def source_stack() -> Graph:
-    """Declare a stack that copies its data from a container."""
+    """Declare a stack that copies its data from a Blob container."""
     data = {"dataset": "imagefolder", "source": SOURCE, "sourceResourceGroup": "data"}
     return declare_training(data=data)
 
 
 @cache
 def cache_stack(protocol: str = "blobfuse2") -> Graph:
-    """Declare a stack whose workers read shards of a container."""
+    """Declare a stack whose workers read shards from a Blob container."""
     cache_section = {"source": SOURCE, "sourceResourceGroup": "data"}
     return declare_training(
         data={"dataset": "imagefolder", "cache": cache_section}, storage={"protocol": protocol}
@@ -53,7 +53,9 @@ def ports(policy: dict[str, Any]) -> list[int]:
 
 
 @pytest.mark.parametrize("declare", [source_stack, cache_stack])
-def test_the_role_only_reads_and_is_limited_to_the_container(declare: Callable[[], Graph]) -> None:
+def test_the_role_only_reads_and_is_limited_to_the_blob_container(
+    declare: Callable[[], Graph],
+) -> None:
     inputs = role(declare())
 
     assert inputs["scope"] == CONTAINER, "the account may have containers of others"
@@ -183,7 +185,9 @@ def archive_stack() -> Graph:
 
 
 @pytest.mark.parametrize("declare", [training_stack, archive_stack])
-def test_no_identity_is_created_where_no_container_is_read(declare: Callable[[], Graph]) -> None:
+def test_no_identity_is_created_where_no_blob_container_is_read(
+    declare: Callable[[], Graph],
+) -> None:
     graph = declare()
 
     assert not [name for name in graph.resources if "aks-data" in name]

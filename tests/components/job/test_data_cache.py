@@ -59,7 +59,7 @@ def test_nothing_is_prepared_on_the_volume() -> None:
     assert not cache_stack().of_type("Job")
 
 
-def test_the_identity_that_reads_the_prefix_is_the_workers() -> None:
+def test_workers_have_the_identity_that_reads_the_prefix() -> None:
     _, reading = policy_statements(cache_stack()["eks-data-role-read"])
 
     assert reading["Resource"] == [
