@@ -142,7 +142,7 @@ def input_types(arguments: type) -> dict[str, Any]:
 def required_properties(arguments: type) -> frozenset[str]:
     """Return the names of the required properties."""
     names = _types.input_type_py_to_pulumi_names(arguments)
-    parameters = list(inspect.signature(arguments.__init__).parameters.values())[1:]  # type: ignore[misc]  # a class of the SDK's
+    parameters = list(inspect.signature(arguments.__init__).parameters.values())[1:]  # type: ignore[misc]  # a class of the SDK
     return frozenset(
         names[parameter.name] for parameter in parameters if parameter.default is parameter.empty
     )

@@ -234,7 +234,9 @@ def test_reserved_nodes_with_efa_are_not_in_a_placement_group(block: bool) -> No
     graph = reserved_stack(block=block, efa=True)
     template = graph[f"{FALLBACK}-template"].inputs
 
-    assert "placement" not in template, "EC2 finds no capacity of the reservation in another group"
+    assert "placement" not in template, (
+        "EC2 finds no capacity in a placement group in which the reservation was not made"
+    )
     assert len(template["networkInterfaces"]) == 32
     assert not graph.of_type("PlacementGroup")
 

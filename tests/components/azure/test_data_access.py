@@ -101,7 +101,7 @@ def test_only_the_pod_of_the_data_preparation_gets_a_token_of_the_identity() -> 
     assert not labels(graph, "ElasticJob").keys() & USES_IDENTITY.keys()
     assert graph["training-storage-account"].inputs["metadata"]["annotations"] == {
         CLIENT_ID: "everstep-trainer-client"
-    }, "workers read the volume, not the container"
+    }, "workers read the volume, not the Blob container"
 
 
 def test_the_identity_exists_before_the_first_pod_that_needs_it() -> None:
@@ -131,7 +131,7 @@ def test_workers_read_with_the_identity_that_mounts_their_volume() -> None:
     assert not [name for name in graph.resources if name.startswith("aks-data-identity")]
 
 
-def test_workers_whose_volume_needs_no_identity_get_their_own() -> None:
+def test_workers_whose_volume_needs_no_identity_get_one_for_the_data() -> None:
     graph = cache_stack("nfs")
 
     assert role(graph)["principalId"] == "everstep-data-principal"
@@ -150,7 +150,7 @@ def test_the_account_is_in_the_group_of_the_cluster_by_default() -> None:
 
 
 @pytest.mark.parametrize(("declare", "name"), [(source_stack, "prepare"), (cache_stack, "worker")])
-def test_only_the_pods_that_read_may_connect_to_port_443(
+def test_only_pods_that_read_blobs_may_connect_to_port_443(
     declare: Callable[[], Graph], name: str
 ) -> None:
     policies = {
@@ -165,7 +165,7 @@ def test_only_the_pods_that_read_may_connect_to_port_443(
     assert "data-to-identity-agent" not in policies, "only EKS has this agent"
 
 
-def test_pods_that_read_may_also_connect_to_the_proxy_of_the_cluster() -> None:
+def test_pods_that_read_blobs_may_also_connect_to_the_proxy_of_the_cluster() -> None:
     graph = declare_training(
         cluster={"network": {"proxy": {"http": "http://proxy.example.org:3128"}}},
         data={"dataset": "imagefolder", "source": SOURCE, "sourceResourceGroup": "data"},

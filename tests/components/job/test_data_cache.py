@@ -39,7 +39,9 @@ def test_workers_read_the_store_through_their_own_volume() -> None:
     arguments = " ".join(worker(cache_stack())["args"])
 
     assert f"--dataset imagefolder --data /everstep-cache --data-store {SOURCE}" in arguments
-    assert f"--data-cache-bytes {95 * 2**30}" in arguments, "more would evict the pod"
+    assert f"--data-cache-bytes {95 * 2**30}" in arguments, (
+        "a larger cache would cause the eviction of the pod"
+    )
     assert "--data-cache-free-percent 15" in arguments
     assert volume(cache_stack()) == {"name": "data-cache", "emptyDir": {"sizeLimit": "100Gi"}}
     assert {"name": "data-cache", "mountPath": "/everstep-cache"} in worker(cache_stack())[
