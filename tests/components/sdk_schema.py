@@ -111,7 +111,7 @@ def _provider_errors(token: str, inputs: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _empty_value_errors(value: Any, path: str, *, strict: bool) -> Iterator[str]:
-    """Yield unknown values, and empty values that result from a lost one."""
+    """Yield unknown values, and empty values that result from a missing output."""
     if isinstance(value, str) and UNKNOWN in value:
         yield f"{path} is unknown"
     elif value is None or (isinstance(value, dict | list | str) and not value):

@@ -200,4 +200,4 @@ class RealPods:
 
 
 Kubelet = FakeKubelet | RealPods
-"""The two implementations that tests can run on."""
+"""The two kinds of kubelets that tests can run on."""
