@@ -71,7 +71,7 @@ def test_a_deadline_is_met_at_nearly_the_optimum_in_hindsight() -> None:
     assert sum(cost_ratios) <= sum(baseline_ratios), "uniform progress is the baseline"
 
 
-def test_tables_name_their_targets(sample: list[CapacityHistory]) -> None:
+def test_tables_contain_the_target_of_each_figure(sample: list[CapacityHistory]) -> None:
     rows = [*fit_rows(sample), *following_rows(sample[:1])]
 
     expected = {row.name: row.expected for row in rows}
@@ -81,7 +81,7 @@ def test_tables_name_their_targets(sample: list[CapacityHistory]) -> None:
     assert all(row.value for row in rows)
 
 
-def test_the_bound_of_a_group_in_one_zone_is_the_best_zone_over_the_mean_zone() -> None:
+def test_the_bound_of_a_group_in_one_zone_is_the_best_capacity_over_the_mean_capacity() -> None:
     history = CapacityHistory(("a", "b"), 300.0, ((4, 0), (0, 2), (3, 3)))
 
     assert upper_bound(history) == pytest.approx((4 + 2 + 3) / (2 + 1 + 3))

@@ -95,7 +95,7 @@ def test_the_lines_of_the_logs_are_printed_on_request() -> None:
     assert "    +1.500 w0 joins" in sentences(FIGURES, with_lines=True).splitlines()
 
 
-def test_several_runs_have_the_provoked_suspicions_of_all() -> None:
+def test_combined_figures_contain_the_provoked_suspicions_of_all_runs() -> None:
     later = replace(FIGURES, steps=2, provoked=(Change(0.5, ()),), verified="twice")
 
     figures = combine([FIGURES, later])

@@ -349,7 +349,7 @@ class Nemesis:
         (self._cluster.disk / ".ballast").unlink()
 
     def _tear_and_kill_all(self, name: str, fault: ScheduledFault) -> "_Details":
-        """Kill all nodes, and leave a newer checkpoint whose state is cut off: its writer's disk lost the rest."""
+        """Kill all nodes, and leave a newer checkpoint with a truncated state file, as if the disk had lost its end."""
         self._kill_all(name, fault)
         folders = sorted(self._cluster.disk.glob("step-*"))
         if not folders:

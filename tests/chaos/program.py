@@ -2,7 +2,7 @@
 
 The gradient of `counts` is -1/global batch at each sample of the step, and its learning rate is the
 global batch. So a step adds exactly 1 to the count of each of its samples, without rounding; a sample that
-is left out, or summed twice, changes the result permanently. `weights` are ordinary training: two
+is left out, or summed twice, changes the result permanently. `weights` are ordinary parameters: two
 histories that differ anywhere have different weights.
 """
 

@@ -42,7 +42,7 @@ class ChaosOutcome:
 
     Attributes:
         seed: seed of the schedule.
-        faults: number of each kind that was injected.
+        faults: number of injected faults of each kind.
         checked: number of checked items of the history, by name.
         recoveries: kinds of faults of each round, and the seconds until all nodes trained again.
         violations: broken invariants.

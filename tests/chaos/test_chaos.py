@@ -27,7 +27,7 @@ ROUNDS = (
     ),
     Round(0.5, (ScheduledFault("disk-hang", ("w2",), at=0.0, seconds=6.0),)),
 )
-"""Written out, so that a new kind of fault does not change them."""
+"""Written out instead of drawn from the seed, so that a new kind of fault does not change these rounds."""
 
 
 def test_a_short_schedule_of_faults_breaks_no_invariant(tmp_path: Path) -> None:

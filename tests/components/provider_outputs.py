@@ -275,11 +275,11 @@ _KUBECONFIG = {
     "current-context": "c",
 }
 _CREDENTIALS = base64.b64encode(json.dumps(_KUBECONFIG).encode()).decode()
-_ARM = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/theirs"
+_GROUP_ID = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/theirs"
 CALLS: Mapping[str, Outputs] = {
-    "azure-native:resources:getResourceGroup": {"id": _ARM, "name": "theirs"},
+    "azure-native:resources:getResourceGroup": {"id": _GROUP_ID, "name": "theirs"},
     "azure-native:storage:getStorageAccount": {
-        "id": f"{_ARM}/providers/Microsoft.Storage/storageAccounts/theiraccount",
+        "id": f"{_GROUP_ID}/providers/Microsoft.Storage/storageAccounts/theiraccount",
         "name": "theiraccount",
     },
     "azure-native:containerservice:listManagedClusterUserCredentials": {

@@ -228,7 +228,7 @@ def record(
 
     Args:
         program: declares resources and returns the outputs of a stack.
-        outputs: provider of ids and outputs; default: fake ones.
+        outputs: mocks that return ids and outputs; `ProviderOutputs` by default.
 
     Raises:
         AssertionError: two resources have the same name, or a resource has no parent or invalid inputs.

@@ -111,7 +111,7 @@ def _provider_errors(token: str, inputs: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _empty_value_errors(value: Any, path: str, *, strict: bool) -> Iterator[str]:
-    """Yield unknown values, and empty values that result from a lost one."""
+    """Yield unknown values, and empty values that result from a missing output."""
     if isinstance(value, str) and UNKNOWN in value:
         yield f"{path} is unknown"
     elif value is None or (isinstance(value, dict | list | str) and not value):
@@ -142,7 +142,7 @@ def input_types(arguments: type) -> dict[str, Any]:
 def required_properties(arguments: type) -> frozenset[str]:
     """Return the names of the required properties."""
     names = _types.input_type_py_to_pulumi_names(arguments)
-    parameters = list(inspect.signature(arguments.__init__).parameters.values())[1:]  # type: ignore[misc]  # a class of the SDK's
+    parameters = list(inspect.signature(arguments.__init__).parameters.values())[1:]  # type: ignore[misc]  # a class of the SDK
     return frozenset(
         names[parameter.name] for parameter in parameters if parameter.default is parameter.empty
     )

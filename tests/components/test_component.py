@@ -61,7 +61,7 @@ def test_a_child_has_the_dependencies_of_its_component(
     graph = graph_with(depends_on)
 
     assert graph.ancestors("one-child") == expected, (
-        "`destroy` could delete a missing one before the child"
+        "`destroy` could delete a missing dependency before the child"
     )
 
 

@@ -22,7 +22,7 @@ def test_the_registry_and_its_dependencies_belong_to_the_phase() -> None:
     assert foreign_types(types) == []
 
 
-def test_everything_else_is_foreign() -> None:
+def test_all_other_types_are_foreign_to_the_phase() -> None:
     types = [
         "aws:s3/bucket:Bucket",
         "azure-native:containerservice:ManagedCluster",

@@ -71,7 +71,9 @@ def test_each_zone_has_the_price_of_its_cheapest_spot_pool() -> None:
 
 def test_the_price_of_an_on_demand_fallback_is_not_the_price_of_its_zone() -> None:
     unpriced = {"instanceTypes": ["g4dn.xlarge"], "fallbackNodes": 1}
-    assert machine("g4dn.xlarge", "us-east-1").spot is None, "the test needs a type without one"
+    assert machine("g4dn.xlarge", "us-east-1").spot is None, (
+        "the test needs a type without a spot price"
+    )
 
     config = from_mapping(with_changes(EKS, pools(EKS, a=unpriced, b=unpriced)))
 
@@ -114,12 +116,12 @@ def test_a_zone_has_the_ceiling_of_its_pool_and_a_pool_above_its_ceiling_is_pass
     assert ceilings == {
         "eastus-1": rounded(0.5 + AKS_GPU_DISK),
         "eastus-2": rounded(0.1 + AKS_GPU_DISK),
-    }, "with the disk, as prices are"
+    }, "ceilings include the disk, as the prices do"
 
 
 def test_a_zone_with_a_pool_of_unknown_price_has_no_ceiling() -> None:
     size, unpriced = "Standard_NC4as_T4_v3", "Standard_NC8as_T4_v3"
-    assert machine(unpriced, "eastus").spot is None, "the test needs a size without a price"
+    assert machine(unpriced, "eastus").spot is None, "the test needs a size without a spot price"
     listed = [
         {"name": "low", "zone": "1", "vmSize": size, "maxPrice": 0.5},
         {"name": "unknown", "zone": "1", "vmSize": unpriced},

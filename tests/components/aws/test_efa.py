@@ -19,7 +19,7 @@ def test_efa_has_an_interface_on_every_card() -> None:
     assert [interface["interfaceType"] for interface in interfaces] == ["efa", *["efa-only"] * 3]
     for interface in interfaces:
         assert interface["securityGroups"] == ["sg-everstep-cluster", "eks-nodes-efa-group-id"], (
-            "an interface that names groups does not get the cluster's"
+            "an interface with its own security groups does not get the cluster's group"
         )
     assert "vpcSecurityGroupIds" not in inputs
     assert inputs["placement"] == {"groupName": "everstep-gpu"}

@@ -238,7 +238,7 @@ def test_the_file_system_is_created_after_its_security_group_rules() -> None:
     for direction in ("in", "out"):
         for port in (988, 1018):
             assert f"eks-storage-servers-{direction}-{port}" in ancestors, (
-                "FSx checks the rules and refuses without them"
+                "FSx checks the rules and refuses to create a file system without them"
             )
 
 
@@ -282,7 +282,7 @@ def test_the_rules_of_efa_exist_before_the_nodes_that_use_it() -> None:
     assert rules <= all_features_stack().ancestors(GPU)
 
 
-def test_protection_follows_the_stack() -> None:
+def test_only_a_protected_stack_protects_its_resources() -> None:
     protected = {
         resource.name for resource in all_features_stack().resources.values() if resource.protect
     }

@@ -1,4 +1,4 @@
-"""IAM: documents list actions by name, and every role follows the rules of the account."""
+"""IAM: documents list actions by name, and every role has the account's path and permissions boundary."""
 
 import json
 from collections.abc import Callable

@@ -225,7 +225,7 @@ def test_reserved_nodes_start_only_in_their_reservation(block: bool) -> None:
     }
     assert template["instanceType"] == "p5.48xlarge"
     assert "instanceTypes" not in reserved_stack(block=block)[FALLBACK].inputs, (
-        "EKS refuses it in both"
+        "EKS refuses an instance type in both the launch template and the node group"
     )
 
 
@@ -234,7 +234,9 @@ def test_reserved_nodes_with_efa_are_not_in_a_placement_group(block: bool) -> No
     graph = reserved_stack(block=block, efa=True)
     template = graph[f"{FALLBACK}-template"].inputs
 
-    assert "placement" not in template, "EC2 finds no capacity of the reservation in another group"
+    assert "placement" not in template, (
+        "EC2 finds no capacity in a placement group in which the reservation was not made"
+    )
     assert len(template["networkInterfaces"]) == 32
     assert not graph.of_type("PlacementGroup")
 

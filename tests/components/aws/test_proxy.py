@@ -17,7 +17,7 @@ PROXY = {
 
 
 def written_files(part: str, root: Path) -> dict[str, str]:
-    """Run the boothook of a part below a folder and return the files that it writes."""
+    """Run the boothook in a part of the user data with `root` as its root folder; return the files that it writes."""
     script = part.partition("\n\n")[2].replace(" /etc", f" {root}/etc")
     commands = script.replace("update-ca-trust", ":").replace("systemctl", ":")
     subprocess.run(["bash", "-e", "-c", commands], check=True, cwd=root)

@@ -91,7 +91,9 @@ def test_a_private_api_has_no_authorized_ranges() -> None:
     assert actual.enable_private_cluster is True
     assert actual.private_dns_zone == "system"
     assert actual.authorized_ip_ranges is None
-    assert actual.disable_run_command is True, "it would reach the API from outside the network"
+    assert actual.disable_run_command is True, (
+        "`az aks command invoke` would reach the API from outside the network"
+    )
 
 
 def test_without_a_private_zone_the_api_has_a_public_name() -> None:
@@ -172,7 +174,7 @@ def test_administrators_may_fetch_a_kubeconfig_and_use_it() -> None:
     assert all(scope.endswith("/ManagedCluster/everstep") for scope in actual.values())
 
 
-def test_only_administrators_are_groups() -> None:
+def test_only_administrators_have_roles_as_a_group() -> None:
     for resource in all_features_stack().some_of_type("RoleAssignment"):
         group = resource.inputs["principalId"] == ADMINISTRATORS
         assert resource.inputs["principalType"] == ("Group" if group else "ServicePrincipal"), (
@@ -308,7 +310,7 @@ def test_monitoring_is_off_by_default() -> None:
     assert not [name for name in plain_stack().resources if name.endswith("-scraping")]
 
 
-def test_logs_and_metrics_have_a_setting_in_the_cluster_a_rule_and_an_association() -> None:
+def test_logs_and_metrics_each_have_a_cluster_setting_a_rule_and_an_association() -> None:
     inputs = all_features_stack().one("ManagedCluster").inputs
     agent = inputs["addonProfiles"]["omsagent"]
     rules = {

@@ -1,4 +1,4 @@
-"""The identity of the pods on Azure that read a container: its trust, its role, and how they get it."""
+"""The identity of pods that read a Blob container: its federated credential, its role, and which pods get it."""
 
 from collections.abc import Callable
 from functools import cache
@@ -23,14 +23,14 @@ CLIENT_ID = "azure.workload.identity/client-id"
 
 @cache
 def source_stack() -> Graph:
-    """Declare a stack that copies its data from a container."""
+    """Declare a stack that copies its data from a Blob container."""
     data = {"dataset": "imagefolder", "source": SOURCE, "sourceResourceGroup": "data"}
     return declare_training(data=data)
 
 
 @cache
 def cache_stack(protocol: str = "blobfuse2") -> Graph:
-    """Declare a stack whose workers read shards of a container."""
+    """Declare a stack whose workers read shards from a Blob container."""
     cache_section = {"source": SOURCE, "sourceResourceGroup": "data"}
     return declare_training(
         data={"dataset": "imagefolder", "cache": cache_section}, storage={"protocol": protocol}
@@ -53,7 +53,9 @@ def ports(policy: dict[str, Any]) -> list[int]:
 
 
 @pytest.mark.parametrize("declare", [source_stack, cache_stack])
-def test_the_role_only_reads_and_is_limited_to_the_container(declare: Callable[[], Graph]) -> None:
+def test_the_role_only_reads_and_is_limited_to_the_blob_container(
+    declare: Callable[[], Graph],
+) -> None:
     inputs = role(declare())
 
     assert inputs["scope"] == CONTAINER, "the account may have containers of others"
@@ -99,7 +101,7 @@ def test_only_the_pod_of_the_data_preparation_gets_a_token_of_the_identity() -> 
     assert not labels(graph, "ElasticJob").keys() & USES_IDENTITY.keys()
     assert graph["training-storage-account"].inputs["metadata"]["annotations"] == {
         CLIENT_ID: "everstep-trainer-client"
-    }, "workers read the volume, not the container"
+    }, "workers read the volume, not the Blob container"
 
 
 def test_the_identity_exists_before_the_first_pod_that_needs_it() -> None:
@@ -129,7 +131,7 @@ def test_workers_read_with_the_identity_that_mounts_their_volume() -> None:
     assert not [name for name in graph.resources if name.startswith("aks-data-identity")]
 
 
-def test_workers_whose_volume_needs_no_identity_get_their_own() -> None:
+def test_workers_whose_volume_needs_no_identity_get_one_for_the_data() -> None:
     graph = cache_stack("nfs")
 
     assert role(graph)["principalId"] == "everstep-data-principal"
@@ -148,7 +150,7 @@ def test_the_account_is_in_the_group_of_the_cluster_by_default() -> None:
 
 
 @pytest.mark.parametrize(("declare", "name"), [(source_stack, "prepare"), (cache_stack, "worker")])
-def test_only_the_pods_that_read_may_connect_to_port_443(
+def test_only_pods_that_read_blobs_may_connect_to_port_443(
     declare: Callable[[], Graph], name: str
 ) -> None:
     policies = {
@@ -163,7 +165,7 @@ def test_only_the_pods_that_read_may_connect_to_port_443(
     assert "data-to-identity-agent" not in policies, "only EKS has this agent"
 
 
-def test_pods_that_read_may_also_connect_to_the_proxy_of_the_cluster() -> None:
+def test_pods_that_read_blobs_may_also_connect_to_the_proxy_of_the_cluster() -> None:
     graph = declare_training(
         cluster={"network": {"proxy": {"http": "http://proxy.example.org:3128"}}},
         data={"dataset": "imagefolder", "source": SOURCE, "sourceResourceGroup": "data"},
@@ -183,7 +185,9 @@ def archive_stack() -> Graph:
 
 
 @pytest.mark.parametrize("declare", [training_stack, archive_stack])
-def test_no_identity_is_created_where_no_container_is_read(declare: Callable[[], Graph]) -> None:
+def test_no_identity_is_created_where_no_blob_container_is_read(
+    declare: Callable[[], Graph],
+) -> None:
     graph = declare()
 
     assert not [name for name in graph.resources if "aks-data" in name]

@@ -103,11 +103,11 @@ ORDER = {
     ),
     "the subnet outlives the nodes": ("aks-network-subnet", "aks-cluster-cluster"),
     "the group outlives the container in it": ("aks-network-group", "aks-blob-container"),
-    "the control plane may join the subnet before it is created": (
+    "the control plane has its role on the subnet before the cluster is created": (
         "aks-cluster-identities-network-contributor",
         "aks-cluster-cluster",
     ),
-    "the control plane may assign the nodes' identity before it is created": (
+    "the control plane has its role on the nodes' identity before the cluster is created": (
         "aks-cluster-identities-identity-operator",
         "aks-cluster-cluster",
     ),

@@ -98,7 +98,7 @@ def wrong_proxy(key: str, value: Any, *message: str) -> Case:
 
 
 def wrong_egress(network: dict[str, Any], *message: str) -> Case:
-    """Return a case with a mistake in the firewall of egress through a route table."""
+    """Return a case with a mistake in the firewall address, with egress through a route table."""
     change = {"cluster.network": {"egress": "userDefinedRouting", **network}}
     return Case(AKS, change, "cluster.network.firewallIp", message)
 

@@ -117,7 +117,7 @@ def test_a_fault_names_the_key_as_written_and_a_fix(
     message = error_message(data)
 
     for part in expected:
-        assert part in message, "the message must lead from the fault to its fix"
+        assert part in message, "the message must state the fault and its fix"
     assert "pydantic" not in message
 
 

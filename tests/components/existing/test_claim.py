@@ -48,7 +48,7 @@ def test_etcd_keeps_no_log_on_a_claimed_volume() -> None:
     assert stack.etcd.persistence == "memory", "each write of etcd would wait for the network"
 
 
-def test_a_claim_without_a_class_and_a_volume_uses_the_default_class() -> None:
+def test_a_claim_with_neither_a_class_nor_a_volume_uses_the_default_class() -> None:
     graph = declare_existing(storage=CLAIM)
 
     assert "storageClassName" not in graph["training-storage-claim"].inputs["spec"], (

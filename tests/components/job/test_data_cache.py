@@ -39,7 +39,9 @@ def test_workers_read_the_store_through_their_own_volume() -> None:
     arguments = " ".join(worker(cache_stack())["args"])
 
     assert f"--dataset imagefolder --data /everstep-cache --data-store {SOURCE}" in arguments
-    assert f"--data-cache-bytes {95 * 2**30}" in arguments, "more would evict the pod"
+    assert f"--data-cache-bytes {95 * 2**30}" in arguments, (
+        "a larger cache would cause the eviction of the pod"
+    )
     assert "--data-cache-free-percent 15" in arguments
     assert volume(cache_stack()) == {"name": "data-cache", "emptyDir": {"sizeLimit": "100Gi"}}
     assert {"name": "data-cache", "mountPath": "/everstep-cache"} in worker(cache_stack())[
@@ -59,7 +61,7 @@ def test_nothing_is_prepared_on_the_volume() -> None:
     assert not cache_stack().of_type("Job")
 
 
-def test_the_identity_that_reads_the_prefix_is_the_workers() -> None:
+def test_workers_have_the_identity_that_reads_the_prefix() -> None:
     _, reading = policy_statements(cache_stack()["eks-data-role-read"])
 
     assert reading["Resource"] == [

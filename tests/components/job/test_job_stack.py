@@ -161,7 +161,7 @@ def test_with_a_cache_for_an_object_store_nothing_is_prepared() -> None:
         "app.kubernetes.io/name": "worker",
         "app.kubernetes.io/part-of": "everstep",
         "job-name": "second",
-    }, "the policies of a platform without a cache allow it to no worker"
+    }, "the policies of a platform without a cache allow no worker to connect to an object store"
     assert not graph.of_type("Job")
     assert "s3://shards/imagenet" in pod_of(graph.one("ElasticJob"))["containers"][0]["args"]
 

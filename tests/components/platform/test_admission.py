@@ -35,7 +35,7 @@ def api() -> Iterator[KubernetesClient]:
                 path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
                 api.post(path, {"metadata": {"name": name}})
         for graph in (upstream_stack(), maintained_stack()):
-            declare_guard(api, graph)
+            create_policy(api, graph)
         yield api
     finally:
         twin.down(Silent())
@@ -44,7 +44,7 @@ def api() -> Iterator[KubernetesClient]:
 ACCOUNTS = {"everstep-system": "elastic-job-controller", "elastic-job": "elasticjob-controller"}
 
 
-def declare_guard(api: KubernetesClient, graph: Graph) -> None:
+def create_policy(api: KubernetesClient, graph: Graph) -> None:
     """Create the policy of a stack, and wait until it is effective."""
     for kind, path in (
         ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),

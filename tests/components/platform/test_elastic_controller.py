@@ -87,7 +87,9 @@ def test_the_upstream_controller_runs_outside_the_namespace_of_the_jobs() -> Non
         )
 
 
-def test_a_controllers_account_is_guarded_before_the_controller_runs(graph: Graph) -> None:
+def test_the_admission_policy_for_a_controllers_account_exists_before_the_controller(
+    graph: Graph,
+) -> None:
     assert "training-controller-account-binding" in graph.ancestors(
         "training-controller-deployment"
     )

@@ -36,7 +36,9 @@ def test_etcd_grants_the_short_leases_that_workers_request() -> None:
     # As etcd computes it: 3/2 of the election timeout in whole heartbeats.
     min_lease_ms = 3 * (election_ms // heartbeat_ms) // 2 * heartbeat_ms
 
-    assert min_lease_ms <= 2000, "etcd would stretch a lease of 2 s, and losses would go unnoticed"
+    assert min_lease_ms <= 2000, (
+        "etcd would extend a lease of 2 s, and lost workers would be detected late"
+    )
 
 
 def test_a_different_number_of_members_replaces_the_cluster() -> None:
@@ -73,11 +75,11 @@ def test_members_find_each_other_before_they_are_ready() -> None:
     assert peers["metadata"]["annotations"] == {"pulumi.com/skipAwait": "true"}
 
 
-def test_members_spread_only_over_nodes_that_they_tolerate() -> None:
+def test_members_spread_only_over_nodes_whose_taints_they_tolerate() -> None:
     graph = declare_existing(etcd={"persistence": "memory"})
     (constraint,) = pod_of(graph["training-etcd-members"])["topologySpreadConstraints"]
 
     assert constraint["whenUnsatisfiable"] == "DoNotSchedule"
     assert constraint["nodeTaintsPolicy"] == "Honor", (
-        "a control plane without members would keep the third member off two other nodes"
+        "otherwise a tainted node without members would count, and two other nodes could not run three"
     )

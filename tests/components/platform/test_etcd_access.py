@@ -1,4 +1,4 @@
-"""etcd with TLS and users: the mounted keys, the writer of the Secrets, and the credentials that pods pass on."""
+"""etcd with TLS and users: the mounted keys, the Job that creates the Secrets, and the workers' credentials."""
 
 from functools import cache
 from typing import Any
@@ -76,7 +76,7 @@ def test_the_health_of_a_member_is_read_without_a_certificate() -> None:
     assert ports == {2381}
 
 
-def test_a_pod_without_users_is_not_ready() -> None:
+def test_a_pod_of_etcd_is_not_ready_before_the_users_exist() -> None:
     users = container(members(), "users")
     probe = users["readinessProbe"]["httpGet"]
 

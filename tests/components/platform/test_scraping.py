@@ -34,7 +34,9 @@ def test_a_pod_that_has_ended_is_not_scraped() -> None:
 
 
 def test_labels_of_the_metrics_take_precedence_over_labels_of_the_pod() -> None:
-    assert scrape_job(15)["honor_labels"] is True, "the exporter's `pod` names the GPU's user"
+    assert scrape_job(15)["honor_labels"] is True, (
+        "the exporter's label `pod` names the pod that uses the GPU"
+    )
 
 
 @pytest.mark.parametrize(("seconds", "timeout"), [(5, "5s"), (10, "10s"), (60, "10s")])

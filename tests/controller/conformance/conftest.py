@@ -230,7 +230,7 @@ def machines(
     if environment == STAND_IN:
         yield FakeKubelet(api, NAMESPACE, NODES)
         return
-    assert twin is not None, "real pods need a twin of these tests"
+    assert twin is not None, "real pods need a twin"
     yield RealPods(twin, api, NAMESPACE)
 
 

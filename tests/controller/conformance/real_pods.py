@@ -54,7 +54,7 @@ if code > 128:
     code = 128 + os.WTERMSIG(status)
 os._exit(code)
 """
-"""A process that exits with the given code. Above 128, it ends its child by the signal and exits as a shell does."""
+"""A process that exits with the given code; for 128 + n, it kills its child with signal n, as under a shell."""
 
 
 def adapt_pod(spec: dict[str, Any]) -> dict[str, Any]:
@@ -200,4 +200,4 @@ class RealPods:
 
 
 Kubelet = FakeKubelet | RealPods
-"""The two implementations that tests can run on."""
+"""The two kinds of kubelets that tests can run on."""

@@ -14,7 +14,7 @@ pytestmark = [
 
 A_DOLLAR_A_SECOND = [{"capacity": "spot", "usdPerHour": 3600}]
 RESERVE_USD = 2 * (60 + 30)
-"""Price of two workers until the next pass and through their grace period; a smaller budget starts no job."""
+"""Price of two workers until the controller's next pass and through their grace period; a job needs at least this."""
 
 
 def test_a_budget_that_is_used_up_suspends_a_job_until_it_is_raised(
