@@ -180,8 +180,8 @@ def test_the_budget_is_used_up_once_a_pass_and_the_end_of_the_workers_would_exce
     )
 
 
-def test_a_budget_that_lasts_longer_than_the_calendar_does_not_end_the_pass() -> None:
-    """Users write a large number for no budget, and before its first machine a job costs little."""
+def test_a_budget_that_lasts_beyond_the_latest_datetime_does_not_fail_the_pass() -> None:
+    """Users may set a huge budget instead of none, and before its first machine a job costs little."""
     settings = replace(BUDGET, budget_usd=9e8, fixed_usd_per_hour=1e-6)
 
     (wake_time,) = decide(settings=settings).wake_times

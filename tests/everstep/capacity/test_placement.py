@@ -275,5 +275,7 @@ def test_every_decision_is_safe_and_has_a_reason(observation: Observation, memor
         offered = min(other.offered or 0, CONFIG.machines)
         assert not observation.moving
         assert offered > here.uninterrupted, "a move gains machines"
-        assert offered * share(other) > here.uninterrupted * share(here), "which train more"
+        assert offered * share(other) > here.uninterrupted * share(here), (
+            "a move gains productive machine time"
+        )
         assert memory.moved_at is None or 1e5 - memory.moved_at >= CONFIG.move_interval_seconds
