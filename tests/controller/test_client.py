@@ -146,7 +146,7 @@ def test_only_objects_that_the_job_controls_are_its_own() -> None:
 
 
 def test_a_job_whose_name_is_too_long_for_a_label_has_no_objects() -> None:
-    """The API server refuses a selector with such a value, so that the job would never get the error of its name."""
+    """The API server refuses a selector with such a value, so that the job would never get the error about its name."""
     api = RecordingApi(error=BAD_REQUEST)
     elastic_job = job(name="a" * (LABEL_LENGTH + 1))
 
@@ -181,7 +181,7 @@ def test_each_spec_of_several_jobs_is_dry_run_once() -> None:
     api.pod_rejection(replace(jobs[0], generation=2))
     api.forget("v")
     api.pod_rejection(jobs[1])
-    assert len(api.requests) == 4, "a new spec, and a job whose result was dropped"
+    assert len(api.requests) == 4, "a new spec and a job whose result was dropped are dry-run again"
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_a_failed_assertion_of_a_marked_test_is_expected() -> None:
 
 
 @pytest.mark.usefixtures("upstream")
-def test_an_error_of_a_marked_test_that_is_not_an_assertion_counts() -> None:
+def test_an_error_other_than_a_failed_assertion_fails_a_marked_test() -> None:
     with pytest.raises(OSError, match="refused"):
         started_hook(item(marked=True)).throw(OSError("connection refused"))
 
@@ -46,7 +46,7 @@ def test_a_marked_test_that_passes_fails() -> None:
 
 
 @pytest.mark.usefixtures("upstream")
-def test_a_failed_assertion_of_a_test_without_a_mark_counts() -> None:
+def test_a_failed_assertion_fails_a_test_without_a_mark() -> None:
     with pytest.raises(AssertionError, match="wrong"):
         started_hook(item(marked=False)).throw(AssertionError("wrong"))
 

@@ -1,4 +1,4 @@
-"""Observed lifetimes of machines: which ends are losses, each counted once, and when the status is written."""
+"""Observed lifetimes of machines: when the end of a machine counts as a loss, and when the status is written."""
 
 import json
 from collections.abc import Sequence
@@ -158,11 +158,13 @@ def test_the_observations_do_not_depend_on_the_passes_and_crashes_in_between(
             state = to_store(observed, restarted(state), counted)
 
     stored_in = [number for number in range(lost_in, len(passes)) if number not in crashes]
-    lost_for = sum(passes[stored_in[0] + 1 :]) if stored_in else 0
+    seconds_since_stored = sum(passes[stored_in[0] + 1 :]) if stored_in else 0
     record = counted.record(ZONE)
-    assert record.losses == pytest.approx(LifetimeRecord(0, 1).decayed(lost_for).losses, abs=0.01)
+    assert record.losses == pytest.approx(
+        LifetimeRecord(0, 1).decayed(seconds_since_stored).losses, abs=0.01
+    )
     assert record.seconds == pytest.approx(
-        weighted_seconds(3600 + after) + weighted_seconds(3600 + after, lost_for), abs=1
+        weighted_seconds(3600 + after) + weighted_seconds(3600 + after, seconds_since_stored), abs=1
     )
 
 

@@ -54,7 +54,9 @@ def test_spot_workers_exclude_on_demand_nodes_and_on_demand_workers_select_them(
     assert affinity == {"nodeSelectorTerms": [{"matchExpressions": [NOT_ON_DEMAND]}]}
     assert placeholder["nodeAffinity"][REQUIRED] == affinity
     assert pod_spec_of(elastic_job, on_demand=True)["nodeSelector"] == {CAPACITY_LABEL: ON_DEMAND}
-    assert "affinity" not in pod_spec_of(job_with_policy(None)), "the autoscaler decides"
+    assert "affinity" not in pod_spec_of(job_with_policy(None)), (
+        "without a policy, the autoscaler chooses the kind of node"
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,7 @@ def test_spot_workers_that_train_stay_until_the_on_demand_workers_run() -> None:
     ) == [0, 1, 2]
 
 
-def test_due_indices_are_created_on_demand_while_others_wait() -> None:
+def test_workers_are_created_on_demand_while_the_back_off_of_another_worker_lasts() -> None:
     not_before = format_time(NOW + timedelta(seconds=60))
     record = {"index": 1, "pod": "uid-1", "ended": True, "restarts": 3, "notBefore": not_before}
 

@@ -17,7 +17,7 @@ RESOURCES = {"resources": [{"name": "elasticjobs"}, {"name": "elasticjobs/status
 
 
 class Discovery(KubernetesClient):
-    """An API server to which the definition of ElasticJobs is added while it is read."""
+    """An API server to which the CRD of ElasticJobs is added while the operator polls for it."""
 
     def __init__(self) -> None:
         super().__init__(client.ApiClient())
@@ -40,7 +40,7 @@ class Discovery(KubernetesClient):
         return response
 
 
-def test_a_controller_that_starts_before_the_definition_of_jobs_waits_for_it(
+def test_a_controller_that_starts_before_the_crd_exists_waits_for_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Otherwise it would never watch a job, and its health check would succeed."""
@@ -57,7 +57,7 @@ def test_a_controller_that_starts_before_the_definition_of_jobs_waits_for_it(
     ]
 
 
-def test_sigterm_ends_the_wait_for_the_definition_of_jobs() -> None:
+def test_sigterm_ends_the_wait_for_the_crd() -> None:
     operator = Operator(Reconciler(Discovery(), Metrics()), "ns", client.Configuration)
 
     async def wait() -> None:

@@ -535,7 +535,7 @@ def test_a_placeholder_has_had_a_machine_since_it_was_scheduled() -> None:
 
 
 def test_placeholders_of_a_job_that_no_longer_has_zones_are_deleted_until_they_are_gone() -> None:
-    """A controller may stop between the status and the deletion; the placeholders then occupied machines forever."""
+    """A controller may stop after it has written the status; the placeholders would then occupy machines forever."""
     state = searching_state([worker(0)])
     job_without_zones = job(status={"placement": state.to_json()})
     placeholders = [bound_placeholder(ZONE_B, 0)]

@@ -127,7 +127,7 @@ def test_a_node_that_is_not_ready_gets_a_grace_period() -> None:
 
 
 def test_a_worker_whose_node_returns_before_its_pod_is_deleted_was_not_lost() -> None:
-    """The controller may stop between the status and the deletion."""
+    """The controller may stop after it has written the status and before it deletes the pod."""
     elastic_job = job(spec(1))
     lost_plan = decide(elastic_job, pod(0), nodes={"n0": Node(name="n0", out_of_service=True)})
     assert [end.cause for end in lost_plan.exits] == ["node_lost"]
@@ -385,7 +385,7 @@ def test_a_suspended_job_has_no_pods_and_its_deadline_does_not_run() -> None:
 def test_the_exit_of_a_worker_that_was_not_deleted_counts(
     ended_pod: Pod, kind: ConditionType
 ) -> None:
-    """A controller stopped between the status of the suspension and the deletion, and the job was resumed."""
+    """A controller wrote the suspension to the status and stopped before the deletion; then the job was resumed."""
     suspended_job, resumed_spec = job(spec(1, suspend=True)), spec(1, backoffLimit=0)
     suspension = decide(suspended_job, pod(0))
     resumption = decide(job(resumed_spec, suspension.status.to_json()), pod(0))

@@ -33,7 +33,7 @@ class RefusingCluster(ModelCluster):
         super().create(kind, namespace, body)
 
 
-def reconciled(cluster: ModelCluster) -> None:
+def reconcile_with_refusal(cluster: ModelCluster) -> None:
     reconciler = Reconciler(cluster, Metrics(), now=lambda: cluster.now)
     with pytest.raises(RetryError, match="exceeded quota"):
         reconciler.reconcile(KEY)
@@ -43,7 +43,7 @@ def test_a_pod_of_the_same_name_does_not_prevent_the_other_workers() -> None:
     cluster = RefusingCluster(replicas=3)
     cluster.refused, cluster.code = frozenset({"job-worker-1"}), CONFLICT
 
-    reconciled(cluster)
+    reconcile_with_refusal(cluster)
 
     assert set(cluster.pods) == {"job-worker-0", "job-worker-2"}
 
@@ -51,10 +51,10 @@ def test_a_pod_of_the_same_name_does_not_prevent_the_other_workers() -> None:
 def test_an_exhausted_quota_does_not_keep_changed_bounds_from_running_workers() -> None:
     cluster = RefusingCluster(replicas=3)
     cluster.refused = frozenset({"job-worker-2"})
-    reconciled(cluster)
+    reconcile_with_refusal(cluster)
 
     cluster.source["spec"]["maxReplicas"] = 4
-    reconciled(cluster)
+    reconcile_with_refusal(cluster)
 
     bounds = [
         pod["metadata"]["annotations"]["everstep.dev/nnodes"] for pod in cluster.pods.values()
@@ -66,6 +66,6 @@ def test_an_overloaded_api_server_gets_no_further_requests_in_the_pass() -> None
     cluster = RefusingCluster(replicas=3)
     cluster.refused, cluster.code = frozenset({"job-worker-0"}), TOO_MANY_REQUESTS
 
-    reconciled(cluster)
+    reconcile_with_refusal(cluster)
 
     assert cluster.attempts == 1

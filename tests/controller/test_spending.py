@@ -160,7 +160,7 @@ def test_the_rest_of_the_stack_is_billed_while_the_job_is_not_suspended() -> Non
     assert decide((), suspended, settings, after=2 * HOUR, runs=False).state.usd == suspended.usd
 
 
-def test_the_budget_is_used_up_once_a_pass_and_the_end_of_the_workers_would_exceed_it() -> None:
+def test_the_budget_is_used_up_when_another_pass_and_the_grace_period_would_exceed_it() -> None:
     pods = [worker(index, "spot-b") for index in range(4)]
     settings = replace(BUDGET, budget_usd=8.0, on_demand=OnDemand.NEVER)
     first_pass = decide(pods, settings=settings)
@@ -180,8 +180,8 @@ def test_the_budget_is_used_up_once_a_pass_and_the_end_of_the_workers_would_exce
     )
 
 
-def test_a_budget_that_lasts_longer_than_the_calendar_does_not_end_the_pass() -> None:
-    """Users write a large number for no budget, and before its first machine a job costs little."""
+def test_a_budget_that_lasts_beyond_the_latest_datetime_does_not_fail_the_pass() -> None:
+    """Users may set a huge budget instead of none, and before its first machine a job costs little."""
     settings = replace(BUDGET, budget_usd=9e8, fixed_usd_per_hour=1e-6)
 
     (wake_time,) = decide(settings=settings).wake_times

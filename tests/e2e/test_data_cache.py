@@ -2,8 +2,8 @@
 
     pytest -m e2e tests/e2e/test_data_cache.py
 
-The store is in the network of the twin. It holds the requests for whole shards while the node is cold, so that the
-node has none of them until it has trained, however fast the machine is.
+The store is in the network of the twin. While the cache of the node is cold, the store holds requests for whole shards,
+so that the node has no shard until it has trained, however fast the machine is.
 """
 
 import json
@@ -44,7 +44,7 @@ PORT, PREFIX, SECRET = 9000, "photographs/shards", "store"
 LOST = "gpu-1"
 NODES = ("gpu-0", LOST)
 COLD_STEPS = 20
-"""Steps that the cold node trains: most of an epoch, whose images are in all shards."""
+"""Steps that the node trains with a cold cache: most of an epoch, whose images are in all shards."""
 
 UP_SECONDS, WAIT_SECONDS, VERIFY_SECONDS = 600, 300, 240
 
@@ -227,9 +227,9 @@ def test_a_node_that_returns_trains_with_a_cold_cache_and_fills_it(
     cached_stack.wait_until("the new node has all shards", lambda: cached_stack.is_filled(LOST))
     # During these steps, all earlier requests are answered.
     cached_stack.wait_for_steps(world_size=2, steps=COLD_STEPS)
-    warm = len(cached_stack.requests())
+    requests_before = len(cached_stack.requests())
     cached_stack.wait_for_steps(world_size=2, steps=COLD_STEPS)
-    assert len(cached_stack.requests()) == warm, "a complete cache needs no store"
+    assert len(cached_stack.requests()) == requests_before, "a complete cache needs no store"
 
     verified = cached_stack.verify()
     assert verified.returncode == 0, verified.stdout + verified.stderr

@@ -303,7 +303,7 @@ def test_all_photographs_are_on_the_volume_before_the_training(cycle: SourceCycl
     assert cycle.copied[0] == f"train/{CLASSES[0]}/0.jpg"
 
 
-def test_a_corrected_source_leaves_nothing_to_change(cycle: SourceCycle) -> None:
+def test_a_preview_after_the_source_was_corrected_finds_no_changes(cycle: SourceCycle) -> None:
     assert cycle.results["again"].returncode == 0, output(cycle, "again")
 
 

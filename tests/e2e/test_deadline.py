@@ -244,7 +244,7 @@ def test_the_report_has_the_hours_of_spot_and_of_bought_machines(cycle: Deadline
     assert spot_hours > 0
     counted_seconds = cycle.job["spending"]["onDemandSeconds"]
     assert bought_hours * 3600 == pytest.approx(counted_seconds, rel=0.5), (
-        "as the controller counts"
+        "the report and the controller count the same hours"
     )
 
 

@@ -181,7 +181,7 @@ def test_up_trains_and_down_leaves_nothing(installation: Installation) -> None:
 
     up_result = installation.run("up", seconds=UP_SECONDS)
     assert up_result.returncode == 0, f"{up_result.stdout[-3000:]}{up_result.stderr[-6000:]}"
-    assert "finished" in up_result.stdout, "the report of a finished training ends `up`"
+    assert "finished" in up_result.stdout, "`up` ends with the report of the finished training"
 
     down_result = installation.run("down", "--yes", seconds=DOWN_SECONDS)
     assert down_result.returncode == 0, down_result.stderr

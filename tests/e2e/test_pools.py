@@ -187,7 +187,7 @@ def test_each_sample_is_trained_exactly_once_across_the_move(cycle: PoolsCycle) 
     assert "every sample exactly once" in cycle.results["verify"].stdout
 
 
-def test_the_loss_of_a_zone_leaves_nothing_to_change(cycle: PoolsCycle) -> None:
+def test_a_preview_after_the_loss_of_a_zone_finds_no_changes(cycle: PoolsCycle) -> None:
     preview = cycle.results["again"]
 
     assert preview.returncode == 0, f"{preview.stdout[-3000:]}\n{preview.stderr[-3000:]}"

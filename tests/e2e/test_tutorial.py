@@ -1,4 +1,4 @@
-"""The commands of docs/tutorial.md, from the clone to the empty machine, in the order of the page.
+"""The commands of docs/tutorial.md, from `git clone` to `everstep down`, in the order of the page.
 
 The clone comes from this repository instead of the page's address; everything else runs as it is written. Between two
 commands the test waits, like a reader who watches the training.

@@ -42,7 +42,7 @@ def controller(cluster: LimitedCluster, metrics: Metrics | None = None) -> Recon
     )
 
 
-def follow(
+def simulate(
     cluster: LimitedCluster, market: Sequence[int], hours: float, *, metrics: Metrics | None = None
 ) -> None:
     """Run a controller and its machines until the work is done, or for some hours.
@@ -75,7 +75,7 @@ def test_a_deadline_that_on_demand_machines_can_meet_is_met(market: list[int]) -
     work = WORKERS * 2 * HOUR
     cluster = LimitedCluster(WORKERS, work, deadlineSeconds=4 * HOUR, onDemand="fallback")
 
-    follow(cluster, market, 4)
+    simulate(cluster, market, 4)
 
     assert cluster.completed_work >= work, (
         f"{cluster.completed_work / work:.2f} of the work is done at the deadline"
@@ -95,7 +95,7 @@ def test_a_budget_is_exceeded_by_at_most_the_price_of_one_interval(
         WORKERS, 100 * HOUR, budgetUsd=budget, deadlineSeconds=4 * HOUR, onDemand=policy
     )
 
-    follow(cluster, market, 3)
+    simulate(cluster, market, 3)
 
     interval = PASS_SECONDS / HOUR * WORKERS * (SPOT_USD + ON_DEMAND_USD)
     assert cluster.usd <= budget + interval
@@ -108,7 +108,7 @@ def test_a_budget_is_exceeded_by_at_most_the_price_of_one_interval(
 def test_a_job_with_enough_spot_machines_buys_no_on_demand_machine() -> None:
     cluster = LimitedCluster(WORKERS, WORKERS * HOUR, deadlineSeconds=3 * HOUR, onDemand="fallback")
 
-    follow(cluster, [WORKERS], 3)
+    simulate(cluster, [WORKERS], 3)
 
     assert cluster.completed_work >= cluster.work
     assert "onDemandSeconds" not in spending(cluster)
@@ -119,13 +119,13 @@ def test_bought_machines_are_released_when_spot_machines_return() -> None:
     cluster = LimitedCluster(
         WORKERS, WORKERS * 3 * HOUR, deadlineSeconds=4 * HOUR, onDemand="fallback"
     )
-    follow(cluster, [WORKERS], 0.5, metrics=metrics)
-    follow(cluster, [0], 1.5, metrics=metrics)
+    simulate(cluster, [WORKERS], 0.5, metrics=metrics)
+    simulate(cluster, [0], 1.5, metrics=metrics)
     assert len(cluster.on_demand_pods()) == WORKERS
     gauge = metrics.registry.get_sample_value("elasticjob_on_demand_workers", LABELS)
     assert gauge == WORKERS
 
-    follow(cluster, [WORKERS], 0.5, metrics=metrics)
+    simulate(cluster, [WORKERS], 0.5, metrics=metrics)
 
     assert cluster.on_demand_pods() == []
     assert len(cluster.training()) == WORKERS
@@ -135,7 +135,7 @@ def test_bought_machines_are_released_when_spot_machines_return() -> None:
 
 def test_a_budget_that_is_used_up_suspends_the_job_and_a_higher_one_resumes_it() -> None:
     cluster, metrics = LimitedCluster(WORKERS, 100 * HOUR, budgetUsd=1.0), Metrics()
-    follow(cluster, [WORKERS], 1, metrics=metrics)
+    simulate(cluster, [WORKERS], 1, metrics=metrics)
 
     condition = cluster.conditions["Suspended"]
     assert (condition["status"], condition["reason"]) == ("True", "BudgetUsedUp")
@@ -151,13 +151,13 @@ def test_a_budget_that_is_used_up_suspends_the_job_and_a_higher_one_resumes_it()
             "an alert would report that the job waits for nodes"
         )
     writes_before = cluster.writes
-    follow(cluster, [WORKERS], 0.25)
+    simulate(cluster, [WORKERS], 0.25)
     assert cluster.writes - writes_before <= BLOCK_SECONDS / PASS_SECONDS, (
         "the status of a suspended job is written at most once per pass"
     )
 
     cluster.source["spec"]["spending"]["budgetUsd"] = 10.0
-    follow(cluster, [WORKERS], 0.5, metrics=metrics)
+    simulate(cluster, [WORKERS], 0.5, metrics=metrics)
 
     assert len(cluster.training()) == WORKERS
     assert metrics.registry.get_sample_value("elasticjob_replicas", LABELS) == WORKERS
@@ -165,7 +165,7 @@ def test_a_budget_that_is_used_up_suspends_the_job_and_a_higher_one_resumes_it()
 
 def test_a_pass_without_a_change_writes_nothing() -> None:
     cluster = LimitedCluster(WORKERS, 100 * HOUR, budgetUsd=100.0, onDemand="never")
-    follow(cluster, [WORKERS], 0.5)
+    simulate(cluster, [WORKERS], 0.5)
     reconciler = controller(cluster)
     reconciler.reconcile(KEY)
     writes_before = cluster.writes
@@ -180,7 +180,7 @@ def test_a_pass_without_a_change_writes_nothing() -> None:
 def test_a_missed_deadline_is_an_event() -> None:
     cluster = LimitedCluster(WORKERS, 100 * HOUR, deadlineSeconds=HOUR // 2, onDemand="never")
 
-    follow(cluster, [1], 1)
+    simulate(cluster, [1], 1)
 
     assert reasons(cluster).count("DeadlineMissed") == 1
 
@@ -188,7 +188,7 @@ def test_a_missed_deadline_is_an_event() -> None:
 def test_all_workers_are_on_demand_if_the_job_always_uses_on_demand_machines() -> None:
     cluster = LimitedCluster(WORKERS, 100 * HOUR, onDemand="always")
 
-    follow(cluster, [WORKERS], 0.5)
+    simulate(cluster, [WORKERS], 0.5)
 
     assert len(cluster.training()) == WORKERS
     assert len(cluster.on_demand_pods()) == len(cluster.pods) == WORKERS

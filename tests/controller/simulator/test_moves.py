@@ -107,7 +107,7 @@ class Moves(RuleBasedStateMachine):
         seconds = self.cluster.now - move.began
         is_overdue = seconds >= timedelta(seconds=MOVE)
         assert new >= min(move.target, WORKERS) or (is_overdue and new >= old), (
-            "workers that train leave only when the others run"
+            "workers of the old zone leave only when the new workers run"
         )
         if old >= WORKERS and stopped == 1:
             return  # it makes room for a new worker in a full group
@@ -115,7 +115,7 @@ class Moves(RuleBasedStateMachine):
         assert new - awaited_workers[move.destination] >= min(
             move.target, new, free_places
         ) or seconds >= timedelta(seconds=MOVE + JOIN), (
-            "workers that train leave only when the others have joined, or were awaited for long enough"
+            "workers of the old zone leave only when the new workers have joined, or did not join in time"
         )
 
     @rule()
@@ -201,7 +201,7 @@ class Moves(RuleBasedStateMachine):
             assert losses <= len(self.cluster.lost_uids)
 
     def teardown(self) -> None:
-        """Check that the group ends complete in the one zone that has machines, with no placeholder left."""
+        """Check that all workers end up in the only zone that has machines, and that no placeholder is left."""
         if not hasattr(self, "cluster"):
             return
         cluster = self.cluster
@@ -219,7 +219,7 @@ class Moves(RuleBasedStateMachine):
         writes_before = cluster.writes
         for _ in range(3):
             self.reconcile()
-        assert cluster.writes == writes_before, "a stable job is not written"
+        assert cluster.writes == writes_before, "a pass over a stable job writes nothing"
         placement = self.placement()
         assert placement is not None
         assert (placement.zone, placement.state) == ("c", PlacementPhase.SETTLED), placement.reason
@@ -248,7 +248,7 @@ def controller(cluster: ZonedCluster, metrics: Metrics | None = None) -> Reconci
     )
 
 
-def follow(
+def simulate(
     cluster: ZonedCluster, seconds: int, metrics: Metrics | None = None, *, joins: bool = True
 ) -> None:
     """Run a controller, the scheduler and the workers for some time."""
@@ -267,10 +267,10 @@ def follow(
 def test_a_move_is_reported_in_events_metrics_and_the_condition_placed() -> None:
     cluster, metrics = ZonedCluster(WORKERS, TIMES), Metrics()
     cluster.set_machines("a", WORKERS)
-    follow(cluster, 60, metrics)
+    simulate(cluster, 60, metrics)
     cluster.set_machines("a", 1)
     cluster.set_machines("b", WORKERS)
-    follow(cluster, 400, metrics)
+    simulate(cluster, 400, metrics)
 
     reasons = [event.reason for event in cluster.events]
     placement_reasons = [reason for reason in reasons if reason.startswith(("Zone", "Move"))]
@@ -292,15 +292,15 @@ def test_a_move_is_reported_in_events_metrics_and_the_condition_placed() -> None
 def test_running_workers_that_do_not_join_delay_a_move_up_to_a_limit_and_are_reported() -> None:
     cluster = ZonedCluster(WORKERS, TIMES)
     cluster.set_machines("a", WORKERS)
-    follow(cluster, 60)
+    simulate(cluster, 60)
     cluster.set_machines("a", 1)
     cluster.set_machines("b", WORKERS)
     while cluster.workers()["b"] < WORKERS:
-        follow(cluster, 5, joins=False)
+        simulate(cluster, 5, joins=False)
 
-    follow(cluster, JOIN - 5, joins=False)
-    assert cluster.workers()["a"] == 1, "the last worker that trains"
-    follow(cluster, 20, joins=False)
+    simulate(cluster, JOIN - 5, joins=False)
+    assert cluster.workers()["a"] == 1, "the last worker that trains must stay"
+    simulate(cluster, 20, joins=False)
 
     assert cluster.workers() == {"b": WORKERS}
     (event,) = (event for event in cluster.events if event.reason == "WorkersNotJoined")
@@ -317,7 +317,7 @@ LOSS_WRITES = 2
 def test_a_crash_at_any_write_neither_loses_nor_repeats_a_loss(writes: int) -> None:
     cluster = ZonedCluster(WORKERS, TIMES)
     cluster.set_machines("a", WORKERS)
-    follow(cluster, 60)
+    simulate(cluster, 60)
     cluster.interrupt("job-worker-0")
     cluster.set_machines("a", WORKERS - 1)
 
@@ -325,7 +325,7 @@ def test_a_crash_at_any_write_neither_loses_nor_repeats_a_loss(writes: int) -> N
     with pytest.raises(Crash) if writes < LOSS_WRITES else nullcontext():
         controller(cluster).reconcile(KEY)
     cluster.crash_in = None
-    follow(cluster, 30)
+    simulate(cluster, 30)
 
     (zone,) = cluster.source["status"]["placement"]["lifetimes"]["zones"]
     assert zone["losses"] == pytest.approx(len(cluster.lost_uids), rel=1e-2)
@@ -336,17 +336,17 @@ def test_a_job_moves_to_the_zone_in_which_it_has_lost_fewer_machines() -> None:
     cluster = ZonedCluster(WORKERS, TIMES)
     for _ in range(12):
         cluster.set_machines("b", WORKERS)
-        follow(cluster, 100)
+        simulate(cluster, 100)
         cluster.set_machines("b", 0)
-        follow(cluster, 50)
+        simulate(cluster, 50)
     cluster.set_machines("a", WORKERS)
-    follow(cluster, INTERVAL + 300)
+    simulate(cluster, INTERVAL + 300)
     assert set(cluster.workers()) == {"a"}
 
     cluster.set_machines("b", WORKERS)
     cluster.set_machines("c", WORKERS)
     cluster.set_machines("a", 0)
-    follow(cluster, INTERVAL + 100)
+    simulate(cluster, INTERVAL + 100)
 
     assert set(cluster.workers()) == {"c"}
     reason = cluster.source["status"]["placement"]["moves"][-1]["reason"]
@@ -355,18 +355,18 @@ def test_a_job_moves_to_the_zone_in_which_it_has_lost_fewer_machines() -> None:
 
 def test_a_suspended_or_finished_job_requests_no_machines() -> None:
     cluster = ZonedCluster(WORKERS, TIMES)
-    follow(cluster, 100)
+    simulate(cluster, 100)
     assert {zone_of(pod) for pod in cluster.placeholder_pods.values()} == {"b", "c"}
 
     cluster.source["spec"]["RunPolicy"]["suspend"] = True
-    follow(cluster, 10)
+    simulate(cluster, 10)
     assert cluster.placeholder_pods == {}
     cluster.source["spec"]["RunPolicy"]["suspend"] = False
     cluster.set_machines("a", 1)
-    follow(cluster, 200)
+    simulate(cluster, 200)
     assert cluster.placeholder_pods
     cluster.end(next(iter(cluster.pods)), 0)
-    follow(cluster, 60)
+    simulate(cluster, 60)
     assert cluster.placeholder_pods == {}
     assert cluster.source["status"]["placement"]["zone"] == "a"
 
@@ -375,14 +375,14 @@ def test_a_job_that_follows_capacity_moves_with_as_many_workers_as_the_zone_has_
     cluster = ZonedCluster(WORKERS, TIMES)
     cluster.follow_capacity()
     cluster.set_machines("a", WORKERS)
-    follow(cluster, 60)
+    simulate(cluster, 60)
     cluster.set_machines("a", 0)
-    follow(cluster, 300)
+    simulate(cluster, 300)
     assert cluster.conditions["Suspended"]["status"] == "True", "no zone has a machine"
     assert {zone_of(pod) for pod in cluster.placeholder_pods.values()} == {"b", "c"}
 
     cluster.set_machines("c", 2)
-    follow(cluster, 100)
+    simulate(cluster, 100)
 
     assert cluster.workers() == {"c": 2}
     assert cluster.source["status"]["scaling"]["desired"] == 2
@@ -393,18 +393,18 @@ def test_workers_that_find_no_node_in_the_new_zone_do_not_suspend_the_job() -> N
     cluster = ZonedCluster(WORKERS, {**TIMES, "moveSeconds": 400})
     cluster.follow_capacity()
     cluster.set_machines("a", WORKERS)
-    follow(cluster, 60)
+    simulate(cluster, 60)
     cluster.set_machines("a", 1)
-    follow(cluster, 200)
+    simulate(cluster, 200)
     cluster.set_machines("b", WORKERS)
     cluster.schedule_placeholders()
     cluster.machines["b"] = 0
-    follow(cluster, 10)
+    simulate(cluster, 10)
     assert cluster.source["status"]["placement"]["zone"] == "b"
     cluster.set_machines("b", 0)
 
     for _ in range(30):
-        follow(cluster, 20)
+        simulate(cluster, 20)
         assert cluster.workers() == {"a": 1}, "the last worker trains"
 
     placement = cluster.source["status"]["placement"]
@@ -414,10 +414,10 @@ def test_workers_that_find_no_node_in_the_new_zone_do_not_suspend_the_job() -> N
 def test_a_failed_job_requests_no_machines() -> None:
     cluster = ZonedCluster(WORKERS, TIMES)
     cluster.source["spec"]["RunPolicy"]["activeDeadlineSeconds"] = 60
-    follow(cluster, 50)
+    simulate(cluster, 50)
     assert cluster.placeholder_pods
 
-    follow(cluster, 60)
+    simulate(cluster, 60)
 
     assert cluster.conditions["Failed"]["status"] == "True"
     assert cluster.placeholder_pods == {}
@@ -432,7 +432,7 @@ def test_with_the_default_times_a_job_leaves_a_zone_that_never_has_a_machine(
         cluster.follow_capacity()
     cluster.set_machines("b", WORKERS)
 
-    follow(cluster, 600)
+    simulate(cluster, 600)
 
     assert cluster.workers() == {"b": WORKERS}
 
@@ -441,10 +441,10 @@ def test_with_the_default_times_a_job_that_soon_loses_its_zone_moves_immediately
     cluster = ZonedCluster(WORKERS)
     cluster.follow_capacity()
     cluster.set_machines("a", WORKERS)
-    follow(cluster, 60)
+    simulate(cluster, 60)
 
     cluster.set_machines("a", 0)
     cluster.set_machines("b", WORKERS)
-    follow(cluster, 60)
+    simulate(cluster, 60)
 
     assert cluster.workers() == {"b": WORKERS}

@@ -120,12 +120,14 @@ class Schedule(RuleBasedStateMachine):
         ]
         assert len(ends) <= 1, "a job cannot both succeed and fail"
         if self.end_condition:
-            assert ends == [self.end_condition], f"it was {self.end_condition} already"
+            assert ends == [self.end_condition], f"the job was already {self.end_condition}"
         elif ends and status.completion:
             self.end_condition, self.completion = ends[0], status.completion
             self.created_at_end = len(self.cluster.created_uids)
         if self.end_condition:
-            assert len(self.cluster.created_uids) == self.created_at_end, "no worker after the end"
+            assert len(self.cluster.created_uids) == self.created_at_end, (
+                "no worker is created after the end"
+            )
             assert not status.is_true(ConditionType.RUNNING)
             assert status.completion == self.completion, "the completion time must not change"
 
@@ -135,7 +137,7 @@ class Schedule(RuleBasedStateMachine):
         if condition and condition.is_true and condition.reason == "BackoffLimitExceeded":
             assert self.cluster.failures > self.limit, "a job fails only above its back-off limit"
             failures = [record.failures for record in self.status().workers.values()]
-            assert max(failures) > self.limit, "a worker must have exceeded it"
+            assert max(failures) > self.limit, "a worker must have exceeded the back-off limit"
         restarts = sum(record.restarts for record in self.status().workers.values())
         healthy_pods = [pod for pod in self.cluster.pods.values() if self._is_healthy(pod)]
         assert restarts <= len(self.cluster.created_uids) - len(healthy_pods), (
@@ -150,7 +152,7 @@ class Schedule(RuleBasedStateMachine):
         return Status.from_json(self.cluster.source.get("status") or {})
 
     def teardown(self) -> None:
-        """Check that the job becomes stable without further faults: with all workers, after its training, or failed."""
+        """Check that without further faults all workers run, or the training has ended, or the job has failed."""
         if not hasattr(self, "cluster"):
             return
         cluster = self.cluster
@@ -168,7 +170,7 @@ class Schedule(RuleBasedStateMachine):
         writes_before = cluster.writes
         for _ in range(5):
             self.reconcile()
-        assert cluster.writes == writes_before, "a stable job is not written"
+        assert cluster.writes == writes_before, "a pass over a stable job writes nothing"
         status = self.status()
         if self.end_condition or status.completion:
             return

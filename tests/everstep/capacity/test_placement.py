@@ -277,7 +277,9 @@ def test_every_decision_is_safe_and_has_a_reason(
         offered = min(other.offered or 0, CONFIG.machines)
         assert not observation.moving
         assert offered > here.uninterrupted, "a move gains machines"
-        assert offered * share(other) > here.uninterrupted * share(here), "which train more"
+        assert offered * share(other) > here.uninterrupted * share(here), (
+            "a move gains productive machine time"
+        )
         assert (
             policy_state.moved_at is None
             or 1e5 - policy_state.moved_at >= CONFIG.move_interval_seconds

@@ -197,9 +197,9 @@ def test_of_equal_offers_the_zone_in_which_fewer_machines_were_lost_is_entered()
 
 def test_the_old_zone_trains_until_the_new_one_does() -> None:
     job = replace(JOB, boot=ChangeCost(100, "this test"))
-    short_ticks, long_ticks = ((1, 0),) * 3, ((1, 4),) * 3
+    ticks_without_offer, ticks_with_offer = ((1, 0),) * 3, ((1, 4),) * 3
 
-    outcome = run(history(*short_ticks, *long_ticks), job)
+    outcome = run(history(*ticks_without_offer, *ticks_with_offer), job)
 
     moved_tick = [tick.zone for tick in outcome.ticks].index(1)
     ticks = [(1, moved_tick), (4, 6 - moved_tick)]

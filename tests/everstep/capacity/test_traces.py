@@ -79,7 +79,9 @@ def test_a_trace_that_breaks_a_rule_is_refused(
     with pytest.raises(EverstepError) as error:
         read_traces([path])
 
-    assert str(path) in error.value.problem, "the user has to know which of several files"
+    assert str(path) in error.value.problem, (
+        "the user has to know which of several files is refused"
+    )
     assert expected in error.value.problem
     assert error.value.fix, "every refusal names a fix"
 

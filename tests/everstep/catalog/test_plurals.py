@@ -15,5 +15,7 @@ from everstep.catalog.plurals import amount
         (2, "loss", "losses", "2 losses"),
     ],
 )
-def test_only_one_has_the_singular(number: int, noun: str, plural: str, text: str) -> None:
+def test_only_the_number_one_has_the_singular(
+    number: int, noun: str, plural: str, text: str
+) -> None:
     assert amount(number, noun, plural) == text

@@ -9,7 +9,7 @@ from everstep.cli.account.checks import AccountCheck
 
 Doctor = Callable[..., list[AccountCheck]]
 Case = tuple[dict[str, Any], dict[str, Any], str, tuple[str, ...], bool]
-"""The stack's keys, the account's facts, the field, parts of the message, whether it is fatal."""
+"""The stack's keys, the account's facts, the field, parts of the message, and whether the failed check is fatal."""
 
 
 def failed_checks(checks: Sequence[AccountCheck]) -> list[AccountCheck]:

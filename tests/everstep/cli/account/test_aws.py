@@ -326,7 +326,9 @@ def test_roles_are_simulated_with_the_boundary_and_path_of_the_stack(doctor: Doc
 def test_actions_are_simulated_in_the_region_of_the_stack(doctor: Doctor) -> None:
     assert failed_checks(doctor(region="us-east-1")) == []
     faults = failed_checks(doctor(region="eu-west-1"))
-    assert {check.name for check in faults} == {"permissions"}, "its policies allow another region"
+    assert {check.name for check in faults} == {"permissions"}, (
+        "the policies allow the actions in another region only"
+    )
 
 
 def test_a_stack_with_an_existing_key_needs_no_permission_to_create_one(doctor: Doctor) -> None:
@@ -342,7 +344,7 @@ def test_a_boundary_needs_the_permission_to_set_it(doctor: Doctor) -> None:
     check = only_failed_check(doctor(cluster={"iam": rules}, denied=denied, role_boundary=BOUNDARY))
 
     assert check.observed == "denied: iam:PutRolePermissionsBoundary"
-    assert failed_checks(doctor(denied=denied)) == [], "a stack without one never sets it"
+    assert failed_checks(doctor(denied=denied)) == [], "a stack without a boundary never sets one"
 
 
 def test_an_administrator_of_another_account_is_named(doctor: Doctor) -> None:

@@ -38,7 +38,7 @@ def check(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
     return result
 
 
-def test_a_missing_operator_would_stop_up(
+def test_a_missing_operator_is_a_fatal_result(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with api_server(404) as (kubeconfig, _):

@@ -95,7 +95,7 @@ def test_reserved_machines_are_always_available_and_never_called_spot(
     assert "billed for the whole duration, used or not" in output
     first_row = report["choices"][0]
     assert first_row["seconds"]["p10"] == first_row["seconds"]["p90"], (
-        "no spot history affects them"
+        "no spot history affects reserved machines"
     )
     assert first_row["complete"] == 1
     hours = first_row["seconds"]["median"] / 3600
@@ -318,6 +318,8 @@ def test_current_prices_of_the_cloud_replace_prices_of_the_table(
 
     report = json.loads(plan_output(capsys, live=True, as_json=True))
 
-    assert report["prices"]["spot"] == pytest.approx(7.0, abs=0.1), "the highest, with its disk"
+    assert report["prices"]["spot"] == pytest.approx(7.0, abs=0.1), (
+        "the highest spot price, with the price of its disk"
+    )
     assert report["prices"]["spot_by_zone"][:2] == pytest.approx([5.0, 7.0], abs=0.1)
     assert "Current spot prices: a test." in report["assumptions"]

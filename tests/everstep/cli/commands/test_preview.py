@@ -37,7 +37,7 @@ def test_only_commands_that_evaluate_the_program_get_policy_packs(tmp_path: Path
 
 
 @pytest.mark.parametrize("up_began", [False, True], ids=["preview only", "up began meanwhile"])
-def test_an_interrupted_preview_leaves_nothing_but_the_state_of_an_up(
+def test_an_interrupted_preview_leaves_nothing_but_the_state_of_a_concurrent_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, up_began: bool
 ) -> None:
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "of the user")

@@ -70,7 +70,7 @@ def test_an_event_file_has_every_step_of_a_long_run(
 
     assert result.exit_code == 0, result.output
     (path,) = (tmp_path / "curves").iterdir()
-    assert path.read_bytes().count(b"training/loss") == 5000, "no step is folded"
+    assert path.read_bytes().count(b"training/loss") == 5000, "no steps are merged"
     report("--run", str(folder), "--tensorboard", str(tmp_path / "curves"))
     assert list((tmp_path / "curves").iterdir()) == [path], "the same run replaces its file"
 

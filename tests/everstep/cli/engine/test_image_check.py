@@ -1,4 +1,4 @@
-"""`up` fails if a program on nodes has an image that cannot be pulled."""
+"""`up` fails if a pod in the system namespace has an image that cannot be pulled."""
 
 from typing import Any
 

@@ -95,13 +95,17 @@ def test_pods_find_the_first_pod_by_name_before_it_is_ready() -> None:
 def test_kubernetes_ends_a_test_that_takes_too_long() -> None:
     job = manifests_of(elastic_job())[-1]
 
-    assert job["spec"]["activeDeadlineSeconds"] == 60, "nothing else does if the command was killed"
+    assert job["spec"]["activeDeadlineSeconds"] == 60, (
+        "nothing else ends the Job if the command was killed"
+    )
 
 
 def test_a_lost_pod_ends_the_test() -> None:
     job = manifests_of(elastic_job())[-1]
 
-    assert job["spec"]["backoffLimit"] == 0, "its figures would describe another group"
+    assert job["spec"]["backoffLimit"] == 0, (
+        "with a replaced pod the test would measure another group"
+    )
     assert pod_of([job])["restartPolicy"] == "Never"
 
 

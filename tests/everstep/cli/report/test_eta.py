@@ -11,7 +11,9 @@ from tests.everstep.cli.recorded_run import STEP_SECONDS, RecordedRun
 from tests.everstep.cli.report.terminal import terminal_text
 
 
-def test_an_undisturbed_run_needs_its_steps(recorded_run: RecordedRun) -> None:
+def test_without_pauses_the_remaining_time_is_the_time_of_the_remaining_steps(
+    recorded_run: RecordedRun,
+) -> None:
     recorded_run.form("gpu-0").train(100)
 
     assert remaining_seconds(recorded_run.run()) == pytest.approx(200 * STEP_SECONDS)

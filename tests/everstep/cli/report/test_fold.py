@@ -1,4 +1,4 @@
-"""A folded record gives the same report as the whole one, and its size does not depend on the steps."""
+"""A record whose older steps are folded into blocks gives the same report as all steps, and has a bounded size."""
 
 import json
 from dataclasses import asdict, fields

@@ -1,4 +1,4 @@
-"""Incidents on the terminal: the table of events lists the same ones as the page."""
+"""Incidents on the terminal: the table of events lists the same incidents as the page."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Rows about a job from what the controller reports."""
+"""Rows about a job, from the status that the controller writes."""
 
 from everstep.cli.report.job_state import job_state
 

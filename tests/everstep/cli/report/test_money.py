@@ -100,7 +100,7 @@ def test_each_machine_has_the_price_of_its_pool(recorded_run: RecordedRun) -> No
 @pytest.mark.parametrize(
     ("seconds_early", "seconds"), [(None, 0.0), (8.0, 8.0), (1e6, 20 * STEP_SECONDS)]
 )
-def test_a_machine_costs_from_the_time_at_which_it_joined_the_cluster(
+def test_a_machine_is_billed_from_the_time_at_which_it_joined_the_cluster(
     recorded_run: RecordedRun, seconds_early: float | None, seconds: float
 ) -> None:
     recorded_run.form("gpu-0").train(20)

@@ -122,7 +122,7 @@ def test_a_move_under_way_has_no_cost_yet(recorded_run: RecordedRun) -> None:
     )
 
 
-def test_a_run_that_ends_during_a_move_ends_it(recorded_run: RecordedRun) -> None:
+def test_the_end_of_the_run_ends_a_move_under_way(recorded_run: RecordedRun) -> None:
     recorded_run.form("gpu-0").train(10).begin_move().train(2).finish()
 
     (cost,) = move_costs(recorded_run.wait(1.0).end_move().run())

@@ -106,7 +106,7 @@ def test_the_page_fits_the_screen(
     assert tab.run("document.documentElement.scrollWidth") == screen["width"]
     tab.run("document.querySelectorAll('details').forEach(one => one.open = true)")
     assert tab.run("document.documentElement.scrollWidth") == screen["width"], (
-        "not even with open details"
+        "no horizontal scrolling, even with open details"
     )
 
 

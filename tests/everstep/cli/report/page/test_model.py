@@ -1,4 +1,4 @@
-"""Content of the page: every kind of run has one, and it agrees with the report."""
+"""Content of the page: every kind of run has a page, which agrees with the report."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The queue, the lease, the metrics and the command line."""
+"""The process of the controller: its work queue, Lease, metrics and command line."""
 
 import asyncio
 import socket
@@ -36,7 +36,7 @@ from tests.ipv6 import needs_ipv6
 
 
 def test_a_time_within_a_second_is_due_at_the_end_of_the_second() -> None:
-    """A pass sees whole seconds: passes in between would follow each other without a pause."""
+    """A pass truncates the time to whole seconds: until the second ends, passes would repeat without a pause."""
     cluster, deadline = ModelCluster(), datetime(2026, 1, 1, 0, 0, 30, 250_000, tzinfo=UTC)
     cluster.source["spec"]["spending"] = {"deadline": deadline.isoformat(), "onDemand": "never"}
     reconciler = Reconciler(cluster, Metrics(), now=lambda: cluster.now)
