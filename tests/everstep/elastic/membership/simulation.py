@@ -501,7 +501,7 @@ class World:
         group = [a for a in self.alive() if a.running_generation == current.number]
         if len(group) != len(current.members) or any(a.frozen or a.stop_requested for a in group):
             return
-        if not self.all_meet(group):
+        if not self.all_connected(group):
             for agent in group:
                 agent.worker_ended(self.now)
             return
@@ -513,7 +513,7 @@ class World:
             for agent in group:
                 agent.worker_ended(self.now)
 
-    def all_meet(self, group: Sequence[Agent]) -> bool:
+    def all_connected(self, group: Sequence[Agent]) -> bool:
         """Return True if the workers of these nodes can all exchange data."""
         names = [agent.name for agent in group]
         if len(names) > 1 and self.misconfigured_nodes.intersection(names):
@@ -546,9 +546,9 @@ class World:
         elif draw < 0.93:
             self.advance(self.random.choice([0.1, 0.5, 1.0]))
         elif agent:
-            self.disturb(agent)
+            self.inject_fault(agent)
 
-    def disturb(self, agent: Agent) -> None:
+    def inject_fault(self, agent: Agent) -> None:
         match self.random.randint(0, 7):
             case 0:
                 self.kill(agent)
