@@ -165,7 +165,7 @@ def test_the_supervisor_exits_like_a_worker_that_may_not_restart(
 
 
 @pytest.mark.parametrize("code", [RESTART, FAILED])
-def test_exits_that_torchrun_must_handle_end_the_supervisor(
+def test_an_exit_code_that_torchrun_must_handle_ends_the_supervisor(
     tmp_path: Path, crashed_pids: list[int], code: int
 ) -> None:
     process = run(tmp_path, f"sys.exit({code})")

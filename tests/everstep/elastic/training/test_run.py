@@ -203,10 +203,10 @@ def test_the_journal_of_a_complete_run_records_its_end(tmp_path: Path) -> None:
         run = start_run(model, OPTIMIZERS["SGD"](model), checkpoint=tmp_path)
         train(run, model, stop_after)
 
-        assert [entry["step"] for entry in finishes(tmp_path)] == ends
+        assert [entry["step"] for entry in finish_entries(tmp_path)] == ends
 
 
-def finishes(folder: Path) -> list[dict[str, Any]]:
+def finish_entries(folder: Path) -> list[dict[str, Any]]:
     flush_all()
     texts = (path.read_text() for path in folder.glob("journal/*.jsonl"))
     return [entry for text in texts for entry in parse(text) if entry["kind"] == "finish"]
@@ -583,7 +583,7 @@ def test_a_run_that_stops_in_a_step_ends_with_a_checkpoint_and_trains_no_more(
         assert (run.step, run.total_steps, run.planned_steps) == (8, 8, 12)
 
     assert calls == [(6, 1), (8, 1), (8, 1)], "after each epoch and after the last step"
-    assert [entry["step"] for entry in finishes(tmp_path)] == [8, 8]
+    assert [entry["step"] for entry in finish_entries(tmp_path)] == [8, 8]
 
 
 def test_a_run_that_stops_in_a_callback_ends_with_this_epoch(tmp_path: Path) -> None:
