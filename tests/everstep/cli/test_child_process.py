@@ -1,4 +1,4 @@
-"""A program with its own processes ends with the block that started it."""
+"""A program and the processes that it starts end with the `with` block that started the program."""
 
 import os
 import subprocess

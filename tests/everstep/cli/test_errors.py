@@ -79,7 +79,7 @@ def test_a_bug_is_reported_even_if_no_crash_log_can_be_written(
         ),
         (OSError(errno.ENAMETOOLONG, "File name too long", "/x"), "/x: File name too long"),
     ],
-    ids=["without a file", "with a file", "below a file", "link to nothing", "loop", "long name"],
+    ids=["without a file", "with a file", "below a file", "dangling link", "loop", "long name"],
 )
 def test_an_error_of_the_operating_system_is_shown_with_its_file_if_it_has_one(
     capfd: pytest.CaptureFixture[str], error: OSError, message: str

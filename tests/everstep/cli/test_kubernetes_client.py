@@ -220,18 +220,20 @@ def test_ctrl_c_during_a_command_is_not_an_error_of_the_pod(
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_user_who_may_not_read_a_text_gets_an_error(
+def test_a_user_who_may_not_read_logs_gets_an_error(
     client_of: Callable[[int], KubernetesClient], status: int
 ) -> None:
     with api_server(status) as port:
         client = client_of(port)
         with pytest.raises(EverstepError, match=f"refused GET /log: {status} "):
             client.text("/log")
-        assert client.newest_line("w0") == "", "the view shows the rest without the line"
+        assert client.newest_line("w0") == "", (
+            "the live view shows everything else without this line"
+        )
 
 
 @pytest.mark.parametrize(("status", "text"), [(200, "a text"), (400, ""), (404, ""), (500, "")])
-def test_a_text_that_the_api_server_does_not_have_is_empty(
+def test_a_log_that_the_api_server_does_not_return_is_empty(
     client_of: Callable[[int], KubernetesClient], status: int, text: str
 ) -> None:
     with api_server(status) as port:

@@ -46,7 +46,7 @@ def test_the_reference_line_is_dashed(image: Image.Image) -> None:
 
     colors = {color_at(image, x, y) for x in range(int(left) + 20, int(right))}
     assert COLORS[1] in colors
-    assert len(colors) > 1, "spaces show what is below"
+    assert len(colors) > 1, "the background is visible between the dashes"
 
 
 def test_a_filled_curve_covers_the_area_below_it_and_nothing_above() -> None:

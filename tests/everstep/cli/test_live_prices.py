@@ -171,7 +171,8 @@ WINDOWS = {"productName": "Virtual Machines NCasT4_v3 Series Windows"}
 ITEMS = [
     item("NC4as T4 v3", 0.526),
     item("NC4as T4 v3 Spot", 0.0789),
-    item("NC4as T4 v3 Low Priority", 0.6),  # above on demand, so that its use would be noticed
+    # Above the on-demand price, so that its use would fail the test.
+    item("NC4as T4 v3 Low Priority", 0.6),
     item("NC4as T4 v3", 0.71, **WINDOWS),
     item("NC4as T4 v3 Spot", 0.1065, **WINDOWS),
 ]

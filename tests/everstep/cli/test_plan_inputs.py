@@ -263,7 +263,9 @@ def aks_with_ceilings(first: float, second: float) -> StackConfig:
 def test_a_pool_above_its_price_ceiling_has_no_machines_and_is_named() -> None:
     config = aks_with_ceilings(0.1, 0.2)
 
-    assert [zone.machines for zone in zones(config)] == [0, 2], "the ceiling itself is admitted"
+    assert [zone.machines for zone in zones(config)] == [0, 2], (
+        "a price equal to the ceiling is allowed"
+    )
     (warning,) = ceiling_warnings(config)
     assert "the pool one gets no machine" in warning
     assert "costs 0.2 USD an hour on spot, above its maxPrice 0.1" in warning

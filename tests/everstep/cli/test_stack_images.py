@@ -40,7 +40,9 @@ def test_a_value_is_set_in_an_existing_or_a_new_section(text: str, keys: list[li
     for section, *keys_below in keys:
         path = ["config", f"everstep:{section}", *keys_below]
         text = stack_images.set_value(text, path, REFERENCE)
-        assert stack_images.set_value(text, path, REFERENCE) == text, "a second write must not edit"
+        assert stack_images.set_value(text, path, REFERENCE) == text, (
+            "a second write must not change the text"
+        )
 
     config = yaml.safe_load(text)["config"]
     for section, *keys_below in keys:

@@ -254,5 +254,5 @@ def test_every_key_of_the_report_is_documented(kind: type) -> None:
 
     for key in fields(kind):
         if key.name == "notes":
-            continue  # for the page: sentences, not values
+            continue  # sentences for the page of a run, not values
         assert f"`{key.name}`" in page, f"docs/report.md does not define {key.name}"

@@ -48,7 +48,7 @@ def test_a_complete_run_that_continues_for_more_epochs_is_not_finished_until_the
     assert run.run().finished
 
     run.wait(60).form("gpu-0", "gpu-1").train(100)
-    run.result = {}  # only the trainer writes one, and starts another run for more epochs
+    run.result = {}  # only the trainer writes a result, and with more epochs it starts a new run
     assert run.run().finished is None
     last_step = run.now
     run.wait(1).finish()

@@ -62,7 +62,8 @@ def stall_over(**values: Any) -> dict[str, Any]:
             "slow node-b: the other workers waited 12.0 s in step 3, then aborted the group",
         ),
         (
-            [STALL, {**STEP, "at": 110.0}],  # its writer was killed before the end
+            # The worker that records the wait was killed before its end.
+            [STALL, {**STEP, "at": 110.0}],
             SlowNode(102.0, 3, ("node-b",), 8.0),
             "slow node-b: the other workers waited 8.0 s in step 3",
         ),

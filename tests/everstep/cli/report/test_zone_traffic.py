@@ -63,7 +63,7 @@ def test_traffic_is_proportional_to_the_size_of_the_model(
     assert larger_traffic == pytest.approx(factor * ring_bytes(zones, summed_bytes))
 
 
-def test_a_move_costs_the_steps_of_the_group_in_both_zones_and_the_states_of_new_workers() -> None:
+def test_a_move_sends_gradients_while_the_group_spans_zones_and_the_states_of_new_workers() -> None:
     traffic = zone_traffic(two_zones().run(), ZONES)
 
     # 120 steps of four ranks, two in each zone: two links of the ring cross, each with 2 x 3/4 of the gradients.

@@ -234,7 +234,7 @@ def test_a_job_that_is_deleted_meanwhile_ends_the_study() -> None:
         study(cluster, run_record(16), delete_job).measure(2, Silent())
 
 
-def test_a_job_waits_for_the_pods_of_an_earlier_job_of_its_name() -> None:
+def test_a_job_is_created_only_after_the_pods_of_an_earlier_job_of_its_name_are_gone() -> None:
     cluster = FakeCluster(leftover_pods=2)
     waiting_study = replace(study(cluster, run_record(16)), wait_seconds=60)
 

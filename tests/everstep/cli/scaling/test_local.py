@@ -21,7 +21,7 @@ SETTINGS = TrainerSettings(model="resnet18", batch=16, steps=0, loader_workers=0
 def test_each_process_has_one_cpu_if_there_are_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replicas: int, expected: str
 ) -> None:
-    """Otherwise one process would use the CPUs that two processes share."""
+    """Otherwise one process would use all CPUs, and the efficiency of two processes would be too low."""
     commands: list[Sequence[str]] = []
 
     @contextmanager

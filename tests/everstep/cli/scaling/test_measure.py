@@ -47,7 +47,7 @@ def test_a_study_continues_where_it_failed(tmp_path: Path) -> None:
     assert [size.replicas for size in sizes] == [1, 2, 3]
 
 
-def test_the_option_again_measures_all_sizes(tmp_path: Path) -> None:
+def test_remeasure_repeats_all_sizes(tmp_path: Path) -> None:
     measure(RecordingStudy(), [1, 2], Store(tmp_path, SETTINGS), Silent(), remeasure=False)
     study = RecordingStudy()
 

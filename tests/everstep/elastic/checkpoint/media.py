@@ -48,7 +48,7 @@ class DiskMedium:
     def inject(self, fault: str, rng: random.Random, other_writers: Callable[[], None]) -> None:
         position = len(self.disk.operations) + rng.randrange(OPERATIONS)
         if fault == "space":
-            self.disk.free_bytes = rng.randrange(900)  # a checkpoint has about 400
+            self.disk.free_bytes = rng.randrange(900)  # a checkpoint has about 400 bytes
         elif fault == "paused":
             self.disk.actions_before[position] = other_writers
         elif fault != "none":

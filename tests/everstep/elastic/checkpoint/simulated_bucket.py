@@ -94,7 +94,7 @@ class SimulatedBucket:
         self.open_uploads.add(key)
         content = bytearray()
         for part in parts:
-            self._respond(key, is_lost=self._request("piece", key))
+            self._respond(key, is_lost=self._request("part", key))
             content += part
         assert len(content) == size
         is_lost = self._request("put", key)

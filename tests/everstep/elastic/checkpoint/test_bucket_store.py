@@ -154,8 +154,8 @@ def test_a_hidden_checkpoint_stays_hidden_when_its_puts_arrive_again(
 def test_old_checkpoints_and_leftovers_of_dead_writers_are_deleted(saved_run: SavedRun) -> None:
     with pytest.raises(FencedError):
         saved_run.save(4, committed=False)
-    second_piece = len(saved_run.bucket.requests) + 2
-    saved_run.bucket.actions_before[second_piece] = crash
+    second_part = len(saved_run.bucket.requests) + 2
+    saved_run.bucket.actions_before[second_part] = crash
     with pytest.raises(CrashError):
         saved_run.save(6)
     assert saved_run.bucket.uploads(DATA)
@@ -165,7 +165,7 @@ def test_old_checkpoints_and_leftovers_of_dead_writers_are_deleted(saved_run: Sa
 
     assert saved_run.written_steps() == {"step-00000016", "step-00000024"}
     assert saved_run.bucket.uploads(DATA) == [], (
-        "the pieces of an upload cost money until they are aborted"
+        "the parts of an incomplete upload cost money until it is aborted"
     )
 
 
@@ -186,8 +186,8 @@ def test_a_late_writer_of_an_older_step_deletes_nothing_of_newer_steps(saved_run
     saved_run.save(24, generation=2)
     with pytest.raises(FencedError):
         saved_run.save(32, generation=2, committed=False)  # etcd recorded it; its response was lost
-    second_piece = len(saved_run.bucket.requests) + 2
-    saved_run.bucket.actions_before[second_piece] = crash
+    second_part = len(saved_run.bucket.requests) + 2
+    saved_run.bucket.actions_before[second_part] = crash
     with pytest.raises(CrashError):
         saved_run.save(40, generation=2)
 
@@ -222,8 +222,8 @@ def test_the_objects_of_a_checkpoint_are_deleted_in_the_reverse_order_of_their_p
 
 
 def test_a_failed_upload_is_an_error_and_leaves_no_object(saved_run: SavedRun) -> None:
-    second_piece = len(saved_run.bucket.requests) + 2
-    saved_run.bucket.broken_requests.add(second_piece)
+    second_part = len(saved_run.bucket.requests) + 2
+    saved_run.bucket.broken_requests.add(second_part)
 
     with pytest.raises(BucketError, match="the connection is broken"):
         saved_run.save(8)

@@ -35,7 +35,7 @@ class World:
     def __init__(self, seed: int, medium: Medium) -> None:
         self.rng, self.medium = random.Random(seed), medium
         self.record, self.generation, self.step = CommitRecord(), 1, 0
-        self.depth = 0  # pauses of a writer during the pause of another
+        self.depth = 0  # number of writers that are paused, each during the pause of another one
 
     def commit(self, manifest: Manifest) -> bool:
         """Record a commit of the current generation; sometimes its response is lost."""

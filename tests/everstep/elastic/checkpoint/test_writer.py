@@ -112,7 +112,7 @@ def test_a_pending_snapshot_is_not_written_while_a_newer_one_replaces_it(
     monkeypatch.setattr(HostSnapshot, "fits", let_the_disk_continue)
     saved_run.save(3)  # into the memory of the second snapshot
 
-    assert saved_run.written_steps == [1, 3], "the second one would be a mixture"
+    assert saved_run.written_steps == [1, 3], "the second one would contain tensors of two steps"
 
 
 def test_snapshots_use_their_preallocated_memory(saved_run: SavedRun) -> None:

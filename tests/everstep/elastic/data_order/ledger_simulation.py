@@ -71,9 +71,9 @@ class LedgerWorld(LiveWorld):
                 self.spawn()
         super().move()
 
-    def disturb(self, agent: Agent) -> None:
+    def inject_fault(self, agent: Agent) -> None:
         self.events += 1
-        super().disturb(agent)
+        super().inject_fault(agent)
 
 
 def play(seed: int, events: int) -> LedgerWorld:

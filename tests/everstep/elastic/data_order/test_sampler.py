@@ -54,7 +54,7 @@ def test_a_rank_outside_the_world_is_refused(rank: int) -> None:
         share(10, rank, 3)
 
 
-def test_a_smaller_last_batch_counts() -> None:
+def test_a_smaller_last_batch_is_not_dropped() -> None:
     order = SampleOrder(samples=10, global_batch=4, epochs=1, seed=1)
 
     assert [len(order.batch(step)) for step in range(order.total_steps)] == [4, 4, 2]

@@ -81,7 +81,7 @@ def clock():
 time.monotonic = clock
 sys.exit(etcd_supervisor.EtcdSupervisor(folder, command).run())
 """
-"""The first two runs of the program take a minute each; the clock counts the bytes that it writes."""
+"""The fake clock advances by a minute in each of the first two runs of the program, which writes a byte per run."""
 
 
 def test_a_program_that_crashes_later_is_started_again(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_a_signal_handler_that_is_interrupted_by_another_signal_ends() -> None:
 def test_a_complete_run_is_over_once_the_workers_of_this_node_have_ended(
     is_running: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Code after the loop, such as saving the model, was killed after 10 to 20 s, and the exit code was 0."""
+    """Otherwise code after the training loop, such as saving the model, is killed after 10 to 20 s."""
     monkeypatch.setattr("everstep.elastic.launch.launcher.RUN_CHECK_SECONDS", 0.01)
     launcher = Launcher(parse(["-m", "a.b"]), "e:2379")
     handler: Any = SimpleNamespace(
@@ -156,7 +156,7 @@ def test_two_workers_of_one_machine_run_a_script_and_leave_no_etcd(tmp_path: Pat
         assert "worker 0 of 2 __main__ ['--lr', '1']" in launcher.log
         assert "worker 1 of 2 __main__ ['--lr', '1']" in launcher.log
         assert launcher.log.count("huge pages: True") == 2, "malloc reads it when a process begins"
-        assert "each worker ran on its own" in launcher.log, "it does not use the library"
+        assert "each worker ran on its own" in launcher.log, "the script does not use the library"
         launcher.wait_until_etcd_is_removed()
 
 
@@ -224,7 +224,7 @@ def test_a_program_that_cannot_start_ends_the_launcher_with_its_error(tmp_path: 
     with run_launcher(
         tmp_path, write_script(tmp_path, "import this_module_does_not_exist")
     ) as launcher:
-        assert launcher.wait() == PERMANENT, "it would be restarted endlessly"
+        assert launcher.wait() == PERMANENT, "after another code it would be restarted endlessly"
 
         assert "No module named 'this_module_does_not_exist'" in launcher.log
         assert "4 consecutive times before they joined the run" in launcher.log

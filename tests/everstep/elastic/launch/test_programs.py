@@ -39,7 +39,7 @@ print(multiprocessing.get_start_method() == multiprocessing.get_all_start_method
 def test_a_program_starts_processes_by_the_default_method_of_the_interpreter(
     tmp_path: Path,
 ) -> None:
-    """A DataLoader with workers ran a script without a `__main__` guard again, and needed data that can be pickled."""
+    """With `forkserver`, DataLoader workers run a script without a `__main__` guard again and pickle the data set."""
     (tmp_path / "program.py").write_text(START_PROCESSES)
     code = CODE.format(arguments=("script", "program.py"))
 

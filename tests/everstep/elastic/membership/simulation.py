@@ -1,8 +1,8 @@
 """Membership under random schedules: an etcd in memory, agents that stall, die, leave and return.
 
 Every agent is a real `Membership`; only the shell around it is simulated. Messages to each agent stay in
-etcd's order, as a watch delivers them, but each agent reads them with its own random delay. Time moves only
-when the schedule says so.
+etcd's order, as a watch delivers them, but each agent reads them with its own random delay. Time passes only
+when the schedule advances it.
 """
 
 import itertools
@@ -193,7 +193,7 @@ class Agent:
     crash_in: int | None = None  # actions until this agent's machine is gone
     # If set, messages are duplicated, and local ones overtake others.
     disorder: random.Random | None = None
-    stuck: bool = False  # its lease is renewed, but it acts on nothing
+    stuck: bool = False  # its lease is renewed, but it ignores all events
     watches_all: bool = True
     read_revision: int = 0  # revision of the last reading of the keys
 
@@ -336,7 +336,7 @@ class Agent:
 
 
 class World:
-    """The state of a schedule, and its possible moves."""
+    """The simulated nodes and their etcd, and the moves of which a random schedule consists."""
 
     def __init__(self, seed: int, nodes: int, min_members: int, coordinators: int = 0) -> None:
         self.random = random.Random(seed)
@@ -501,7 +501,7 @@ class World:
         group = [a for a in self.alive() if a.running_generation == current.number]
         if len(group) != len(current.members) or any(a.frozen or a.stop_requested for a in group):
             return
-        if not self.all_meet(group):
+        if not self.all_connected(group):
             for agent in group:
                 agent.worker_ended(self.now)
             return
@@ -513,7 +513,7 @@ class World:
             for agent in group:
                 agent.worker_ended(self.now)
 
-    def all_meet(self, group: Sequence[Agent]) -> bool:
+    def all_connected(self, group: Sequence[Agent]) -> bool:
         """Return True if the workers of these nodes can all exchange data."""
         names = [agent.name for agent in group]
         if len(names) > 1 and self.misconfigured_nodes.intersection(names):
@@ -533,7 +533,7 @@ class World:
                 agent.worker_ended(self.now)
 
     def move(self) -> None:
-        """Make one random move."""
+        """Make one random move: deliver messages, train, stop workers, let time pass, or inject a fault."""
         agents = self.awake()
         draw = self.random.random()
         agent = self.random.choice(agents) if agents else None
@@ -546,9 +546,9 @@ class World:
         elif draw < 0.93:
             self.advance(self.random.choice([0.1, 0.5, 1.0]))
         elif agent:
-            self.disturb(agent)
+            self.inject_fault(agent)
 
-    def disturb(self, agent: Agent) -> None:
+    def inject_fault(self, agent: Agent) -> None:
         match self.random.randint(0, 7):
             case 0:
                 self.kill(agent)

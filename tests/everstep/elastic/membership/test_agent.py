@@ -328,7 +328,7 @@ def test_a_lease_is_renewed_only_while_its_agent_decides(
 
 
 def test_a_lease_is_renewed_three_times_in_its_duration(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One late or lost renewal must not end it, and others take 0 s left for a lapse."""
+    """One late or lost renewal must not end it, and other agents treat a remaining time of 0 s as a lapse."""
     agent = new_agent(FakeEtcd())
     waits: list[float] = []
 
@@ -345,7 +345,7 @@ def test_a_lease_is_renewed_three_times_in_its_duration(monkeypatch: pytest.Monk
 def test_the_end_of_an_outage_is_reported_before_the_lapse_of_the_lease(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Otherwise missing keys would prove nothing from then on, or the node's own lapse would count as a loss."""
+    """Otherwise the agent would never again treat a missing key as a loss, or would treat its own lapse as a loss."""
     agent = new_agent(FakeEtcd())
     agent._own_key.lease, agent._own_key.decided_at = 7, time.monotonic()
     renewals = iter([None, None, False])
@@ -406,8 +406,8 @@ def test_workers_of_an_earlier_generation_do_not_end_the_run(
     assert announced_generations == [current, None]
 
 
-def test_an_agent_without_others_knows_the_progress_of_the_run_from_its_checkpoint() -> None:
-    """The run would end as failed after the crashes of one node, although it could continue on another machine."""
+def test_an_agent_that_observes_no_other_learns_the_progress_of_the_run_from_a_commit() -> None:
+    """Otherwise the run would fail after crashes on one node, although it could continue on another machine."""
     agent = new_agent(FakeEtcd())
     assert agent.is_alone_without_progress()
 

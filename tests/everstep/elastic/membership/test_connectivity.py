@@ -108,12 +108,12 @@ def test_a_joiner_that_cannot_reach_a_few_members_registers_and_publishes_them()
 
 
 @pytest.mark.parametrize(
-    ("missed", "is_admitted"), [("", True), ("ab", True), ("abc", False), ("abcd", False)]
+    ("unreachable", "is_admitted"), [("", True), ("ab", True), ("abc", False), ("abcd", False)]
 )
-def test_a_joiner_that_misses_more_than_half_of_the_members_does_not_register(
-    missed: str, is_admitted: bool
+def test_a_joiner_that_reaches_less_than_half_of_the_members_does_not_register(
+    unreachable: str, is_admitted: bool
 ) -> None:
-    assert Admission().judge("abcd", missed, now=0) == is_admitted
+    assert Admission().judge("abcd", unreachable, now=0) == is_admitted
 
 
 def test_an_unreachable_member_is_left_out_of_the_next_proposal() -> None:

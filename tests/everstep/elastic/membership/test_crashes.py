@@ -36,7 +36,7 @@ def test_a_worker_restarts_alone_until_the_limit_of_crashes_since_the_last_new_s
 
 
 def test_steps_that_are_repeated_do_not_reset_the_limit() -> None:
-    """A mistake in a later step restarted all workers forever, since their state was lost with them."""
+    """Otherwise an error in a later step would restart all workers forever, since their state is lost with them."""
     crashes, actions = Crashes(), []
     for worker in range(1, 5):
         crashes.record_assignment([worker])
@@ -56,7 +56,7 @@ def test_workers_that_crash_together_count_once() -> None:
     assert {crashes.judge(worker) for worker in range(8)} == {CrashAction.RESTART_WORKER}
 
 
-def test_each_worker_of_a_node_is_proven_by_the_same_new_step() -> None:
+def test_crashes_of_workers_that_have_completed_the_same_new_step_do_not_count() -> None:
     crashes = Crashes()
     crashes.record_assignment([1, 2])
     for worker in (1, 2):

@@ -94,7 +94,7 @@ def user_options(endpoint: str, folder: Path) -> EtcdOptions:
 def test_an_etcd_without_a_leader_does_not_reject_a_password(
     tmp_path: Path, was_accepted: bool
 ) -> None:
-    """Agents mistook an election of a second for a wrong password and ended, or treated their leases as lapsed."""
+    """Otherwise an election of a second would end agents, as a wrong password does, or their leases would lapse."""
     accepted = [(200, b'{"token": "t"}'), (200, NOTHING)] if was_accepted else []
     election = [(503, NO_LEADER), (503, NO_LEADER)]
     with gateway(*accepted, *election, (200, b'{"token": "u"}'), (200, NOTHING)) as endpoint:
@@ -120,7 +120,7 @@ INVALID_TOKEN = b'{"error": "etcdserver: invalid auth token", "code": 16}'
 def test_a_token_that_another_thread_has_discarded_already_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A member that restarts refuses the token of all threads; the second refusal ended the agent."""
+    """A member that restarts refuses the token of all threads; the second refusal must not end the agent."""
     responses = [
         *((200, b'{"token": "t"}'), (200, NOTHING)),
         (401, INVALID_TOKEN),
@@ -210,12 +210,12 @@ def tcp_server(serve: Callable[[socket.socket], None]) -> Iterator[str]:
 
 
 def wait_for(end: threading.Event | threading.Barrier) -> None:
-    """Let a server hold its connections until then."""
+    """Keep a connection to a server open until an event occurs or a barrier is passed."""
     end.wait(60)
 
 
 def test_threads_that_fail_at_the_same_member_all_continue_at_the_next_one() -> None:
-    """Each of them switched once, and two of two members are the first one again: no request arrived for a minute."""
+    """If each thread switched to the next of two members, the second switch would lead back to the failing one."""
     both_have_asked = threading.Barrier(2)
     with (
         tcp_server(lambda _: wait_for(both_have_asked)) as failing_endpoint,
@@ -233,7 +233,7 @@ def test_threads_that_fail_at_the_same_member_all_continue_at_the_next_one() -> 
 
 
 def test_a_watch_without_changes_does_not_switch_to_another_member() -> None:
-    """The other one may be lost: every few seconds, the agent sent its requests there and waited."""
+    """The other member may be lost: every few seconds, the agent would send its requests there and wait."""
     status, created = watch_created("1", 5)
     is_over = threading.Event()
 
@@ -255,7 +255,7 @@ def test_a_watch_without_changes_does_not_switch_to_another_member() -> None:
 
 
 def test_a_watch_requires_a_member_with_a_leader() -> None:
-    """A member that is cut off from the others reports no change, in a large run for up to two minutes."""
+    """Otherwise a member that is cut off from the others would accept the watch and report no change for minutes."""
     requests: list[bytes] = []
     with tcp_server(lambda connection: requests.append(connection.recv(4096))) as endpoint:
         client = Etcd(EtcdOptions(endpoints=(endpoint,)))
@@ -266,7 +266,7 @@ def test_a_watch_requires_a_member_with_a_leader() -> None:
     assert b"\r\nGrpc-Metadata-Hasleader: true\r\n" in requests[0]
 
 
-def test_a_member_that_does_not_open_a_watch_delays_it_less_than_a_silence_may_last(
+def test_opening_a_watch_has_a_shorter_timeout_than_the_wait_for_a_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(etcd_client, "REQUEST_SECONDS", 0.1)
@@ -326,7 +326,7 @@ class LateEtcd(Etcd):
 
 
 def test_a_put_that_a_suspended_member_carries_out_late_does_not_undo_a_later_one() -> None:
-    """A node that waited for the next group counted as training again: the others waited 30 s for it."""
+    """Otherwise a node that waits for the next group would count as training, and the others would wait 30 s for it."""
     client = LateEtcd()
     revision = client.put("/a", "1", 7)
     client.put("/a", "2", 7, mod_revision=revision)

@@ -21,7 +21,7 @@ class ClosedConnection(Connection):
 
 
 def test_a_connection_that_another_thread_closes_can_be_interrupted() -> None:
-    """An error ended the agent: the deciding thread interrupted a watch while the thread of the watch closed it."""
+    """The deciding thread may interrupt a watch while the watch thread closes it; an error would end the agent."""
     connection = ClosedConnection(EtcdAddress("a", "127.0.0.1", 1), None, 1.0)
     own_end, peer_end = socket.socketpair()
     with own_end, peer_end:

@@ -1,4 +1,4 @@
-"""Cost of arrivals for a large group, even if the regroup lets leases of busy agents lapse."""
+"""The regroups that arriving nodes cost a large group, even if leases of busy agents lapse after the first one."""
 
 import pytest
 
@@ -25,7 +25,7 @@ class LargeGroup:
         )
         for agent in world.agents:
             agent.core.limits = world.limits
-        self._thaw_times: dict[str, float] = {}  # time at which an agent is no longer late, by name
+        self._thaw_times: dict[str, float] = {}  # time at which a paused agent continues, by name
         self._stepped_generations: dict[str, int] = {}
         self.advance_until_all_train()
         self.pass_time(15)  # the next regroup is not soon after this one

@@ -11,7 +11,7 @@ NEVER = float("-inf")
 
 
 def view_of(*identities: str, fenced: tuple[str, ...] = ("node-2.1",), number: int = 4) -> RunView:
-    """Return a view in which the members of a group of three have keys, or new ones."""
+    """Return a view in which these identities have keys; the generation is a group of three nodes."""
     members = {name: Member(name, name.rpartition("-")[0], "10.0.0.1") for name in identities}
     group = ("node-0-a", "node-1-a", "node-2-a")
     return RunView(members, current=Generation(number, group, fenced=fenced), revision=9)

@@ -77,7 +77,7 @@ def test_a_node_whose_worker_waits_for_hung_storage_leaves_the_group(
 def test_an_outcome_that_does_not_reach_etcd_is_logged_and_ends_no_thread(
     workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The exception ended the thread that handles the worker's messages."""
+    """Otherwise the exception would end the thread that handles the worker's messages."""
 
     def fail(outcome: RunEnded, number: int) -> bool:
         raise EtcdUnreachableError(f"etcd has not responded for 600 s ({outcome}, {number})")
@@ -94,7 +94,7 @@ def test_an_outcome_that_does_not_reach_etcd_is_logged_and_ends_no_thread(
 def test_messages_of_a_worker_are_handled_while_its_outcome_waits_for_etcd(
     workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pongs of a worker that evaluated its model during an outage of etcd were not read, and it was killed."""
+    """Otherwise the pongs of a worker would not be read during an outage of etcd, and it would be killed."""
     is_etcd_available, order = threading.Event(), list[str]()
 
     def announce(outcome: RunEnded, number: int) -> bool:
@@ -119,7 +119,7 @@ def test_messages_of_a_worker_are_handled_while_its_outcome_waits_for_etcd(
 def test_a_late_message_that_a_worker_is_ready_does_not_count_for_its_next_generation(
     workers: NodeWorkers,
 ) -> None:
-    """The node would wait for a group while its worker trains in one."""
+    """Otherwise the node would wait for a group while its worker trains in one."""
     workers._on_message(7, {"hello": 7, "local_world_size": 1})
     workers._generation_by_pid[7] = 3
 
@@ -133,7 +133,7 @@ def test_a_late_message_that_a_worker_is_ready_does_not_count_for_its_next_gener
 def test_a_generation_is_not_passed_on_while_a_worker_of_the_node_is_missing(
     workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its other workers would wait in that group, and its members for the missing one."""
+    """Otherwise the node's other workers, and the members of the group, would wait for the missing worker."""
     messages: list[channel.Message] = []
     monkeypatch.setattr(workers._server, "broadcast", messages.append)
     assignment = NodeAssignment(Generation(3, ("n0-1",), "127.0.0.1:1"), 0)
@@ -160,7 +160,7 @@ def killed_pids(workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch) -> list[i
 def test_an_agent_that_was_frozen_itself_kills_no_worker(
     workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch, killed_pids: list[int]
 ) -> None:
-    """Their responses wait in its connections."""
+    """The responses of its workers have arrived, but it has not read them yet."""
     times = iter([100.0, 130.0, 131.0])
     clock = SimpleNamespace(monotonic=lambda: next(times), sleep=lambda _: None)
     monkeypatch.setattr(node_workers, "time", clock)
@@ -183,7 +183,7 @@ def test_only_workers_that_are_still_in_the_stopped_generation_are_killed(
 
 
 def test_a_worker_whose_successor_is_ready_already_is_replaced(workers: NodeWorkers) -> None:
-    """The successor reports only once that it is ready: the node would never be in a group again."""
+    """The successor reports only once that it is ready: without this report the node would never join a group again."""
     workers._on_message(7, {"hello": 7, "local_world_size": 1})
     workers._generation_by_pid[7] = 3
     workers._on_message(8, {"ready": 0})
@@ -237,7 +237,7 @@ def test_workers_count_as_running_until_they_end(workers: NodeWorkers, tmp_path:
 def test_a_node_ends_if_a_worker_waits_for_another_that_has_ended_its_program(
     waits: bool, workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A `break` on one of two workers left the other one waiting forever."""
+    """Otherwise, after a `break` in one of two workers, the other one would wait forever."""
     monkeypatch.setattr(node_workers, "_run_later", lambda _, check: check())
     workers._generation_by_pid = {6: 3, 7: 3}
 
@@ -267,7 +267,7 @@ def test_workers_that_end_after_the_run_do_not_fail(
 def test_a_worker_that_fails_after_the_run_does_not_start_again(
     is_complete: bool, workers: NodeWorkers
 ) -> None:
-    """An error in the code after the loop ended the launcher with the exit code 0."""
+    """Otherwise, after an error in the code after the loop, the launcher would end with the exit code 0."""
     workers._on_message(7, {"hello": 7, "local_world_size": 1})
     workers._on_message(7, {"ready": 0})
     workers._single_crashes.record_assignment([7])
@@ -283,7 +283,7 @@ def test_a_worker_that_fails_after_the_run_does_not_start_again(
 def test_a_worker_that_runs_the_code_after_its_loop_is_not_killed_with_its_group(
     workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When the first of two workers had ended, the other one had 15 s to save the model."""
+    """Otherwise, after the end of the first of two workers, the other one would have only 15 s to save the model."""
     killed_pids = list[int]()
     monkeypatch.setattr(workers, "_kill", lambda pid, _: killed_pids.append(pid))
     workers._generation_by_pid = {6: 3, 7: 3}

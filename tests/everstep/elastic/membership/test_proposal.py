@@ -9,7 +9,7 @@ MEMBERS = [Member(name, name, name, after=3) for name in "abc"]
 
 
 def proposal_of(identity: str) -> Proposal | None:
-    """Return the next proposal of a member after generation 3, by whose number `a` is left out."""
+    """Return the next proposal of a member after generation 3, after which it is the turn of `a` to be left out."""
     connectivity = Connectivity(generations_without_step=ROTATE_AFTER)
     return next_proposal(MEMBERS, identity, Generation(3, ("a", "b", "d")), LIMITS, connectivity)
 

@@ -106,7 +106,7 @@ class ExhaustedSocket(socket.socket):
 def test_a_connection_that_cannot_be_accepted_does_not_end_the_responses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The peers would avoid the node until its agent ends."""
+    """Otherwise the peers would avoid the node until its agent ends."""
 
     def listen(address: str) -> socket.socket:
         listener = ExhaustedSocket()

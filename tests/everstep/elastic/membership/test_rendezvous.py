@@ -56,7 +56,7 @@ def test_an_invalid_number_of_seconds_is_an_error_with_its_option(
 
 @pytest.mark.parametrize("name", ["cacert", "cert", "key", "password_file"])
 def test_a_file_that_does_not_exist_is_an_error_with_its_option(name: str, tmp_path: Path) -> None:
-    """The error of the TLS library has no path, and a missing password looked like an etcd that does not respond."""
+    """The error of the TLS library has no path, and a missing password looks like an etcd that does not respond."""
     path = tmp_path / "nowhere"
 
     with pytest.raises(
@@ -67,7 +67,7 @@ def test_a_file_that_does_not_exist_is_an_error_with_its_option(name: str, tmp_p
 
 @pytest.mark.parametrize("name", ["cacert", "cert"])
 def test_a_file_that_is_not_pem_is_an_error_with_its_path(name: str, tmp_path: Path) -> None:
-    """The launcher retried endlessly after the error of the TLS library."""
+    """The launcher would retry endlessly after the error of the TLS library."""
     path = tmp_path / "ca.pem"
     path.write_text("hello")
 
@@ -76,7 +76,7 @@ def test_a_file_that_is_not_pem_is_an_error_with_its_path(name: str, tmp_path: P
 
 
 def test_a_password_that_is_not_text_is_an_error_with_its_path(tmp_path: Path) -> None:
-    """It looked like an etcd that does not respond."""
+    """Otherwise it would look like an etcd that does not respond."""
     path = tmp_path / "password"
     path.write_bytes(b"secret\xff")
 

@@ -518,7 +518,7 @@ class InterruptedWatch(Connection):
 
 
 def test_a_watch_continues_directly_after_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change that neither shows would remain unknown until the next reading."""
+    """A change between the reading and the watch would remain unnoticed until the next reading."""
     etcd, keys = run_of_generation_1()
     revisions: list[int] = []
 

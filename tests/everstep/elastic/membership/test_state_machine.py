@@ -1,4 +1,4 @@
-"""The rules by which agents form groups: one by one, and under random schedules."""
+"""The rules by which agents form groups, tested one by one and under random schedules."""
 
 import pytest
 
@@ -471,7 +471,7 @@ def test_an_agent_with_a_lapsed_lease_restores_its_key_and_continues_if_no_peer_
     assert core.own_generation is not None
 
 
-def test_an_agent_that_the_others_regrouped_without_stops_and_registers_again() -> None:
+def test_an_agent_that_is_not_in_the_next_group_of_the_others_stops_and_registers_again() -> None:
     core = training_agent("a", "b")
     core.handle(LeaseLapsed(), 1)
 
@@ -839,7 +839,7 @@ def test_random_schedules_keep_the_invariants_and_eventually_make_progress(
         leaving_agents = [a for a in world.alive() if a.core.leaving]
         assert not leaving_agents, f"seed {seed}: {leaving_agents[0].name} never left"
         assert world.step > initial_step, (
-            f"seed {seed}: no worker trains although {len(world.alive())} nodes live"
+            f"seed {seed}: no worker trains although {len(world.alive())} nodes are alive"
         )
 
 

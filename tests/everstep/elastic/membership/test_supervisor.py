@@ -104,7 +104,7 @@ def test_work_that_exits_without_an_error_is_done(
 def test_threads_and_exit_handlers_end_as_in_a_program_without_a_launcher(
     tmp_path: Path, crashed_pids: list[int]
 ) -> None:
-    """An upload in the background, or the last lines of a logger, were lost with the process."""
+    """Otherwise an upload in the background, or the last lines of a logger, would be lost with the process."""
     work = (
         "import atexit, threading; "
         "atexit.register(lambda: print('exit handler')); "
@@ -165,7 +165,7 @@ def test_the_supervisor_exits_like_a_worker_that_may_not_restart(
 
 
 @pytest.mark.parametrize("code", [RESTART, FAILED])
-def test_exits_that_torchrun_must_handle_end_the_supervisor(
+def test_an_exit_code_that_torchrun_must_handle_ends_the_supervisor(
     tmp_path: Path, crashed_pids: list[int], code: int
 ) -> None:
     process = run(tmp_path, f"sys.exit({code})")

@@ -118,12 +118,12 @@ class PartialFaultWorld(LiveWorld):
 
     def advance_operation(self, worker: Worker, operation: Operation) -> None:
         group = [a for a in self.alive() if a.worker.core.generation == worker.core.generation]
-        if self.all_meet(group):
+        if self.all_connected(group):
             super().advance_operation(worker, operation)
         elif self.now - operation.began > 30 or self.random.random() < 0.02:
             self.give_up_operation(worker)
 
-    def disturb(self, agent: Agent) -> None:
+    def inject_fault(self, agent: Agent) -> None:
         assert isinstance(agent, LiveAgent)
         faults: list[Callable[[LiveAgent], None]] = [
             self.lose_etcd,
@@ -135,7 +135,7 @@ class PartialFaultWorld(LiveWorld):
             self.heal,
         ]
         if self.random.random() < 0.5:
-            super().disturb(agent)
+            super().inject_fault(agent)
         else:
             self.random.choice(faults)(agent)
 

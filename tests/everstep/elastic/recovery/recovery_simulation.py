@@ -63,7 +63,7 @@ class Operation:
     """One collective of one generation.
 
     Attributes:
-        kind: meet, compare, copy, sum, or evaluate at the end of an epoch.
+        kind: connect, compare, copy, sum, or evaluate at the end of an epoch.
         contributions: payload of each worker that takes part, by rank.
         began: time of the first contribution in seconds.
     """
@@ -84,7 +84,7 @@ class Worker:
     operation: Operation | None = None
     count: int = 0  # collectives begun in this generation
     computed_units: tuple[Span, ...] = ()  # spans of the step in flight that it has computed
-    group: tuple[Span, ...] = ()  # spans that the group had computed when the generation began
+    group_units: tuple[Span, ...] = ()  # spans that the group had computed before this generation
     regroup_in: int = 0  # the generation that a member votes to end
     evaluated_step: int = (
         0  # step after which the callbacks at the end of an epoch ran last; part of the state
@@ -168,7 +168,7 @@ class LiveWorld(World):
         match action:
             case Connect():
                 worker.count = 0
-                self.begin(worker, "meet", None)
+                self.begin(worker, "connect", None)
             case Compare(report):
                 self.begin(worker, "compare", self.report(worker, report))
             case Restore():
@@ -210,7 +210,7 @@ class LiveWorld(World):
 
     def share(self, worker: Worker) -> tuple[Span, ...]:
         """Return the spans of the step in flight that this worker computes."""
-        missing = remaining_spans(self.units(worker), worker.group)
+        missing = remaining_spans(self.units(worker), worker.group_units)
         return split_share(missing, worker.core.rank, worker.core.world_size)
 
     def roll_back(self, worker: Worker) -> None:
@@ -230,7 +230,7 @@ class LiveWorld(World):
 
     def apply(self, worker: Worker) -> None:
         assert worker.state is not None, "a step was applied to a torn state"
-        worker.computed_units, worker.group = (), ()
+        worker.computed_units, worker.group_units = (), ()
         worker.state = (*worker.state, (len(worker.state) + 1, worker.core.generation))
         worker.agent.handle(Progressed(worker.core.generation), self.now)
 
@@ -238,7 +238,7 @@ class LiveWorld(World):
         key = (worker.core.generation, worker.count)
         operation = self.operations.setdefault(key, Operation(kind, began=self.now))
         if operation.kind != kind:
-            self.violations.append(f"{kind} met {operation.kind} in {key}")
+            self.violations.append(f"{key}: one member began {kind}, another one {operation.kind}")
         if kind == "sum":
             payload = (payload, worker.state)
         operation.contributions[worker.core.rank] = payload
@@ -303,7 +303,7 @@ class LiveWorld(World):
     def outcome(self, worker: Worker, operation: Operation) -> Event:
         contributions = [operation.contributions[rank] for rank in range(worker.core.world_size)]
         match operation.kind:
-            case "meet":
+            case "connect":
                 return Connected()
             case "compare":
                 return Compared(tuple(contributions))
@@ -313,7 +313,7 @@ class LiveWorld(World):
                     _, worker.state, worker.evaluated_step = contributions[plan.sources[0]]
                 if worker.core.rank not in plan.sources:
                     worker.computed_units = ()
-                worker.group = plan.computed_units
+                worker.group_units = plan.computed_units
                 return Copied()
             case "evaluate":
                 if any(contributions):
@@ -360,7 +360,7 @@ class LiveWorld(World):
         agents = self.awake()
         if self.random.random() < 0.1 or self.favored_agent not in agents:
             self.favored_agent = self.random.choice(agents) if agents else None
-        agent = self.favored_agent  # most rules concern a worker far ahead of its peers
+        agent = self.favored_agent  # most rules matter when a worker is far ahead of its peers
         if agents and self.random.random() < 0.4:
             agent = self.random.choice(agents)
         draw = self.random.random()
@@ -371,7 +371,7 @@ class LiveWorld(World):
         elif draw < 0.95:
             self.advance(self.random.choice([0.1, 0.5, 1.0]))
         elif agent and self.random.random() < 0.5:
-            self.disturb(agent)
+            self.inject_fault(agent)
 
     def train(self) -> None:
         for agent in self.awake():
@@ -380,12 +380,12 @@ class LiveWorld(World):
     def stop_workers(self) -> None:
         """Do nothing: these workers stop when they handle the event."""
 
-    def disturb(self, agent: Agent) -> None:
+    def inject_fault(self, agent: Agent) -> None:
         """Inject a fault or return a machine, rarely enough that a whole group usually trains."""
         assert isinstance(agent, LiveAgent)
         frozen_agents = [worker for worker in self.alive() if worker.frozen]
         for _ in range(self.random.choice([0, 0, 3, 9])):
-            self.work(agent.worker)  # it is ahead of its peers when the fault strikes
+            self.work(agent.worker)  # it is ahead of its peers when the fault occurs
         draw = self.random.random()
         if frozen_agents and draw < 0.5:
             self.random.choice(frozen_agents).frozen = False

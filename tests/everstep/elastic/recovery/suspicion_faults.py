@@ -149,7 +149,7 @@ class SuspicionWorld(PartialFaultWorld):
         else:
             super().move()
 
-    def disturb(self, agent: Agent) -> None:
+    def inject_fault(self, agent: Agent) -> None:
         assert isinstance(agent, LiveAgent)
         faults: list[Callable[[LiveAgent], None]] = [
             self.mute,
@@ -159,7 +159,7 @@ class SuspicionWorld(PartialFaultWorld):
             self.vanish,
         ]
         if self.random.random() < 0.5:
-            super().disturb(agent)
+            super().inject_fault(agent)
         else:
             self.random.choice(faults)(agent)
 

@@ -87,7 +87,7 @@ def test_changes_of_high_bits_do_not_cancel_out(
 
 
 def test_the_sum_of_words_misses_opposite_changes() -> None:
-    """Why it does not decide what a worker that is behind receives."""
+    """For this reason the sum of words does not decide which tensors a worker that is behind receives."""
     tensor = torch.tensor([3, 0, 8, 0], dtype=torch.int32)
     changed = torch.tensor([4, 0, 7, 0], dtype=torch.int32)
 

@@ -69,7 +69,7 @@ def test_workers_of_equal_progress_exchange_their_sums_once() -> None:
 
 
 def test_a_worker_without_a_state_lacks_tensors_of_zeros_too() -> None:
-    """An interrupted copy leaves arbitrary numbers in them."""
+    """An interrupted copy leaves arbitrary numbers in its tensors."""
     torn_tensor = torch.ones(3)
 
     reports, exchanges = comparison(

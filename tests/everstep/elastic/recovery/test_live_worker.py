@@ -32,7 +32,7 @@ from tests.waiting import wait_until
 
 CPU = torch.device("cpu")
 WAIT_SECONDS = 100.0  # limit on a busy machine; all waits end much earlier
-STEP_WITHOUT_RESPONSE = 98  # step whose commit only a test answers
+STEP_WITHOUT_RESPONSE = 98  # step whose commit gets no response from the agent
 
 
 class TrainingState:
@@ -450,7 +450,7 @@ def test_a_regroup_request_applies_to_one_generation(agent: AgentStub, group: Li
 
 @pytest.fixture
 def ends(agent: AgentStub, monkeypatch: pytest.MonkeyPatch) -> "queue.SimpleQueue[tuple[Any, ...]]":
-    """Record the ends of this process, which continues."""
+    """Record the calls that would end this process."""
     del agent  # it replaces the same function
     ends: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
     monkeypatch.setattr(
@@ -462,7 +462,7 @@ def ends(agent: AgentStub, monkeypatch: pytest.MonkeyPatch) -> "queue.SimpleQueu
 def test_a_worker_that_waits_for_a_group_ends_with_the_run(
     agent: AgentStub, group: LiveGroup, ends: "queue.SimpleQueue[tuple[Any, ...]]"
 ) -> None:
-    """The worker would wait for a group that never forms, and the node for its worker."""
+    """Otherwise the worker would wait for a group that never forms, and the node for its worker."""
     joining = threading.Thread(target=group.join, args=(TrainingState(),), daemon=True)
     joining.start()
     agent.wait_for({"ready": 0})

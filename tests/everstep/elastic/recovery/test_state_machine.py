@@ -1,4 +1,4 @@
-"""The rules by which a worker joins, steps and recovers: one by one, and under random schedules."""
+"""The rules by which a worker joins, steps and recovers, tested one by one and under random schedules."""
 
 import itertools
 from typing import TypeVar
@@ -269,7 +269,9 @@ def test_a_thawed_writer_does_not_commit_a_history_that_the_group_has_abandoned(
     core.handle(GroupLost("its lease lapsed while it was frozen"))
     core.handle(Assigned(4, 2, 3))
     core.handle(Connected())
-    assert core.fence(snapshot_generation=2) == 2, "which is no longer the current generation"
+    assert core.fence(snapshot_generation=2) == 2, (
+        "etcd refuses a commit of generation 2, which is no longer current"
+    )
 
     core.handle(Compared((report(3, 9, 1), report(3, 9, 1), report(2, 10, 2))))
     assert core.fence(snapshot_generation=2) == 0
@@ -362,7 +364,7 @@ def test_partial_faults_and_late_duplicated_or_reordered_messages_break_no_invar
 
 
 def started(world: WorldType, seed: int) -> WorldType:
-    """Let the group of an odd seed train first: faults in the first moves mostly strike while a group forms."""
+    """Let the group of an odd seed train first: otherwise most faults would occur while a group forms."""
     if seed % 2:
         world.end_faults()
     return world
@@ -395,7 +397,7 @@ def play(
 def test_a_worker_that_hangs_in_the_kernel_does_not_stop_the_others_permanently(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its agent lives, and SIGKILL does not end it."""
+    """The agent of the worker is alive, and SIGKILL does not end the worker."""
     world = LiveWorld(seed, nodes=3, min_members=1)
     world.end_faults()
     victim, leaver = world.alive()[seed % 3], world.alive()[(seed + 1) % 3]

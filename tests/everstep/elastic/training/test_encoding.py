@@ -38,7 +38,7 @@ def test_a_state_of_numbers_and_containers_is_decoded_as_it_was(value: object) -
     tensors: Tensors = {}
     encoded_state = json.loads(json.dumps(encode(value, "state", tensors)))
 
-    # The texts, because 1 == True == 1.0 and nan != nan.
+    # Compare representations, because 1 == True == 1.0 and nan != nan.
     assert repr(decode(encoded_state, tensors)) == repr(value)
     assert not tensors
 
@@ -54,11 +54,13 @@ def test_tensors_are_separated_by_their_path() -> None:
     assert list(tensors) == ["state.a.0"]
     decoded_state = decode(encoded_state, tensors)
     assert decoded_state["a"][0].data_ptr() == weight.data_ptr(), (
-        "a copied tensor would not be received"
+        "a joiner receives the values into this tensor, not into a copy"
     )
     assert type(decoded_state["n"]) is float
     assert decoded_state["n"] == 2.5
-    assert repr(decoded_state[3]) == "Counter({30: 1})", "a scheduler continues with its class"
+    assert repr(decoded_state[3]) == "Counter({30: 1})", (
+        "a scheduler such as MultiStepLR needs the class Counter"
+    )
 
 
 @pytest.mark.parametrize(

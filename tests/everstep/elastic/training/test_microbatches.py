@@ -77,7 +77,7 @@ def test_the_units_of_several_micro_batches_add_up() -> None:
     assert in_two_parts.unusable_shards == 1
 
 
-def test_discarded_units_on_which_the_group_counts_are_owed() -> None:
+def test_discarded_units_that_the_group_relies_on_are_owed() -> None:
     in_flight = InFlight(own_spans=((0, 4), (8, 12)), group_spans=((0, 6),), loss=2.0, samples=8)
 
     result = in_flight.without_gradients()

@@ -203,10 +203,10 @@ def test_the_journal_of_a_complete_run_records_its_end(tmp_path: Path) -> None:
         run = start_run(model, OPTIMIZERS["SGD"](model), checkpoint=tmp_path)
         train(run, model, stop_after)
 
-        assert [entry["step"] for entry in finishes(tmp_path)] == ends
+        assert [entry["step"] for entry in finish_entries(tmp_path)] == ends
 
 
-def finishes(folder: Path) -> list[dict[str, Any]]:
+def finish_entries(folder: Path) -> list[dict[str, Any]]:
     flush_all()
     texts = (path.read_text() for path in folder.glob("journal/*.jsonl"))
     return [entry for text in texts for entry in parse(text) if entry["kind"] == "finish"]
@@ -371,7 +371,7 @@ def test_the_weight_is_the_share_of_the_samples_however_they_are_collated(
     ],
 )
 def test_parts_that_may_be_a_whole_micro_batch_have_its_weight(parts: object) -> None:
-    """A loss of eight images had the weight of three."""
+    """Otherwise a loss of eight images would have the weight of three."""
     model = network()
     run = start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
     batch = next(iter(run))
@@ -412,7 +412,7 @@ def test_a_loop_with_a_mistake_ends_with_its_description(name: str, mode: str) -
 def test_a_micro_batch_without_a_backward_pass_after_another_one_is_reported(
     mode: dict[str, Any],
 ) -> None:
-    """Its samples would count as trained."""
+    """Otherwise its samples would count as trained."""
     model = network()
     run = start_run(model, torch.optim.SGD(model.parameters(), lr=0.1), **mode)
     batch = next(iter(run))
@@ -479,7 +479,7 @@ def test_an_optimizer_of_other_parameters_is_refused() -> None:
 
 
 def test_complex_parameters_are_refused() -> None:
-    """Their gradients lost the imaginary parts."""
+    """Their gradients would lose the imaginary parts."""
     model = nn.Linear(1, 1, dtype=torch.complex64)
 
     with pytest.raises(EverstepError, match="the model has complex parameters"):
@@ -494,7 +494,7 @@ class LayerWithExtraState(nn.Linear):
 
 
 def test_a_model_with_extra_state_is_refused() -> None:
-    """It ended with an AttributeError, or, if the state was a tensor, a joiner did not load it."""
+    """It would end with an AttributeError or, if the state is a tensor, a joiner would not load it."""
     model = nn.Sequential(LayerWithExtraState(1, 1))
 
     with pytest.raises(EverstepError, match="_extra_state is a dict from get_extra_state"):
@@ -521,7 +521,7 @@ def add_a_layer(model: nn.Sequential, optimizer: torch.optim.Optimizer) -> None:
 def test_parameters_that_are_trained_only_later_end_the_run(
     change: Callable[[nn.Sequential, torch.optim.Optimizer], None], error: str
 ) -> None:
-    """Each worker applied only its own gradients of such a parameter, added up over all steps."""
+    """Otherwise each worker would apply only its own gradients of such a parameter, added up over all steps."""
     model = network()
     model[0].requires_grad_(False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -551,7 +551,7 @@ def test_gradients_that_are_not_finite_end_the_run_if_no_loss_is_reported() -> N
 def test_each_epoch_ends_with_the_callbacks_although_the_run_was_interrupted_in_it(
     tmp_path: Path,
 ) -> None:
-    """A run of `max_steps` within its first epoch, continued without that limit, skipped the end of that epoch."""
+    """A run that `max_steps` ended within an epoch, and that continues without it, must not skip that epoch's end."""
     calls = []
     for max_steps in (3, 0):
         model = network()
@@ -583,7 +583,7 @@ def test_a_run_that_stops_in_a_step_ends_with_a_checkpoint_and_trains_no_more(
         assert (run.step, run.total_steps, run.planned_steps) == (8, 8, 12)
 
     assert calls == [(6, 1), (8, 1), (8, 1)], "after each epoch and after the last step"
-    assert [entry["step"] for entry in finishes(tmp_path)] == [8, 8]
+    assert [entry["step"] for entry in finish_entries(tmp_path)] == [8, 8]
 
 
 def test_a_run_that_stops_in_a_callback_ends_with_this_epoch(tmp_path: Path) -> None:

@@ -242,7 +242,7 @@ def test_an_evaluation_is_repeated_when_the_group_changes(change: str) -> None:
 
 @pytest.mark.parametrize("change", ["the group breaks", "a node joins"])
 def test_callbacks_that_run_again_start_from_the_same_numbers(change: str) -> None:
-    """Other workers may not have got so far: equal progress with unequal metrics was blamed on hardware."""
+    """Other workers may not have got so far; unequal metrics at equal progress would look like a hardware fault."""
     group_breaks = change == "the group breaks"
     # Sums: the step, the first evaluation, the second one.
     group = ScriptedGroup(lambda number: group_breaks and number == 2)
@@ -271,7 +271,7 @@ def test_callbacks_that_run_again_start_from_the_same_numbers(change: str) -> No
 def test_the_code_after_the_loop_runs_although_the_group_breaks_after_completion_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The agent ended the worker while it waited for the next group: the program did not save its model."""
+    """Otherwise the agent would end the worker in its wait for the next group, before the program saves its model."""
 
     def fail(*_: object) -> str:
         raise PeerLostError("gone")

@@ -19,7 +19,7 @@ class Encoding(UserDict[str, torch.Tensor]):
 
 
 def test_an_object_that_can_move_itself_is_moved_and_keeps_its_type() -> None:
-    """The tensors of a batch of graphs stayed on the CPU."""
+    """Otherwise the tensors of a batch of graphs would stay on the CPU."""
     moved = to_device([Encoding(ids=torch.zeros(2))], META)[0]
 
     assert type(moved) is Encoding

@@ -114,7 +114,7 @@ def test_a_metric_that_would_replace_a_number_of_the_state_is_refused() -> None:
 
 @pytest.mark.parametrize("value", [torch.tensor([0.5]), np.float32(0.5), 1])
 def test_a_metric_may_be_any_number(value: Any) -> None:
-    """The last checkpoint could not be written: the whole training was lost."""
+    """Otherwise the last checkpoint could not be written, and the result of the training would be lost."""
     run, _, _ = start_run("SGD")
     run.metrics["accuracy"] = value
 

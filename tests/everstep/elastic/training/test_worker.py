@@ -10,7 +10,7 @@ from everstep.errors import EverstepError
 
 
 def test_a_process_of_a_launcher_has_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second run was skipped with the rest of the program, and the exit code was 0."""
+    """Otherwise the second run and all later code would be skipped, with the exit code 0."""
     monkeypatch.setattr(worker, "_has_run", False)
     group = SingleProcessGroup()
     monkeypatch.setattr(worker, "attach_live", lambda *_: group)

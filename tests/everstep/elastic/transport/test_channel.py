@@ -63,7 +63,7 @@ def test_no_thread_accepts_connections_after_the_server_is_closed(
 def test_a_worker_that_connects_while_its_agent_has_no_free_descriptor_is_served_later(
     server: channel.AgentServer, path: Path, messages: MessageQueue
 ) -> None:
-    """A worker that was started again later waited forever for the agent, and its node for the worker."""
+    """Otherwise a worker that is started again would wait forever for the agent, and its node for the worker."""
     with contextlib.ExitStack() as stack:
         # The thread that accepts has a descriptor for one of them already.
         other, worker = (
@@ -183,7 +183,7 @@ def test_a_path_where_no_socket_can_be_created_is_an_error_with_the_reason(
 
 
 @pytest.mark.parametrize(("bytes_more", "is_default"), [(0, False), (1, True)])
-def test_the_default_path_of_the_socket_fits_whatever_the_folder_for_temporary_files(
+def test_the_default_path_of_the_socket_fits_for_any_folder_of_temporary_files(
     bytes_more: int, is_default: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"everstep-agent-{os.getpid()}.sock"
