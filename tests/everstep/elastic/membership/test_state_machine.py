@@ -3,10 +3,12 @@
 import pytest
 
 from everstep.elastic.membership.events import (
+    Action,
     Announce,
     Begin,
     BoundsChanged,
     Depart,
+    Event,
     Evict,
     GenerationPut,
     LeaseLapsed,
@@ -828,6 +830,8 @@ def test_random_schedules_keep_the_invariants_and_eventually_make_progress(
 ) -> None:
     for seed in schedules(coordinators, 2):
         world = World(seed, nodes=4, min_members=min_members, coordinators=coordinators)
+        if seed % 2:  # without this, most faults occur while the first group forms
+            world.end_faults()
         for _ in range(MOVES):
             world.move()
             check_invariants(world, seed)
@@ -958,6 +962,35 @@ def test_an_outage_of_etcd_does_not_change_the_group(coordinators: int, seed: in
     assert len(world.etcd.agreed_generations) == generation_count, (
         f"seed {seed}: no member was lost, so none regroups"
     )
+
+
+@pytest.mark.schedules
+@pytest.mark.parametrize("coordinators", COORDINATORS)
+def test_a_tick_before_an_agent_has_to_wake_up_changes_nothing(
+    coordinators: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise an agent without events would act late: it sleeps until `wake_at`."""
+    wake_times: dict[int, float | None] = {}
+    early_actions: list[Action] = []
+    handle_all = Membership.handle_all
+
+    def handle_and_check(core: Membership, events: list[Event], now: float) -> list[Action]:
+        actions = handle_all(core, events, now)
+        wake_at = wake_times.get(id(core), now)
+        if all(isinstance(event, Tick) for event in events) and (wake_at is None or now < wake_at):
+            early_actions.extend(actions)
+        wake_times[id(core)] = core.wake_at(now)
+        return actions
+
+    monkeypatch.setattr(Membership, "handle_all", handle_and_check)
+    for seed in schedules(coordinators, 8):
+        wake_times.clear()
+        world = World(seed, nodes=4, min_members=1 + seed % 2, coordinators=coordinators)
+        world.end_faults()  # the group trains before the first fault
+        for _ in range(MOVES):
+            world.move()
+        world.end_faults()
+        assert not early_actions, f"seed {seed}"
 
 
 @pytest.mark.schedules
