@@ -145,7 +145,7 @@ def test_a_process_over_gloo_ends_without_the_destructor_of_its_group() -> None:
 def test_the_smallest_array_is_measured_even_without_free_memory(
     monkeypatch: pytest.MonkeyPatch, available: int, expected: int
 ) -> None:
-    """The number is negative while a container uses more than its limit for a moment."""
+    """The available memory is negative while a container uses more than its limit."""
     monkeypatch.setattr(benchmark, "available_bytes", lambda device: available)
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda *arguments: None)
 
