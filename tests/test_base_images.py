@@ -1,4 +1,4 @@
-"""Base images of all Dockerfiles: each is pinned by digest, except an open finding, and each image has one pin."""
+"""Base images of all Dockerfiles: each is pinned by digest, with one exception, and each image has one pin."""
 
 import re
 import subprocess
@@ -11,7 +11,7 @@ from everstep.catalog.image_reference import ImageReference
 ROOT = Path(__file__).parents[1]
 BASE = re.compile(r"^(?:ARG BASE_IMAGE=|FROM )(\S+)", re.MULTILINE)
 WITHOUT_DIGEST = {"docker.io/pytorch/pytorch"}
-"""docs/security.md lists it as an open finding."""
+"""The exception; docs/security.md lists it as an open finding."""
 
 
 def base_images() -> set[ImageReference]:

@@ -19,7 +19,7 @@ SUBNETS = ["subnet-0aaaaaaa", "subnet-0bbbbbbb"]
 def graph() -> Graph:
     def program() -> dict[str, Any]:
         outputs: dict[str, Any] = {}
-        # Only an engine's stack can export; the recorder takes outputs as a return value.
+        # `pulumi.export` works only in a program that the engine runs; the recorder takes a return value.
         export = patch.object(pulumi, "export", outputs.__setitem__)
         with pulumi_config({"network:stack": "acme/network/dev"}), export:
             runpy.run_path(str(PROGRAM), run_name="__main__")

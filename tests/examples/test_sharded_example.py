@@ -36,7 +36,7 @@ def steps(launcher: LauncherProcess) -> list[int]:
 def train_whole_model(
     script: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, torch.Tensor]:
-    """Return the parameters that this process trains with the whole model."""
+    """Train the whole model in this process, and return its parameters."""
     for name in ("WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "argv", arguments(script, folder))
@@ -45,7 +45,7 @@ def train_whole_model(
 
 
 def merged_state(folder: Path) -> dict[str, torch.Tensor]:
-    """Return the parameters of both shards, as one model's."""
+    """Return the parameters of both shards, merged into the parameters of the whole model."""
     first, second = (torch.load(folder / f"part-{part}-of-2.pt") for part in range(2))
     return {
         name: torch.cat([first[name], second[name]], 1 if name.endswith("narrow") else 0)
@@ -78,12 +78,14 @@ def test_a_sharded_model_survives_the_loss_of_a_node(
         "the survivor continues: without checkpoints, a restart of both nodes would begin at step 1 again"
     )
     # The log of n0 has its steps before and after its loss.
-    assert steps(returned_node) == sorted(steps(returned_node)), "it continues from the survivor's"
+    assert steps(returned_node) == sorted(steps(returned_node)), (
+        "it continues at the survivor's step"
+    )
     assert steps(returned_node)[-1] == EPOCHS * STEPS_PER_EPOCH, "it trains until the end"
     expected_state = train_whole_model(script, tmp_path / "whole", monkeypatch)
     actual_state = merged_state(tmp_path)
     assert expected_state.keys() == actual_state.keys()
     for name, expected in expected_state.items():
         assert torch.allclose(actual_state[name], expected, atol=1e-4), (
-            f"{name}: unlike the whole model"
+            f"{name} differs from the parameter of the whole model"
         )

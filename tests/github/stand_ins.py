@@ -104,7 +104,7 @@ case "$2 $4" in
     echo '{"deployment": {"resources": [{"type": "'$type'", "protect": '$protect'}'$job']}}' ;;
 esac
 """
-"""The engine of a stack that is up: STAND_IN_UNPROTECTED, if set, lets a destroy delete its data; STAND_IN_DOWN, if
+"""Pulumi's CLI for a stack that is up: STAND_IN_UNPROTECTED, if set, lets a destroy delete its data; STAND_IN_DOWN, if
 set, leaves only its data in the state."""
 
 AWS_PROGRAM = r"""#!/bin/sh

@@ -118,7 +118,7 @@ def test_the_workflows_use_the_pulumi_cli_of_the_tests() -> None:
     assert f"github.com/pulumi/pulumi/pkg/v3 v{version} " in modules
 
 
-def test_a_session_lasts_as_long_as_the_job() -> None:
+def test_an_aws_session_lasts_as_long_as_the_job() -> None:
     (minutes,) = re.findall(r"timeout-minutes: (\d+)", stack_workflow())
     (seconds,) = re.findall(r"role-duration-seconds: (\d+)", stack_workflow())
 

@@ -81,7 +81,7 @@ def user_machine(folder: Path, stack: str, *, offline: bool) -> Iterator[UserMac
     install(home, PROVIDERS[stack.partition("-")[0]])
     search = (programs, pulumi.parent, Path(sys.executable).parent, os.environ["PATH"])
     host_home, environment = Path.home(), dict(os.environ)
-    configure_twin(environment)  # the cache of builds, before the home folder changes
+    configure_twin(environment)  # before HOME changes: the build cache is below the real one
     environment |= {
         **SETTINGS,
         **install_plugins(home, pulumi),

@@ -36,7 +36,7 @@ class GuideCommand:
     Attributes:
         section: second-level heading above it.
         text: the command of the page.
-        twin_command: the command that the twin runs in its place; empty for the same.
+        twin_command: the command that the twin runs in its place; empty if it is the same.
         skip_reason: the reason why the twin runs nothing; empty if it runs something.
         only_stack: the stack that needs it; empty for all.
     """
@@ -49,7 +49,7 @@ class GuideCommand:
 
     @property
     def text_on_twin(self) -> str:
-        """The command that the twin runs; empty for none."""
+        """The command that the twin runs; empty if it runs nothing."""
         return "" if self.skip_reason else self.twin_command or self.text
 
 

@@ -135,7 +135,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _CHECKPOINT_TESTS,
     ),
     Mutation(
-        "accepted loss in a bucket that a late request undoes",
+        "accepted loss of a checkpoint, undone by a late request to the bucket",
         _BUCKET,
         "        visible = set(self._names_in(COMMITTED)) - set(self._names_in(HIDDEN))",
         "        visible = set(self._names_in(COMMITTED))",
@@ -149,14 +149,14 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         ("tests/everstep/elastic/training/test_hung_storage.py",),
     ),
     Mutation(
-        "checkpoint chosen by its steps alone",
+        "checkpoint chosen by its step, whatever its generation",
         _RESTORE,
         "return manifest.generation >= self.generation and manifest.step >= self.step",
         "return manifest.step >= self.step",
         _CHECKPOINT_TESTS,
     ),
     Mutation(
-        "accepted loss that accepts every later one",
+        "option that accepts the loss of any checkpoint instead of one",
         _RESTORE,
         "        if record.step != accept_lost_step:",
         "        if not accept_lost_step:",
@@ -170,7 +170,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _MEMBERSHIP_TESTS,
     ),
     Mutation(
-        "commit that does not compare the newest one in its transaction",
+        "commit whose transaction does not compare the newest commit",
         _KEYS,
         "            own_mod_revision=commit_entries[0].mod_revision if commit_entries else 0,\n",
         "",
@@ -247,7 +247,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _RECOVERY_TESTS,
     ),
     Mutation(
-        "only state of a drained node not saved",
+        "last copy of the state, on a drained node, not saved",
         _WORKER,
         "                self._required_state().save_detached()\n",
         "",
@@ -303,7 +303,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _SUSPICION_TESTS,
     ),
     Mutation(
-        "torn tensor taken for a tensor of zeros",
+        "torn tensor mistaken for a tensor of zeros",
         "everstep/elastic/recovery/copying.py",
         " if progress.agreed_generation else (),",
         ",",
@@ -345,7 +345,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         ("tests/everstep/elastic/membership/test_heartbeats.py",),
     ),
     Mutation(
-        "fence that names no generation",
+        "fence that is not conditional on the current generation",
         _ETCD,
         "        conditions = [_unchanged(key, mod_revision)]\n        for name, revision in create_revisions",
         "        conditions = list[dict[str, str]]()\n        for name, revision in create_revisions",
@@ -374,7 +374,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         ("tests/everstep/elastic/membership/test_late_members.py",),
     ),
     Mutation(
-        "false suspicions that do not lengthen the silence accepted later",
+        "false suspicions that do not lengthen the silence accepted afterwards",
         "everstep/elastic/membership/arrivals.py",
         "            self._doublings = min(self._remaining_doublings(now) + 1, MAX_DOUBLINGS)\n",
         "",
@@ -458,7 +458,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _STATE_MACHINE_TESTS,
     ),
     Mutation(
-        "unknown generation taken for a wiped etcd",
+        "unknown generation mistaken for a wiped etcd",
         "everstep/elastic/membership/run_view.py",
         "        elif not snapshot.unreadable.generation:\n",
         "        else:\n",
@@ -542,7 +542,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _STATE_MACHINE_TESTS,
     ),
     Mutation(
-        "election taken for a wrong password",
+        "leader election in etcd mistaken for a wrong password",
         _ETCD,
         'int(response.get("code", 0)) == _INVALID_ARGUMENT and',
         'int(response.get("code", 0)) > 0 and',

@@ -26,8 +26,8 @@ class Cell:
         is_code: True if it is executed.
         source: its text.
         tags: its tags.
-        execution_count: its number in an execution; None before one.
-        output: text of its outputs; empty before an execution.
+        execution_count: its position in the order of execution; None before the first execution.
+        output: text of its outputs; empty before the first execution.
     """
 
     id: str

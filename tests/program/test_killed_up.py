@@ -152,10 +152,12 @@ def test_a_killed_update_is_resumed_and_the_account_has_every_resource_once(
 
     project.up()
 
-    assert imported, "a kill left resources that the state lacks"
+    assert imported, "no kill left resources that the state lacks, so the import was not tested"
     created = resources_of_program(project, cloud)
     counts = Counter(str(resource["urn"]) for resource in created)
     assert {urn: count for urn, count in counts.items() if count > 1} == {}
     identities = {(resource["token"], resource["id"]) for resource in created}
-    assert identities <= resources_of_state(project), "nothing is forgotten"
+    assert identities <= resources_of_state(project), (
+        "every resource of the account must be in the state"
+    )
     assert "pending_operations" not in json.loads(project.pulumi("stack", "export"))["deployment"]

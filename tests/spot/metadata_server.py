@@ -23,7 +23,7 @@ class MetadataServer:
 
     Attributes:
         cloud: `aws` or `azure`; requests for the other cloud's paths get an error.
-        documents: path -> JSON; a valid request of another path gets 404.
+        documents: path -> JSON; a valid request for another path gets 404.
         token: the only valid token.
         started_events: IDs of the events that were started early.
         issued_tokens: number of session tokens issued.

@@ -147,7 +147,7 @@ def test_an_event_that_the_cloud_does_not_start_is_retried_and_does_not_block_th
     assert node.started_events == [("event-2", 0), ("event-1", 0)]
 
 
-def test_a_pod_under_a_budget_is_retried_and_does_not_block_the_others() -> None:
+def test_a_pod_with_a_disruption_budget_is_retried_and_does_not_block_the_others() -> None:
     node = Simulation(
         notices=(notice(30),),
         running_pods=by_name(pod("protected"), pod("refused"), pod("free")),

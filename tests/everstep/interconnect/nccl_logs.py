@@ -2,7 +2,7 @@
 
 They are from public issues and guides: aws-samples/aws-do-eks (EFA and sockets on g4dn), NVIDIA/nccl#1597 (p5en),
 aws/aws-ofi-nccl#24 (p3dn, 2019) and #889, NVIDIA/nccl#952, and reports of libfabric's provider tcp and of Slingshot.
-The lines of TWO_PROVIDERS are real; their combination is not: each process logs two providers.
+The lines of TWO_PROVIDERS are real, but they are combined here so that each process logs two providers.
 """
 
 EFA_P4D = """\

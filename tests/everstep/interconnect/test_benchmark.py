@@ -22,7 +22,7 @@ REPOSITORY = Path(__file__).parents[3]
 MEGABITS_PER_SECOND = 50
 RATE = MEGABITS_PER_SECOND * 1e6 / 8 / 1e9  # GB/s
 TOKEN_BUCKET = f"tbf rate {MEGABITS_PER_SECOND}mbit burst 32kb limit 200kb"
-"""A link with a queue of tens of milliseconds; behind a longer one, acknowledgments wait for data."""
+"""A link with a queue of tens of milliseconds; in a longer queue, acknowledgments would wait behind data."""
 
 MEASUREMENTS = 3
 """The median counts: a machine that is briefly too busy for 6 MB/s measures less than the rate of the link."""
@@ -37,7 +37,7 @@ def ip(*arguments: str) -> None:
 
 @pytest.fixture
 def machines() -> Iterator[list[str]]:
-    """Yield the names of two namespaces that a link connects, shaped in both directions."""
+    """Yield the names of two network namespaces, connected by a link that is shaped in both directions."""
     names = [f"everstep-{os.getpid()}-{side}" for side in "ab"]
     with ExitStack() as cleanup:
         for name in names:
@@ -145,7 +145,7 @@ def test_a_process_over_gloo_ends_without_the_destructor_of_its_group() -> None:
 def test_the_smallest_array_is_measured_even_without_free_memory(
     monkeypatch: pytest.MonkeyPatch, available: int, expected: int
 ) -> None:
-    """A container can use more than its limit for a moment."""
+    """The available memory is negative while a container uses more than its limit."""
     monkeypatch.setattr(benchmark, "available_bytes", lambda device: available)
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda *arguments: None)
 

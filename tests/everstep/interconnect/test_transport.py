@@ -79,7 +79,7 @@ def test_a_run_in_which_a_process_does_not_use_efa_is_never_efa(
 LOGS_OF_OTHER_NETWORKS = [
     log for log in LOGS_WITHOUT_EFA if "rovider is efa" not in log or "Libfabric" not in log
 ]
-"""The logs without a process that names EFA and another provider: a part of its lines may name EFA only."""
+"""The logs in which no process names both EFA and another provider: a sample of its lines may name EFA only."""
 
 
 @given(st.sampled_from(LOGS_OF_OTHER_NETWORKS), st.data())

@@ -76,7 +76,7 @@ def stage_with_kill(source: str, destination: str, reports: str, delay: str) -> 
 
 
 def kill_repeatedly(folder: Path, kills: int, seed: int) -> Outcome:
-    """Stage a folder with a number of kills, and then to the end."""
+    """Stage a folder in processes that are killed, and finally in a process that reaches its end."""
     rng = random.Random(seed)
     source, destination = folder / "source", folder / "destination"
     make_tree(source, kills * FILES_PER_KILL, seed)
@@ -122,7 +122,7 @@ def main() -> int:
         outcome = kill_repeatedly(Path(folder), options.kills, options.seed)
     print(
         f"{outcome.kills} kills: {len(outcome.wrong)} wrong files, {len(outcome.missing)} missing; "
-        f"{outcome.most_complete} files were kept by one run"
+        f"one run found {outcome.most_complete} complete files"
     )
     return int(bool(outcome.wrong or outcome.missing))
 

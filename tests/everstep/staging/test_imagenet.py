@@ -128,7 +128,9 @@ def test_annotations_for_a_source_without_validation_images_are_refused() -> Non
         ((CLASSES[0], CLASSES[1]), f"is annotated as {CLASSES[0]} too"),
     ],
 )
-def test_a_wrong_annotation_is_named(tmp_path: Path, labels: tuple[str, ...], words: str) -> None:
+def test_a_wrong_annotation_is_reported(
+    tmp_path: Path, labels: tuple[str, ...], words: str
+) -> None:
     write_xml(tmp_path / "val", 1, *labels)
 
     with pytest.raises(EverstepError) as error:
@@ -148,7 +150,7 @@ def test_a_wrong_annotation_is_named(tmp_path: Path, labels: tuple[str, ...], wo
         (f'ImageId,PredictionString\n"{"x" * 200_000}', "cannot be read: field larger than"),
     ],
 )
-def test_a_wrong_table_is_named(tmp_path: Path, text: str, words: str) -> None:
+def test_a_wrong_table_is_reported(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "table.csv").write_text(text)
 
     with pytest.raises(EverstepError, match=words) as error:
@@ -160,7 +162,7 @@ def test_a_wrong_table_is_named(tmp_path: Path, text: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"), [("none", "none do not exist"), ("empty", "empty has no annotations")]
 )
-def test_missing_annotations_are_named(tmp_path: Path, name: str, words: str) -> None:
+def test_missing_annotations_are_reported(tmp_path: Path, name: str, words: str) -> None:
     (tmp_path / "empty").mkdir()
 
     with pytest.raises(EverstepError, match=words):

@@ -116,7 +116,7 @@ def task_of(size: int, action: Action) -> Task:
     return Task("a", size, "v", "", "", action, "reason", "")
 
 
-def test_a_file_occupies_whole_blocks_and_a_kept_one_nothing() -> None:
+def test_a_file_needs_whole_blocks_and_a_kept_file_needs_none() -> None:
     tally = Tally(block_bytes=4096)
     for size, action in [
         (0, Action.COPY),

@@ -154,7 +154,9 @@ def test_a_file_that_changes_while_it_is_copied_is_named_and_the_others_are_comp
         if entry.name == changing_name:
             path = source / changing_name
             path.write_bytes(b"y" * path.stat().st_size)
-            os.utime(path, ns=(0, int(entry.version)))  # even if the time is set back
+            os.utime(
+                path, ns=(0, int(entry.version))
+            )  # detected even if the modification time is set back
 
     with pytest.raises(EverstepError, match="1 file could not be copied") as error:
         run(RecordingSource(source, write), destination)

@@ -26,7 +26,7 @@ WAIT_SECONDS = 100.0
 
 
 @dataclass(frozen=True)
-class WatcherBench:
+class WatcherCluster:
     """A cluster without kubelets.
 
     Attributes:
@@ -58,7 +58,7 @@ class WatcherBench:
 
 
 @pytest.fixture(scope="package")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatcherBench]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatcherCluster]:
     twin = Twin.open(f"spot-{os.getpid()}")
     try:
         twin.up([], Silent())
@@ -67,7 +67,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatcherBench]:
         twin.down(Silent())
 
 
-def prepare_cluster(kubeconfig: Path, credentials: Path) -> WatcherBench:
+def prepare_cluster(kubeconfig: Path, credentials: Path) -> WatcherCluster:
     """Create nodes, namespaces and the permissions of the watcher in an empty cluster."""
     api = config.new_client_from_config(str(kubeconfig))  # type: ignore[no-untyped-call]  # the client has no types
     core: Any = client.CoreV1Api(api)
@@ -97,14 +97,14 @@ def prepare_cluster(kubeconfig: Path, credentials: Path) -> WatcherBench:
     )
     (credentials / "token").write_bytes(token.stdout)
     (credentials / "ca.crt").write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
-    return WatcherBench(core, cluster["server"], credentials)
+    return WatcherCluster(core, cluster["server"], credentials)
 
 
 @contextlib.contextmanager
-def watching(bench: WatcherBench, service: MetadataServer, *arguments: str) -> Iterator[None]:
+def watching(cluster: WatcherCluster, service: MetadataServer, *arguments: str) -> Iterator[None]:
     """Run the watcher until the block ends; it must exit with 0 on SIGTERM."""
     command = [sys.executable, "-m", "spot", "--node", NODE, "--metadata", service.base_url]
-    access_arguments = ["--api", bench.address, "--credentials", str(bench.credentials)]
+    access_arguments = ["--api", cluster.address, "--credentials", str(cluster.credentials)]
     process = subprocess.Popen(
         [*command, *access_arguments, *arguments], cwd=ROOT, stderr=subprocess.PIPE
     )
@@ -118,13 +118,13 @@ def watching(bench: WatcherBench, service: MetadataServer, *arguments: str) -> I
 
 
 @pytest.fixture
-def azure(bench: WatcherBench) -> Iterator[MetadataServer]:
+def azure(cluster: WatcherCluster) -> Iterator[MetadataServer]:
     with serving("azure") as service:
         yield service
 
 
 @pytest.fixture
-def aws(bench: WatcherBench) -> Iterator[MetadataServer]:
+def aws(cluster: WatcherCluster) -> Iterator[MetadataServer]:
     with serving("aws") as service:
         yield service
 

@@ -21,7 +21,7 @@ from everstep.catalog.names import (
 )
 from everstep.catalog.timing import CLOUD_DRAIN_SHARE, NODE_MARGIN_SECONDS
 from tests.spot.metadata_server import ACTION, EVENTS, INSTANCE, REBALANCE, MetadataServer
-from tests.spot.on_twin.conftest import NODE, OTHER_NODE, WatcherBench, wait_until, watching
+from tests.spot.on_twin.conftest import NODE, OTHER_NODE, WatcherCluster, wait_until, watching
 
 pytestmark = pytest.mark.twin
 
@@ -50,130 +50,135 @@ def ec2_time(seconds: float) -> str:
     return datetime.fromtimestamp(time.time() + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def grace_seconds(bench: WatcherBench, name: str) -> int:
+def grace_seconds(cluster: WatcherCluster, name: str) -> int:
     """Return the grace period with which a worker is deleted."""
-    return int(bench.pod(name).metadata.deletion_grace_period_seconds)
+    return int(cluster.pod(name).metadata.deletion_grace_period_seconds)
 
 
-def evicted_at(bench: WatcherBench, name: str) -> datetime:
+def evicted_at(cluster: WatcherCluster, name: str) -> datetime:
     """Return when a worker was evicted."""
-    ends_at: datetime = bench.pod(name).metadata.deletion_timestamp
-    return ends_at - timedelta(seconds=grace_seconds(bench, name))
+    ends_at: datetime = cluster.pod(name).metadata.deletion_timestamp
+    return ends_at - timedelta(seconds=grace_seconds(cluster, name))
 
 
-def notice(bench: WatcherBench) -> dict[str, Any]:
-    value = (bench.node().metadata.annotations or {}).get(NOTICE_ANNOTATION)
+def notice(cluster: WatcherCluster) -> dict[str, Any]:
+    value = (cluster.node().metadata.annotations or {}).get(NOTICE_ANNOTATION)
     content: dict[str, Any] = json.loads(value) if value else {}
     return content
 
 
-def worker_deadline(bench: WatcherBench, name: str) -> str | None:
-    value: str | None = (bench.pod(name).metadata.annotations or {}).get(DEADLINE_ANNOTATION)
+def worker_deadline(cluster: WatcherCluster, name: str) -> str | None:
+    value: str | None = (cluster.pod(name).metadata.annotations or {}).get(DEADLINE_ANNOTATION)
     return value
 
 
-def is_cordoned(bench: WatcherBench) -> bool:
-    return bool(bench.node().spec.unschedulable)
+def is_cordoned(cluster: WatcherCluster) -> bool:
+    return bool(cluster.node().spec.unschedulable)
 
 
-def is_restored(bench: WatcherBench) -> bool:
-    annotations = bench.node().metadata.annotations or {}
-    return not is_cordoned(bench) and not {NOTICE_ANNOTATION, ADVICE_ANNOTATION} & set(annotations)
+def is_restored(cluster: WatcherCluster) -> bool:
+    annotations = cluster.node().metadata.annotations or {}
+    return not is_cordoned(cluster) and not {NOTICE_ANNOTATION, ADVICE_ANNOTATION} & set(
+        annotations
+    )
 
 
 def test_a_node_that_azure_reboots_is_drained_released_and_restored(
-    bench: WatcherBench, azure: MetadataServer
+    cluster: WatcherCluster, azure: MetadataServer
 ) -> None:
     azure.documents = {INSTANCE: {"compute": {"name": "vm_0"}}, EVENTS: {"Events": []}}
-    bench.create_worker("worker-0")
+    cluster.create_worker("worker-0")
 
-    with watching(bench, azure):
+    with watching(cluster, azure):
         azure.documents[EVENTS] = {"Events": [event("Reboot", NOTICE_SECONDS)]}
-        wait_until(lambda: is_cordoned(bench), "the node is cordoned")
-        assert notice(bench)["reason"] == "Reboot"
+        wait_until(lambda: is_cordoned(cluster), "the node is cordoned")
+        assert notice(cluster)["reason"] == "Reboot"
         wait_until(
-            lambda: bench.pod("worker-0").metadata.deletion_timestamp, "its worker is evicted"
+            lambda: cluster.pod("worker-0").metadata.deletion_timestamp, "its worker is evicted"
         )
-        assert worker_deadline(bench, "worker-0") == notice(bench)["deadline"], (
+        assert worker_deadline(cluster, "worker-0") == notice(cluster)["deadline"], (
             "the deadline is set before the eviction"
         )
-        assert 1 < grace_seconds(bench, "worker-0") <= NOTICE_SECONDS - NODE_MARGIN_SECONDS, (
+        assert 1 < grace_seconds(cluster, "worker-0") <= NOTICE_SECONDS - NODE_MARGIN_SECONDS, (
             "the rest of the notice, not the 110 s of the pod"
         )
         assert azure.started_events == [], "the machine must not stop before its pods"
 
-        bench.confirm_deletion("worker-0")
+        cluster.confirm_deletion("worker-0")
         wait_until(lambda: azure.started_events == ["event-1"], "the event is started")
 
         azure.documents[EVENTS] = {"Events": []}
-        wait_until(lambda: is_restored(bench), "the node is restored")
+        wait_until(lambda: is_restored(cluster), "the node is restored")
     assert azure.started_events == ["event-1"]
 
 
 def test_the_watcher_drains_if_the_managed_node_group_does_not(
-    bench: WatcherBench, aws: MetadataServer
+    cluster: WatcherCluster, aws: MetadataServer
 ) -> None:
     aws.documents = {REBALANCE: {"noticeTime": ec2_time(0)}}
-    bench.create_worker("worker-1")
+    cluster.create_worker("worker-1")
 
-    with watching(bench, aws):
+    with watching(cluster, aws):
         wait_until(
-            lambda: (bench.node().metadata.annotations or {}).get(ADVICE_ANNOTATION) == "rebalance",
+            lambda: (
+                (cluster.node().metadata.annotations or {}).get(ADVICE_ANNOTATION) == "rebalance"
+            ),
             "the advice is recorded",
         )
-        assert not is_cordoned(bench), "advice alone does not cordon"
+        assert not is_cordoned(cluster), "advice alone does not cordon"
 
         # The time is computed here, because the watcher may take long to start.
         notice_time = ec2_time(EC2_NOTICE_SECONDS)
         aws.documents[ACTION] = {"action": "terminate", "time": notice_time}
-        wait_until(lambda: is_cordoned(bench), "the node is cordoned")
+        wait_until(lambda: is_cordoned(cluster), "the node is cordoned")
         wait_until(
-            lambda: worker_deadline(bench, "worker-1") == notice_time, "the worker has the deadline"
+            lambda: worker_deadline(cluster, "worker-1") == notice_time,
+            "the worker has the deadline",
         )
-        assert notice(bench)["deadline"] == notice_time
+        assert notice(cluster)["deadline"] == notice_time
 
         wait_until(
-            lambda: bench.pod("worker-1").metadata.deletion_timestamp,
-            "the watcher drains",
+            lambda: cluster.pod("worker-1").metadata.deletion_timestamp,
+            "the watcher drains the node",
         )
-        noticed_at = datetime.fromisoformat(notice(bench)["since"])
+        noticed_at = datetime.fromisoformat(notice(cluster)["since"])
         share = CLOUD_DRAIN_SHARE * (datetime.fromisoformat(notice_time) - noticed_at)
-        assert evicted_at(bench, "worker-1") - noticed_at >= share - RESOLUTION, (
+        assert evicted_at(cluster, "worker-1") - noticed_at >= share - RESOLUTION, (
             "the node group drains first"
         )
-        bench.confirm_deletion("worker-1")
+        cluster.confirm_deletion("worker-1")
         aws.documents.clear()
-        wait_until(lambda: is_restored(bench), "the node is restored")
+        wait_until(lambda: is_restored(cluster), "the node is restored")
 
 
 def test_a_notice_survives_a_stalled_service_and_a_restart_of_the_watcher(
-    bench: WatcherBench, azure: MetadataServer
+    cluster: WatcherCluster, azure: MetadataServer
 ) -> None:
     azure.documents = {
         INSTANCE: {"compute": {"name": "vm_0"}},
         EVENTS: {"Events": [event("Preempt", 60)]},
     }
-    with watching(bench, azure, "--cloud=azure"):
-        wait_until(lambda: is_cordoned(bench), "the node is cordoned")
-    since = notice(bench)["since"]
+    with watching(cluster, azure, "--cloud=azure"):
+        wait_until(lambda: is_cordoned(cluster), "the node is cordoned")
+    since = notice(cluster)["since"]
 
     azure.stalling.set()
-    with watching(bench, azure, "--cloud=azure"):
+    with watching(cluster, azure, "--cloud=azure"):
         wait_until(
             lambda: azure.stalled_requests >= 2, "the watcher has polled twice without success"
         )
-        assert is_cordoned(bench)
-        assert notice(bench)["since"] == since
+        assert is_cordoned(cluster)
+        assert notice(cluster)["since"] == since
         azure.stalling.clear()
         azure.documents[EVENTS] = {"Events": []}
-        wait_until(lambda: is_restored(bench), "the canceled notice is removed")
+        wait_until(lambda: is_restored(cluster), "the canceled notice is removed")
 
 
 @contextmanager
-def as_watcher(bench: WatcherBench) -> Iterator[client.CoreV1Api]:
-    configuration = client.Configuration(host=bench.address)
-    configuration.ssl_ca_cert = str(bench.credentials / "ca.crt")
-    configuration.api_key = {"authorization": (bench.credentials / "token").read_text().strip()}
+def as_watcher(cluster: WatcherCluster) -> Iterator[client.CoreV1Api]:
+    configuration = client.Configuration(host=cluster.address)
+    configuration.ssl_ca_cert = str(cluster.credentials / "ca.crt")
+    configuration.api_key = {"authorization": (cluster.credentials / "token").read_text().strip()}
     configuration.api_key_prefix = {"authorization": "Bearer"}
     with client.ApiClient(configuration) as api:
         yield client.CoreV1Api(api)
@@ -225,21 +230,21 @@ FORBIDDEN_ACTIONS: dict[str, Callable[[client.CoreV1Api], Any]] = {
 
 
 @pytest.fixture(scope="module")
-def workers(bench: WatcherBench) -> Iterator[None]:
+def workers(cluster: WatcherCluster) -> Iterator[None]:
     """Create a worker on the watcher's node and one on another node."""
-    bench.create_worker("own")
-    bench.create_worker("foreign", OTHER_NODE)
+    cluster.create_worker("own")
+    cluster.create_worker("foreign", OTHER_NODE)
     yield
     for name in ("own", "foreign"):
-        bench.confirm_deletion(name)
+        cluster.confirm_deletion(name)
 
 
 @pytest.mark.usefixtures("workers")
 @pytest.mark.parametrize("action", FORBIDDEN_ACTIONS)
 def test_the_api_server_refuses_other_actions_of_the_watcher(
-    bench: WatcherBench, action: str
+    cluster: WatcherCluster, action: str
 ) -> None:
-    with as_watcher(bench) as core:
+    with as_watcher(cluster) as core:
         # The API server applies a new admission policy after a short delay.
         wait_until(
             lambda: _is_refused(lambda: FORBIDDEN_ACTIONS[action](core)), f"refused: {action}"
@@ -248,17 +253,17 @@ def test_the_api_server_refuses_other_actions_of_the_watcher(
 
 @pytest.mark.usefixtures("workers")
 def test_the_watcher_is_allowed_to_annotate_workers_of_its_node_with_the_deadline(
-    bench: WatcherBench,
+    cluster: WatcherCluster,
 ) -> None:
     body: dict[str, Any] = {"metadata": {"annotations": {DEADLINE_ANNOTATION: "2026-11-21"}}}
 
-    with as_watcher(bench) as core:
+    with as_watcher(cluster) as core:
         core.patch_namespaced_pod("own", JOB_NAMESPACE, body)
-        assert bench.pod("own").metadata.annotations[DEADLINE_ANNOTATION] == "2026-11-21"
+        assert cluster.pod("own").metadata.annotations[DEADLINE_ANNOTATION] == "2026-11-21"
 
         body["metadata"]["annotations"][DEADLINE_ANNOTATION] = None
         core.patch_namespaced_pod("own", JOB_NAMESPACE, body)
-        assert not bench.pod("own").metadata.annotations
+        assert not cluster.pod("own").metadata.annotations
 
 
 def _is_refused(call: Callable[[], Any]) -> bool:

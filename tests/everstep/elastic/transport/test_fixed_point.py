@@ -1,4 +1,4 @@
-"""Numbers as multiples of a unit: the same bits by NumPy and by torch."""
+"""Fixed-point numbers: NumPy and torch compute the same bits."""
 
 import math
 
@@ -18,7 +18,7 @@ DTYPES = (torch.float32, torch.float64)  # converted by NumPy and by torch
 
 
 @given(values=lists(FITTING, min_size=1, max_size=40), is_first=booleans())
-def test_both_ways_round_half_to_even_and_add_the_same_integers(
+def test_numpy_and_torch_round_half_to_even_and_add_the_same_integers(
     values: list[float], is_first: bool
 ) -> None:
     numbers = np.array(values, dtype=np.float32)
@@ -36,7 +36,7 @@ def test_both_ways_round_half_to_even_and_add_the_same_integers(
 
 
 @given(values=lists(integers(-(2**31), 2**31 - 1), min_size=1, max_size=40))
-def test_both_ways_restore_the_same_numbers_and_bounds(values: list[int]) -> None:
+def test_numpy_and_torch_restore_the_same_numbers_and_bounds(values: list[int]) -> None:
     sums = torch.tensor(values, dtype=torch.int32)
     expected = sums.float() * 2.0**-25
     for numbers in (torch.empty(len(values)), torch.empty(len(values), dtype=torch.bfloat16)):

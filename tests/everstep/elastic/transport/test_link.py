@@ -157,16 +157,16 @@ def test_an_abort_before_the_store_is_connected_ends_the_attempt(
 def test_a_group_that_is_complete_only_after_its_abort_is_released(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its threads and connections would stay for as long as the process."""
+    """Otherwise its threads and connections would stay until the process ends."""
     link = Link(GroupAddress(1, "127.0.0.1", port, 0, 2), CPU)
     is_closed = threading.Event()
 
-    def create_after_the_end(_: object) -> object:
+    def create_after_the_abort(_: object) -> object:
         link.abort()
         is_closed.wait(WAIT_SECONDS)
         return object()
 
-    monkeypatch.setattr(link, "_create", create_after_the_end)
+    monkeypatch.setattr(link, "_create", create_after_the_abort)
     with pytest.raises(PeerLostError, match="aborted while it was built"):
         link.build()
     link.close()
@@ -312,7 +312,7 @@ def test_an_all_reduce_that_never_ends_is_abandoned(
     link.close()
 
     assert not StuckOperation.waited_for.is_set(), (
-        "neither it nor the shutdown of its backend blocks"
+        "neither the abandoned operation nor the shutdown of its backend may block"
     )
     StuckOperation.ended.set()
 
@@ -389,7 +389,7 @@ def test_a_group_of_one_worker_gathers_its_own_tensor(port: int) -> None:
 
         [gathered] = link.all_gather(torch.arange(3))
 
-    assert gathered.tolist() == [0, 1, 2], "no collective runs that could fill the result"
+    assert gathered.tolist() == [0, 1, 2], "with one worker, no collective fills the result"
 
 
 def test_only_missing_state_is_copied_bitwise(port: int) -> None:

@@ -240,7 +240,7 @@ def test_overlapped_sums_equal_those_started_at_the_end(compress: bool) -> None:
 
     assert actual == expected == [6.0]
     assert peer.wait_count == len(peer.started_buckets) > 2, (
-        "gradients in more than one part, and the rest"
+        "the gradients are in several buckets; statistics and scalars are in another one"
     )
     for parameter, late_parameter in zip(
         model_with_overlap.parameters(), model_without_overlap.parameters(), strict=True
@@ -447,7 +447,7 @@ def test_statistics_are_averaged_over_micro_batches_by_their_weights_in_each_ste
         reducer.sum([0.0], sum_over_one)
 
         assert torch.allclose(running_mean(net), own_means[0] + own_means[1])
-        assert batches_tracked(net) == count + 1, "one per step, regardless of its division"
+        assert batches_tracked(net) == count + 1, "one per step, however many micro-batches it has"
 
 
 def test_counts_are_summed_exactly() -> None:

@@ -11,7 +11,7 @@ SHAPES = sampled_from([(), (1,), (2, 3)])
 
 
 @given(lists(tuples(TYPES, TYPES, SHAPES), max_size=6))
-def test_each_source_is_copied_into_its_target_whatever_the_types_beside_it(
+def test_each_source_is_copied_into_its_target_in_a_list_of_mixed_types(
     pairs: list[tuple[torch.dtype, torch.dtype, tuple[int, ...]]],
 ) -> None:
     targets = [torch.zeros(shape, dtype=target) for target, _, shape in pairs]

@@ -196,7 +196,7 @@ def test_a_missing_container_is_named(store: Store) -> None:
     assert "az storage container list" in error.value.fix
 
 
-def test_wrong_credentials_are_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_credentials_are_reported(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AZURE_STORAGE_KEY", "d3Jvbmc=")
 
     with pytest.raises(EverstepError, match=r"no valid credentials|cannot be accessed") as error:

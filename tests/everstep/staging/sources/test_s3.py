@@ -236,7 +236,7 @@ def test_a_prefix_without_objects_is_named(store: Store, tmp_path: Path) -> None
         stage(store.source("nothing"), tmp_path / "out", Options(), Observer())
 
 
-def test_missing_credentials_are_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_reported(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
@@ -357,7 +357,7 @@ def test_the_etag_of_an_encrypted_object_is_not_taken_for_a_checksum(
         assert content.checksum is None
 
 
-def test_wrong_credentials_are_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_credentials_are_reported(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     if store.accepts_all_credentials:
         pytest.skip("moto accepts all credentials")
