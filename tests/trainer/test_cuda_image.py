@@ -64,7 +64,7 @@ pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
 @dataclass(frozen=True)
 class Builder:
-    """buildah as on a user's machine, with its own storage on top of the cache's, which has the twin's base.
+    """buildah as on a user's machine. It has its own storage, and reads the base of the twin from the shared cache.
 
     Attributes:
         folder: its storage.
@@ -80,8 +80,8 @@ class Builder:
             "TMPDIR": str(self.folder),
         }
         # buildah keeps its own cache under /var/lib.
-        own_files = ["sh", "-c", 'mount -t tmpfs everstep /var/lib && exec "$@"', "sh"]
-        result = confine.run([*own_files, *command], settings)
+        with_private_var_lib = ["sh", "-c", 'mount -t tmpfs everstep /var/lib && exec "$@"', "sh"]
+        result = confine.run([*with_private_var_lib, *command], settings)
         assert result.code == 0, f"{' '.join(command)}\n{result.output}"
         return result.output
 

@@ -21,7 +21,7 @@ ARGUMENTS = [
 ]
 
 
-def test_the_folder_of_the_run_is_named_after_the_job() -> None:
+def test_the_job_has_the_name_of_the_run_folder() -> None:
     assert parse(ARGUMENTS).job == "fashion"
 
 
