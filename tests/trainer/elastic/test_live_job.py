@@ -46,7 +46,7 @@ def test_training_continues_after_a_crash_a_drain_a_return_and_a_freeze(
     assert workers_started(nodes, "w2") == 1, "the worker of w2 has run without interruption"
     assert workers_started(nodes, "w1") == 2, "a frozen worker continues when it is thawed"
 
-    for name in NAMES:  # all at once: only the checkpoints are left
+    for name in NAMES:  # without a node, only the checkpoints remain
         nodes.signal_all(name, signal.SIGKILL)
     total = max(completed_steps(nodes.journal("step"))) + 5
     for name in NAMES:
@@ -96,9 +96,8 @@ def test_a_stopped_worker_is_replaced_and_a_drained_job_saves_its_last_step(
 ) -> None:
     nodes = start_nodes(names=("w0", "w1"))
     step = first_step = nodes.next_step(0, world_size=2, seconds=240)
-    while (
-        step["step"] < first_step["step"] + 30
-    ):  # in the first steps, workers wait longer than usual
+    # In the first steps, workers wait longer than usual.
+    while step["step"] < first_step["step"] + 30:
         step = nodes.next_step(step["at"], world_size=2)
 
     stopped_at = time.time()

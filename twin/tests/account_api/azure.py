@@ -204,9 +204,8 @@ class AzureApi:
     def providers(self, _request: AzureRequest, _match: re.Match[str]) -> AzureResponse:
         """Return the resource providers with their registrations."""
         names = [f"Microsoft.{name}" for name in NAMESPACES]
-        spellings = {
-            "Microsoft.Insights": "microsoft.insights"
-        }  # Azure returns this one in lower case
+        # Azure returns this namespace in lower case.
+        spellings = {"Microsoft.Insights": "microsoft.insights"}
         return {
             "value": [
                 {

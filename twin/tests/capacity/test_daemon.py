@@ -262,7 +262,7 @@ def test_an_autoscaled_pool_grows_for_pending_pods_and_shrinks_without_them(
     assert desired_size(store, "t4") == 0
 
 
-def test_on_eks_the_autoscaler_is_a_pod_and_without_it_nothing_grows(
+def test_on_eks_the_autoscaler_is_a_pod_and_without_it_no_pool_grows(
     twin: Twin, store: PoolStore
 ) -> None:
     api = api_of(twin)

@@ -208,7 +208,7 @@ def test_an_update_without_a_version_keeps_the_version(provider: Provider) -> No
     with provider.account.transaction() as transaction:
         update = replace(provider._request(inputs, transaction, "c"), previous=old)
 
-    assert kind.describe(update)["version"] == "1.34", "AWS would not upgrade it"
+    assert kind.describe(update)["version"] == "1.34", "AWS does not upgrade such a cluster"
 
 
 def test_a_bucket_without_force_destroy_is_deleted_only_when_it_is_empty(
