@@ -143,7 +143,7 @@ def test_the_number_of_skipped_steps_is_limited(classifier: Classifier) -> None:
 
 
 class BreakingGroup(SingleProcessGroup):
-    """A group of two workers that breaks in its first sum; this worker then continues alone.
+    """A group of two workers that breaks in its first all-reduce; this worker then continues alone.
 
     Args:
         keeps: True if this worker keeps its results of the step in flight.

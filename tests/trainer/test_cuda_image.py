@@ -1,4 +1,4 @@
-"""The trainer's image for a cloud, built as by a user on a stand-in for its CUDA base, and a training step in it.
+"""The trainer's image for a cloud, built with a user's commands on a stand-in for its CUDA base; it trains a step.
 
 cuda_base/Dockerfile names the differences from the base. No test here runs a CUDA library or the base's version of
 PyTorch; unit tests run with that version.
@@ -32,7 +32,7 @@ BASE_PYTHON = (3, 12)
 
 IMAGES = 8
 BASE_PACKAGES = ("torch", "torchvision", "numpy", "PIL")
-OUR_PACKAGES = (
+ADDED_PACKAGES = (
     "azure",
     "boto3",
     "cv2",
@@ -64,7 +64,7 @@ pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
 @dataclass(frozen=True)
 class Builder:
-    """buildah as on a user's machine, with its own storage on top of the cache's, which has the twin's base.
+    """buildah as on a user's machine. It has its own storage, and reads the base of the twin from the shared cache.
 
     Attributes:
         folder: its storage.
@@ -80,8 +80,8 @@ class Builder:
             "TMPDIR": str(self.folder),
         }
         # buildah keeps its own cache under /var/lib.
-        own_files = ["sh", "-c", 'mount -t tmpfs everstep /var/lib && exec "$@"', "sh"]
-        result = confine.run([*own_files, *command], settings)
+        with_private_var_lib = ["sh", "-c", 'mount -t tmpfs everstep /var/lib && exec "$@"', "sh"]
+        result = confine.run([*with_private_var_lib, *command], settings)
         assert result.code == 0, f"{' '.join(command)}\n{result.output}"
         return result.output
 
@@ -144,7 +144,7 @@ def container(builder: Builder) -> str:
     return builder.container(image, "trainer")
 
 
-def test_the_stand_in_has_pytorch_where_the_base_has_it_and_no_package_of_ours(
+def test_the_stand_in_has_pytorch_where_the_base_has_it_and_no_package_that_the_image_adds(
     builder: Builder, tmp_path: Path
 ) -> None:
     output = builder.in_container(
@@ -154,12 +154,12 @@ def test_the_stand_in_has_pytorch_where_the_base_has_it_and_no_package_of_ours(
         "-c",
         FIND,
         *BASE_PACKAGES,
-        *OUR_PACKAGES,
+        *ADDED_PACKAGES,
     )
 
     origins = json.loads(next(line for line in output.splitlines() if line.startswith("{")))
     assert all(origins[name].startswith("/usr/local/lib/python3.") for name in BASE_PACKAGES)
-    assert {name: origins[name] for name in OUR_PACKAGES} == dict.fromkeys(OUR_PACKAGES), (
+    assert {name: origins[name] for name in ADDED_PACKAGES} == dict.fromkeys(ADDED_PACKAGES), (
         "the image must add the packages that the base lacks"
     )
 

@@ -21,7 +21,7 @@ ARGUMENTS = [
 ]
 
 
-def test_the_folder_of_the_run_is_named_after_the_job() -> None:
+def test_the_job_has_the_name_of_the_run_folder() -> None:
     assert parse(ARGUMENTS).job == "fashion"
 
 
@@ -34,12 +34,12 @@ def test_all_errors_are_reported_together() -> None:
     assert "--label-smoothing must be below 1, got 2.0" in error.value.problem
 
 
-def test_exact_sums_do_not_overlap_the_backward_pass() -> None:
+def test_overlap_with_the_backward_pass_is_refused_in_exact_mode() -> None:
     with pytest.raises(EverstepError, match="--overlap on is for --mode live, not for exact"):
         parse([*ARGUMENTS, "--mode", "exact", "--overlap", "on"])
 
 
-def test_exact_sums_cannot_be_compressed() -> None:
+def test_compression_is_refused_in_exact_mode() -> None:
     with pytest.raises(EverstepError, match="--compress cannot be combined with --mode exact"):
         parse([*ARGUMENTS, "--mode", "exact", "--compress", "bf16"])
 

@@ -62,7 +62,7 @@ def test_the_program_prints_the_result_and_returns_its_exit_code(tmp_path: Path)
     assert "2 commits, the last at step 8, 50 samples: every sample exactly once" in result.stdout
 
 
-def test_accepted_data_count_from_the_step_of_the_change() -> None:
+def test_an_accepted_data_change_applies_from_its_step() -> None:
     ledger, checkpoints = SampleLedger(), []
     changed_order = SampleOrder(samples=30, global_batch=7, epochs=3, seed=11)
     for step in range(14):
@@ -96,10 +96,12 @@ def test_a_missing_line_of_the_ledger_is_noticed_and_its_checkpoint_verified(
     result = run_verify(tmp_path)
 
     assert "has no line for the checkpoint of step 8" in result.stdout
-    assert result.returncode == 0, "a writer may end between a commit and its line"
+    assert result.returncode == 0, "a writer may crash between a commit and its ledger line"
 
 
-def test_a_checkpoint_of_other_samples_is_detected_without_its_line(tmp_path: Path) -> None:
+def test_a_checkpoint_with_wrong_samples_is_detected_without_its_ledger_line(
+    tmp_path: Path,
+) -> None:
     commit_3, commit_8 = commits(3, 8)
     write_run(tmp_path, [commit_3], [Commit(8, 1, commit_8.samples, commit_8.digest + 1)])
 

@@ -81,7 +81,7 @@ def test_requests_succeed_with_mutual_tls(tls_options: EtcdOptions) -> None:
         "a client without TLS",
     ],
 )
-def test_other_clients_and_servers_are_refused(
+def test_clients_and_servers_without_a_trusted_certificate_are_refused(
     tls_options: EtcdOptions, folder: Path, ca: str | None, client: str | None
 ) -> None:
     options = replace(
@@ -192,7 +192,9 @@ def test_an_expired_token_is_renewed_within_one_attempt_while_lease_and_watch_co
             wait_until_expired(user_options.endpoints[0], expired_token)
 
             assert etcd.keep_alive(lease, request_seconds=30, retry_seconds=0)
-            assert etcd.seconds_left(lease, request_seconds=30), "there is only one attempt"
+            assert etcd.seconds_left(lease, request_seconds=30), (
+                "it fails if the renewal needs a second attempt"
+            )
             etcd.put("/everstep/expiry/a", "2", lease)
 
             assert next(watch)[0].entry.value == "2", "the watch continues without the token"
@@ -201,7 +203,7 @@ def test_an_expired_token_is_renewed_within_one_attempt_while_lease_and_watch_co
             assert next(watch)[0].entry.value == "1", "a later watch uses the new token"
 
 
-def test_a_replaced_password_is_read_again_when_etcd_has_it_too(tmp_path: Path) -> None:
+def test_the_password_file_is_read_again_after_a_password_change_in_etcd(tmp_path: Path) -> None:
     with etcd_process(tmp_path) as (endpoint, _):
         add_users(endpoint)
         with closing(Etcd(worker(tmp_path, endpoint))) as etcd:

@@ -125,7 +125,7 @@ def _train_or_kill(self, batch):
     if not batch.is_warm_up:
         with contextlib.suppress(FileExistsError):
             (Path(os.environ["TMPDIR"]) / "killed-once").touch(exist_ok=False)
-            flush_all()  # a killed process writes no more
+            flush_all()  # SIGKILL would lose buffered journal entries
             os.kill(os.getpid(), signal.SIGKILL)
     _train(self, batch)
 Classifier.train = _train_or_kill
@@ -140,7 +140,7 @@ def _train_or_raise(self, batch):
 Classifier.train = _train_or_raise
 """
 
-RAISE_BEFORE_THE_GROUP = """
+RAISE_BEFORE_JOINING = """
 def _fault(self, batch):
     raise LookupError("a fault of the program")
 Classifier.train = _fault
@@ -179,14 +179,14 @@ def test_a_program_that_always_crashes_ends_the_run_with_its_error(
 def test_a_program_that_crashes_before_it_joins_ends_the_run_with_its_error(
     start_nodes: StartNodes, tmp_path: Path
 ) -> None:
-    program = {"PYTHONPATH": str(copy_with_addition(tmp_path, RAISE_BEFORE_THE_GROUP))}
+    program = {"PYTHONPATH": str(copy_with_addition(tmp_path, RAISE_BEFORE_JOINING))}
     nodes = start_nodes(names=())
     nodes.start("w0", environment=program)
 
     assert nodes.exit_code("w0", 240) == 1, nodes.logs()
     assert "the workers ended 4 consecutive times before they joined the run" in nodes.logs()
     assert "LookupError: a fault of the program" in nodes.logs()
-    assert not nodes.journal("start"), "no group waited for it"
+    assert not nodes.journal("start"), "the worker must not have joined a group"
 
 
 def test_a_worker_of_another_image_version_is_refused_and_the_others_continue(
@@ -194,7 +194,7 @@ def test_a_worker_of_another_image_version_is_refused_and_the_others_continue(
 ) -> None:
     nodes = start_nodes(names=("w0",))
     nodes.next_step(0, world_size=1, seconds=240)
-    other_import_path = copy_with_addition(tmp_path, "# one line more\n")
+    other_import_path = copy_with_addition(tmp_path, "# an added line\n")
 
     nodes.start("w1", environment={"PYTHONPATH": str(other_import_path)})
 

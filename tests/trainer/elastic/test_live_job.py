@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize("overlap", ["off", "on"])
-def test_workers_survive_a_crash_a_drain_a_return_and_a_freeze(
+def test_training_continues_after_a_crash_a_drain_a_return_and_a_freeze(
     start_nodes: StartNodes, overlap: str
 ) -> None:
     nodes = start_nodes("--overlap", overlap)
@@ -46,7 +46,7 @@ def test_workers_survive_a_crash_a_drain_a_return_and_a_freeze(
     assert workers_started(nodes, "w2") == 1, "the worker of w2 has run without interruption"
     assert workers_started(nodes, "w1") == 2, "a frozen worker continues when it is thawed"
 
-    for name in NAMES:  # all at once: only the checkpoints are left
+    for name in NAMES:  # without a node, only the checkpoints remain
         nodes.signal_all(name, signal.SIGKILL)
     total = max(completed_steps(nodes.journal("step"))) + 5
     for name in NAMES:
@@ -96,7 +96,8 @@ def test_a_stopped_worker_is_replaced_and_a_drained_job_saves_its_last_step(
 ) -> None:
     nodes = start_nodes(names=("w0", "w1"))
     step = first_step = nodes.next_step(0, world_size=2, seconds=240)
-    while step["step"] < first_step["step"] + 30:  # waits of the first steps are longer than usual
+    # In the first steps, workers wait longer than usual.
+    while step["step"] < first_step["step"] + 30:
         step = nodes.next_step(step["at"], world_size=2)
 
     stopped_at = time.time()
@@ -106,7 +107,7 @@ def test_a_stopped_worker_is_replaced_and_a_drained_job_saves_its_last_step(
     nodes.next_step(time.time(), world_size=2, seconds=240)
     assert workers_started(nodes, "w1") == 2
     stall = next(entry for entry in nodes.journal("stall") if entry["at"] > stopped_at)
-    assert stall["nodes"] == ["node-w1"], "it is named before it is killed"
+    assert stall["nodes"] == ["node-w1"], "the stalled node is named before its worker is killed"
     ends = [e for e in nodes.journal("stall_over") if e["began_at"] == stall["began_at"]]
     assert [(end["nodes"], end["lost"]) for end in ends] == [(["node-w1"], True)]
     assert "s for node node-w1 (rank" in nodes.logs()
@@ -117,7 +118,7 @@ def test_a_stopped_worker_is_replaced_and_a_drained_job_saves_its_last_step(
     assert [nodes.exit_code(name, 240) for name in ("w0", "w1")] == [143, 143], nodes.logs()
     saved_step = max(entry["step"] for entry in nodes.journal("checkpoint"))
     assert saved_step == max(completed_steps(nodes.journal("step"))), (
-        "if no node stays, the last one saves"
+        "if no node stays, the last one to leave saves a checkpoint"
     )
 
 

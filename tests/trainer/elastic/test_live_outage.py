@@ -1,4 +1,4 @@
-"""Live mode with an etcd outage, several workers per node, and changing bounds."""
+"""Live mode with an etcd outage, several workers per node, and changing bounds on the number of nodes."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ def test_half_a_minute_without_etcd_costs_no_step_and_commits_succeed_afterwards
     nodes, server = start_nodes(), etcd[1]
     first_step = nodes.next_step(0, world_size=3, seconds=300)
     wait_until(
-        lambda: nodes.journal("checkpoint"), "something is committed", 240, details=nodes.logs
+        lambda: nodes.journal("checkpoint"), "a checkpoint is committed", 240, details=nodes.logs
     )
 
     server.send_signal(signal.SIGSTOP)

@@ -26,14 +26,14 @@ pytestmark = pytest.mark.twin
 
 @pytest.fixture
 def run(endpoint: str, request: pytest.FixtureRequest) -> Iterator[tuple[str, RunKeys]]:
-    """Yield the name of a run and its keys, to write as other agents do."""
+    """Yield the name of a run and its keys in etcd, with which a test writes as other agents do."""
     name = request.node.name
     with contextlib.closing(Etcd(EtcdOptions(endpoints=(endpoint,)))) as etcd:
         yield name, RunKeys(etcd, name)
 
 
 @pytest.fixture
-def agent(
+def workers(
     endpoint: str, run: tuple[str, RunKeys], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator["Workers"]:
     """Yield clients of a running agent."""
@@ -111,24 +111,24 @@ def receive(connection: channel.MessageStream, kind: str) -> channel.Message:
 
 
 def test_a_worker_that_starts_after_the_end_of_the_run_is_informed(
-    agent: Workers, run: tuple[str, RunKeys]
+    workers: Workers, run: tuple[str, RunKeys]
 ) -> None:
-    _, first_worker = agent.connect()
+    _, first_worker = workers.connect()
     run[1].put_outcome(RunEnded(finished=True, reason="all steps are done"), None)
     assert receive(first_worker, "end")["code"] == 0
 
-    _, late_worker = agent.connect()
+    _, late_worker = workers.connect()
 
     assert receive(late_worker, "end") == {"end": "the run is over: all steps are done", "code": 0}
 
 
 def test_a_worker_that_crashes_in_its_first_step_may_restart_a_limited_number_of_times(
-    agent: Workers,
+    workers: Workers,
 ) -> None:
     # A supervisor gets the same messages as workers.
-    _, supervisor = agent.connect(crashed=UNUSED_PROCESS_ID)
+    _, supervisor = workers.connect(crashed=UNUSED_PROCESS_ID)
 
-    restarts_allowed = [agent.crash() for _ in range(MAX_CRASHES_WITHOUT_STEP)]
+    restarts_allowed = [workers.crash() for _ in range(MAX_CRASHES_WITHOUT_STEP)]
 
     assert restarts_allowed == [True] * (MAX_CRASHES_WITHOUT_STEP - 1) + [False]
     message = receive(supervisor, "end")
@@ -140,13 +140,13 @@ def test_a_worker_that_crashes_in_its_first_step_may_restart_a_limited_number_of
 
 
 def test_a_node_whose_workers_only_crash_withdraws_and_does_not_end_the_run(
-    agent: Workers, run: tuple[str, RunKeys]
+    workers: Workers, run: tuple[str, RunKeys]
 ) -> None:
     other_member = Member("other-1", "other", "127.0.0.1", after=99)
     run[1].put_member(other_member, 0)
-    _, supervisor = agent.connect(crashed=UNUSED_PROCESS_ID)
+    _, supervisor = workers.connect(crashed=UNUSED_PROCESS_ID)
 
-    restarts_allowed = [agent.crash() for _ in range(MAX_CRASHES_WITHOUT_STEP)]
+    restarts_allowed = [workers.crash() for _ in range(MAX_CRASHES_WITHOUT_STEP)]
 
     assert restarts_allowed == [True] * (MAX_CRASHES_WITHOUT_STEP - 1) + [False]
     assert "on w0 the workers ended" in receive(supervisor, "end")["end"]
@@ -155,22 +155,22 @@ def test_a_node_whose_workers_only_crash_withdraws_and_does_not_end_the_run(
 
 
 def test_a_worker_that_cannot_be_killed_makes_its_node_withdraw(
-    agent: Workers, run: tuple[str, RunKeys], monkeypatch: pytest.MonkeyPatch
+    workers: Workers, run: tuple[str, RunKeys], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a hung mount, for example, SIGKILL has no effect, and the process keeps its connections."""
     monkeypatch.setattr(node_workers, "LEAVE_TIMEOUT_SECONDS", 0.1)
     monkeypatch.setattr(node_workers, "UNKILLABLE_SECONDS", 0.5)
-    agent.join()
+    workers.join()
 
     run[1].propose(Generation(9, ("other-1",), "none:1"), generation_revision(run[1]))
 
     wait_until(lambda: not member_identities(run[1]), "the others need not wait for this node", 100)
 
 
-def test_a_step_resets_the_count_of_crashes(agent: Workers) -> None:
-    assert [agent.crash(), agent.crash()] == [True, True]
-    _, training_worker = agent.join()
+def test_a_step_resets_the_count_of_crashes(workers: Workers) -> None:
+    assert [workers.crash(), workers.crash()] == [True, True]
+    _, training_worker = workers.join()
     training_worker.send({"progressed": 1, "step": 1})
     training_worker.close()
 
-    assert agent.crash()
+    assert workers.crash()

@@ -63,7 +63,7 @@ class AccountFacts:
     Attributes:
         caller: ARN of the identity that sends requests.
         role: ARN of the role that the identity may assume; empty: none.
-        account: its account, twelve digits.
+        account: ID of the account that the identity belongs to, twelve digits.
         expired: True if its credentials are no longer valid.
         denied: actions that its policies deny; all requests for them are refused.
         scoped: actions that its policies allow on some resources only.

@@ -70,7 +70,7 @@ class SubscriptionFacts:
         limits: name of a quota -> its limit, where it differs from a new subscription's.
         used: name of a quota -> its current use.
         not_offered: VM sizes that the location does not have.
-        restricted: pairs of a VM size and a zone that the subscription may not use; an empty zone: the location.
+        restricted: pairs of a VM size and a zone that the subscription may not use; an empty zone: the whole location.
         not_on_spot: VM sizes without spot machines.
         kubernetes: versions of Kubernetes that AKS offers, with their support plans.
         taken: names of storage accounts and registries that are taken.
@@ -204,7 +204,8 @@ class AzureApi:
     def providers(self, _request: AzureRequest, _match: re.Match[str]) -> AzureResponse:
         """Return the resource providers with their registrations."""
         names = [f"Microsoft.{name}" for name in NAMESPACES]
-        spellings = {"Microsoft.Insights": "microsoft.insights"}  # as Azure does
+        # Azure returns this namespace in lower case.
+        spellings = {"Microsoft.Insights": "microsoft.insights"}
         return {
             "value": [
                 {

@@ -45,7 +45,7 @@ def test_a_pool_grows_by_as_many_machines_as_pending_pods_need() -> None:
     }
 
 
-def test_expected_machines_take_pods_before_a_pool_grows() -> None:
+def test_machines_that_are_still_starting_are_filled_before_a_pool_grows() -> None:
     assert sizes([scalable_pool(pool(desired_size=2))], pods=[pending_pod(), pending_pod()]) == {}
 
 
@@ -299,7 +299,9 @@ def test_no_pool_exceeds_its_maximum_and_a_pod_stays_pending_only_if_no_machine_
         if not suitable_pools or not MACHINE.covers(pod.requests):
             assert pod.name in pending_names
         elif pod.name in pending_names:
-            assert all(new_sizes[p.name] == 4 for p in suitable_pools), "another could start"
+            assert all(new_sizes[p.name] == 4 for p in suitable_pools), (
+                "a suitable pool could start another machine"
+            )
 
 
 def test_of_two_pools_with_the_same_name_only_the_pool_with_capacity_grows() -> None:

@@ -262,7 +262,7 @@ def test_an_autoscaled_pool_grows_for_pending_pods_and_shrinks_without_them(
     assert desired_size(store, "t4") == 0
 
 
-def test_on_eks_the_autoscaler_is_a_pod_and_without_it_nothing_grows(
+def test_on_eks_the_autoscaler_is_a_pod_and_without_it_no_pool_grows(
     twin: Twin, store: PoolStore
 ) -> None:
     api = api_of(twin)
@@ -304,7 +304,7 @@ def test_an_evicted_azure_machine_shrinks_its_pool_and_is_not_replaced(
 ) -> None:
     store.put(SYSTEM)
     scale_set = Pool(
-        name="decays",
+        name="evicted",
         cloud="azure",
         cluster="everstep",
         role=Role.GPU,
@@ -316,21 +316,21 @@ def test_an_evicted_azure_machine_shrinks_its_pool_and_is_not_replaced(
         capacity="spot",
     )
     store.put(scale_set)
-    capacity.wait(twin.state, key("decays"), WAIT_SECONDS, Lines())
+    capacity.wait(twin.state, key("evicted"), WAIT_SECONDS, Lines())
 
-    capacity.reclaim(twin.state, ["decays-0"], notice_seconds=1)
+    capacity.reclaim(twin.state, ["evicted-0"], notice_seconds=1)
 
     wait_until(
-        lambda: desired_size(store, "decays") == 0, WAIT_SECONDS, "the scale set is smaller by one"
+        lambda: desired_size(store, "evicted") == 0, WAIT_SECONDS, "the scale set is smaller by one"
     )
-    assert capacity.wait(twin.state, key("decays"), WAIT_SECONDS) == ()
+    assert capacity.wait(twin.state, key("evicted"), WAIT_SECONDS) == ()
 
 
 def test_a_deleted_pool_leaves_no_machine(twin: Twin, store: PoolStore) -> None:
-    for name in ("spot", "decays", "t4"):
+    for name in ("spot", "evicted", "t4"):
         store.delete(key(name))
 
-    for name in ("spot", "decays", "t4"):
+    for name in ("spot", "evicted", "t4"):
         assert capacity.wait(twin.state, key(name), WAIT_SECONDS, Lines()) == ()
     assert names(twin, "system") == {"system-0"}
 

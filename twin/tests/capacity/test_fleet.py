@@ -119,7 +119,7 @@ def test_a_leaving_machine_is_not_forgotten_and_gets_a_successor() -> None:
     assert plan.start == {"c/spot": 1}
 
 
-def test_without_capacity_a_pool_is_short_and_spot_machines_are_reclaimed() -> None:
+def test_without_capacity_a_pool_has_a_shortage_and_spot_machines_are_reclaimed() -> None:
     plan = fleet.decide(
         [pool(desired_size=3)], machines("spot-0", "spot-1", "spot-2"), {"c/spot": 1}
     )
@@ -156,7 +156,7 @@ def test_machines_with_a_notice_do_not_count_against_the_capacity() -> None:
 
     plan = fleet.decide([pool(desired_size=3)], pool_machines, {"c/spot": 2})
 
-    assert not plan.reclaim, "the two that stay fit"
+    assert not plan.reclaim, "the capacity suffices for the two machines without a notice"
     assert plan.shortages == {"c/spot": 1}
 
 

@@ -178,10 +178,10 @@ def test_pools_of_a_zone_lose_their_machines_together_more_often_than_zones_of_a
 
 def test_shared_changes_do_not_change_the_statistics_of_a_pool() -> None:
     shares = [mean(outages(seeds_of_region(seed)[0])) for seed in range(12)]
-    lone_shares = [mean(outages(MarketSeeds(str(seed)))) for seed in range(12)]
+    independent_shares = [mean(outages(MarketSeeds(str(seed)))) for seed in range(12)]
     rates = [changes_per_hour(trace(seeds_of_region(seed)[0], 16)) for seed in SEEDS]
 
-    assert mean(shares) == pytest.approx(mean(lone_shares), rel=0.2)
+    assert mean(shares) == pytest.approx(mean(independent_shares), rel=0.2)
     assert mean(rates) == pytest.approx(MarketParameters().changes_per_hour, rel=0.1)
 
 

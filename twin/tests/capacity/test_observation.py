@@ -94,7 +94,7 @@ def test_a_sidecar_and_the_containers_after_it_add_up() -> None:
     assert observation.requests_of(pod).milli_cpu == 850, "it runs beside the sidecar"
 
 
-def test_requests_and_offers_may_be_any_quantity() -> None:
+def test_requests_and_allocatable_resources_may_be_any_quantity() -> None:
     requests = {"cpu": "100n", "memory": "1e3", "nvidia.com/gpu": "1e0"}
     pod = kube_pod("a", "Running", node="m", requests=requests)
     offered = kube_node()
@@ -118,7 +118,7 @@ def test_free_resources_exclude_the_requests_of_running_pods() -> None:
     assert node.free_resources == Resources(milli_cpu=1750, memory=2 << 30, gpus=0, pods=109)
 
 
-def test_a_machine_without_its_device_plugin_counts_the_gpus_of_its_pool() -> None:
+def test_a_machine_without_its_device_plugin_has_as_many_gpus_as_its_pool_declares() -> None:
     (node,) = observation.pool_nodes(
         {"c/spot": pool(gpus=4)}, {"m": "c/spot"}, {"m": kube_node(0)}, [], {}
     )

@@ -39,15 +39,15 @@ def test_a_spot_price_never_exceeds_the_on_demand_price(monkeypatch: pytest.Monk
     listed = table.MachinePrice(on_demand=0.5, spot=0.5)
     monkeypatch.setattr(table, "machine", lambda *_: listed)
 
-    hours = [prices.spot_price(POOL, "s", hour * HOUR_SECONDS) or 0 for hour in range(48)]
+    hourly_prices = [prices.spot_price(POOL, "s", hour * HOUR_SECONDS) or 0 for hour in range(48)]
 
-    assert min(hours) < max(hours) == 0.5
+    assert min(hourly_prices) < max(hourly_prices) == 0.5
 
 
 def test_prices_change_each_hour_and_differ_between_zones() -> None:
-    hours = {prices.spot_price(POOL, "s", hour * HOUR_SECONDS) for hour in range(24)}
+    distinct_prices = {prices.spot_price(POOL, "s", hour * HOUR_SECONDS) for hour in range(24)}
 
-    assert len(hours) == 24
+    assert len(distinct_prices) == 24
     assert prices.spot_price(POOL, "s", 0) == prices.spot_price(POOL, "s", HOUR_SECONDS - 1)
     other_zone = pool("other", zone="us-east-1b", region="us-east-1")
     assert prices.spot_price(other_zone, "s", 0) != prices.spot_price(POOL, "s", 0)

@@ -64,4 +64,4 @@ def test_a_machine_that_is_named_twice_is_reclaimed_once(
 
     reclaim(layout.state, ["spot-0", "spot-0"], 60)
 
-    assert reclaimed == ["spot-0"], "the second time, another process would be changing it"
+    assert reclaimed == ["spot-0"], "a second reclamation would fail while the first is in progress"

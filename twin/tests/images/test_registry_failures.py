@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 from cloudtwin.images.registry_client import Login, Registry, RegistryError
 
-PROMISED_BYTES = 100
+TOO_LARGE_CONTENT_LENGTH = 100
 
 
 class BrokenRegistry(BaseHTTPRequestHandler):
@@ -24,7 +24,7 @@ class BrokenRegistry(BaseHTTPRequestHandler):
             self.end_headers()
             return
         content = b"[]"
-        length = len(content) if self.path.startswith("/token") else PROMISED_BYTES
+        length = len(content) if self.path.startswith("/token") else TOO_LARGE_CONTENT_LENGTH
         self.send_response(200)
         self.send_header("Content-Length", str(length))
         self.end_headers()

@@ -130,7 +130,7 @@ def test_draining_cordons_first_and_evicts_pods_by_uid() -> None:
     )
 
 
-def test_a_budget_that_blocks_eviction_is_named_at_the_timeout() -> None:
+def test_a_disruption_budget_that_blocks_eviction_is_named_at_the_timeout() -> None:
     api = RecordingClient([pod()], ApiError(429, "Cannot evict: the budget etcd needs 2", {}))
 
     with pytest.raises(TwinError) as error:

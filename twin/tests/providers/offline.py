@@ -14,9 +14,9 @@ CONFIG = ProviderConfig(cloud="aws", region="us-east-1", tags={"owner": "me"})
 
 
 class Provider(Operations):
-    """The AWS provider, with the engine's part of each call filled in."""
+    """The AWS provider, with methods that fill in the arguments that the engine would send."""
 
-    def make(self, token: str, name: str, /, **inputs: object) -> str:
+    def create_resource(self, token: str, name: str, /, **inputs: object) -> str:
         """Check and create a resource; return its id."""
         valid_inputs, failures = self.check_inputs(token, name, **inputs)
         assert failures == [], failures
@@ -27,7 +27,7 @@ class Provider(Operations):
         valid_inputs, failures = self.check(request(token, name), {}, dict(inputs), b"seed")
         return valid_inputs, [f"{failure.path}: {failure.reason}" for failure in failures]
 
-    def drop(self, token: str, identity: str) -> None:
+    def delete_resource(self, token: str, identity: str) -> None:
         """Delete a resource."""
         self.delete(request(token, "gone"), identity, 5)
 

@@ -140,8 +140,8 @@ def test_an_inline_pool_that_an_update_no_longer_declares_is_kept(
         for name, mode in (("system", "System"), ("extra", "User"))
     )
     inputs = {**names, "dnsPrefix": "c", "identity": {"type": "SystemAssigned"}}
-    provider.make(GROUP, "g", resourceGroupName="g")
-    cluster = provider.make(
+    provider.create_resource(GROUP, "g", resourceGroupName="g")
+    cluster = provider.create_resource(
         CLUSTER, "c", **inputs, kubernetesVersion="1.35", agentPoolProfiles=[system, extra]
     )
 
@@ -159,11 +159,15 @@ def test_an_inline_pool_that_an_update_no_longer_declares_is_kept(
         return str(resource.outputs["currentKubernetesVersion"])
 
     assert version() == "1.35.5"
-    assert pools_after_update(system) == ["system", "extra"], "its machines would outlive it"
+    assert pools_after_update(system) == ["system", "extra"], (
+        "the machines of the pool keep running"
+    )
     assert version() == "1.35.5", "the update sets no version"
     with pytest.raises(CloudError, match="already has an inline pool 'extra'"):
-        provider.make(POOL, "p", **names, agentPoolName="extra", vmSize="Standard_D4s_v5", count=1)
-    assert pools_after_update(system, extra) == ["system", "extra"], "AKS accepts it again"
+        provider.create_resource(
+            POOL, "p", **names, agentPoolName="extra", vmSize="Standard_D4s_v5", count=1
+        )
+    assert pools_after_update(system, extra) == ["system", "extra"], "AKS accepts the pool again"
 
 
 def test_the_subnet_of_a_kept_inline_pool_is_not_deleted(tmp_path: Path) -> None:
@@ -177,4 +181,4 @@ def test_the_subnet_of_a_kept_inline_pool_is_not_deleted(tmp_path: Path) -> None
         transaction.put(replace(azure_cases.cluster(), outputs={"agentPoolProfiles": pools}))
 
     with pytest.raises(CloudError, match=r"InUseSubnetCannotBeDeleted: .*the pool extra"):
-        provider.drop(SUBNET, subnet.id)
+        provider.delete_resource(SUBNET, subnet.id)

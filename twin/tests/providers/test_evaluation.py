@@ -191,4 +191,4 @@ def test_a_membership_test_reads_the_values_of_a_list(
     tracker = UnknownTracker()
 
     assert ("a" in tracker.tracked(values)) is is_member
-    assert tracker.read_unknown is read_unknown, "an unknown value may equal the value"
+    assert tracker.read_unknown is read_unknown, "an unknown element may equal the tested value"

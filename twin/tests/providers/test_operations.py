@@ -112,7 +112,7 @@ def test_a_preview_of_an_update_keeps_the_fields_that_the_service_added_to_an_ob
 
 
 def test_the_providers_region_and_tags_are_on_every_resource(provider: Provider) -> None:
-    provider.make(VPC, "v", cidrBlock=BLOCK, tags={"name": "v"})
+    provider.create_resource(VPC, "v", cidrBlock=BLOCK, tags={"name": "v"})
     (vpc,) = provider.account.read().all(VPC)
     assert vpc.outputs["tagsAll"] == {"owner": "me", "name": "v"}
     assert vpc.outputs["arn"] == f"arn:aws:ec2:us-east-1:123456789012:vpc/{vpc.id}"
@@ -138,18 +138,18 @@ def test_a_name_is_generated_once_and_kept(provider: Provider) -> None:
 
 def test_a_referenced_resource_must_exist(provider: Provider) -> None:
     with pytest.raises(CloudError, match=r"InvalidVpcID.NotFound: .*vpc-1.*does not exist"):
-        provider.make(SUBNET, "s", vpcId="vpc-1", cidrBlock="10.0.1.0/24")
+        provider.create_resource(SUBNET, "s", vpcId="vpc-1", cidrBlock="10.0.1.0/24")
     assert list(provider.account.read().all()) == []
 
 
 def test_a_network_with_a_subnet_cannot_be_deleted(provider: Provider) -> None:
-    vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
-    subnet = provider.make(SUBNET, "s", vpcId=vpc, cidrBlock="10.0.1.0/24")
+    vpc = provider.create_resource(VPC, "v", cidrBlock=BLOCK)
+    subnet = provider.create_resource(SUBNET, "s", vpcId=vpc, cidrBlock="10.0.1.0/24")
 
     with pytest.raises(CloudError, match=f"DependencyViolation: {vpc} .* Subnet {subnet}"):
-        provider.drop(VPC, vpc)
-    provider.drop(SUBNET, subnet)
-    provider.drop(VPC, vpc)
+        provider.delete_resource(VPC, vpc)
+    provider.delete_resource(SUBNET, subnet)
+    provider.delete_resource(VPC, vpc)
     assert list(provider.account.read().all()) == [], (
         "its default security group is deleted with it"
     )
@@ -158,25 +158,27 @@ def test_a_network_with_a_subnet_cannot_be_deleted(provider: Provider) -> None:
 def test_a_security_group_is_deleted_with_its_rules_unless_another_group_refers_to_it(
     provider: Provider,
 ) -> None:
-    vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
-    group, other_group = (provider.make(GROUP, name, vpcId=vpc) for name in ("one", "two"))
+    vpc = provider.create_resource(VPC, "v", cidrBlock=BLOCK)
+    group, other_group = (
+        provider.create_resource(GROUP, name, vpcId=vpc) for name in ("one", "two")
+    )
     traffic = {"ipProtocol": "-1", "referencedSecurityGroupId": group}
-    provider.make(INGRESS, "own", securityGroupId=group, **traffic)
-    rule = provider.make(INGRESS, "other", securityGroupId=other_group, **traffic)
+    provider.create_resource(INGRESS, "own", securityGroupId=group, **traffic)
+    rule = provider.create_resource(INGRESS, "other", securityGroupId=other_group, **traffic)
 
     with pytest.raises(CloudError, match="DependencyViolation"):
-        provider.drop(GROUP, group)
-    provider.drop(INGRESS, rule)
-    provider.drop(GROUP, group)
+        provider.delete_resource(GROUP, group)
+    provider.delete_resource(INGRESS, rule)
+    provider.delete_resource(GROUP, group)
     assert not list(provider.account.read().all(INGRESS))
 
 
 def test_an_update_cannot_make_two_rules_equal(provider: Provider) -> None:
-    vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
-    group = provider.make(GROUP, "g", vpcId=vpc)
+    vpc = provider.create_resource(VPC, "v", cidrBlock=BLOCK)
+    group = provider.create_resource(GROUP, "g", vpcId=vpc)
     traffic = {"securityGroupId": group, "ipProtocol": "-1"}
-    provider.make(INGRESS, "one", **traffic, cidrIpv4="10.0.1.0/24")
-    rule = provider.make(INGRESS, "two", **traffic, cidrIpv4="10.0.2.0/24")
+    provider.create_resource(INGRESS, "one", **traffic, cidrIpv4="10.0.1.0/24")
+    rule = provider.create_resource(INGRESS, "two", **traffic, cidrIpv4="10.0.2.0/24")
 
     def update(block: str) -> Object:
         return provider.update(request(INGRESS, "two"), rule, {**traffic, "cidrIpv4": block}, 5)
@@ -184,15 +186,15 @@ def test_an_update_cannot_make_two_rules_equal(provider: Provider) -> None:
     with pytest.raises(CloudError, match=r"InvalidPermission\.Duplicate"):
         update("10.0.1.0/24")
     assert update("10.0.3.0/24")["cidrIpv4"] == "10.0.3.0/24"
-    assert update("10.0.3.0/24"), "it is equal to itself"
+    assert update("10.0.3.0/24"), "a rule does not conflict with itself"
 
 
 def test_two_resources_that_set_no_unique_input_do_not_conflict(provider: Provider) -> None:
-    vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
-    table = provider.make(TABLE, "t", vpcId=vpc)
+    vpc = provider.create_resource(VPC, "v", cidrBlock=BLOCK)
+    table = provider.create_resource(TABLE, "t", vpcId=vpc)
 
     ids = [
-        provider.make(ASSOCIATION, name, routeTableId=table, gatewayId=name)
+        provider.create_resource(ASSOCIATION, name, routeTableId=table, gatewayId=name)
         for name in ("igw-1", "vgw-1")
     ]
 
@@ -206,31 +208,33 @@ def test_an_update_without_a_version_keeps_the_version(provider: Provider) -> No
     with provider.account.transaction() as transaction:
         update = replace(provider._request(inputs, transaction, "c"), previous=old)
 
-    assert kind.describe(update)["version"] == "1.34", "AWS would not upgrade it"
+    assert kind.describe(update)["version"] == "1.34", "AWS does not upgrade such a cluster"
 
 
 def test_a_bucket_without_force_destroy_is_deleted_only_when_it_is_empty(
     provider: Provider,
 ) -> None:
-    bucket = provider.make(BUCKET, "b", bucket="mine", forceDestroy=False)
-    object_id = provider.make(OBJECT, "o", bucket=bucket, key="data/")
+    bucket = provider.create_resource(BUCKET, "b", bucket="mine", forceDestroy=False)
+    object_id = provider.create_resource(OBJECT, "o", bucket=bucket, key="data/")
 
     with pytest.raises(CloudError, match="BucketNotEmpty"):
-        provider.drop(BUCKET, bucket)
-    provider.drop(OBJECT, object_id)
-    provider.drop(BUCKET, bucket)
+        provider.delete_resource(BUCKET, bucket)
+    provider.delete_resource(OBJECT, object_id)
+    provider.delete_resource(BUCKET, bucket)
 
 
 def test_deleting_a_missing_resource_succeeds(provider: Provider) -> None:
-    provider.drop(VPC, "vpc-1")
+    provider.delete_resource(VPC, "vpc-1")
 
 
 def test_concurrent_creations_are_all_kept(provider: Provider) -> None:
-    vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
+    vpc = provider.create_resource(VPC, "v", cidrBlock=BLOCK)
     with ThreadPoolExecutor(16) as pool:
         ids = list(
             pool.map(
-                lambda n: provider.make(SUBNET, f"s{n}", vpcId=vpc, cidrBlock=f"10.0.{n}.0/24"),
+                lambda n: provider.create_resource(
+                    SUBNET, f"s{n}", vpcId=vpc, cidrBlock=f"10.0.{n}.0/24"
+                ),
                 range(16),
             )
         )
@@ -252,9 +256,9 @@ def test_an_update_of_a_credential_is_refused_while_another_write_to_its_identit
         "subject": "system:serviceaccount:elastic-job:trainer",
         "audiences": ["api://AzureADTokenExchange"],
     }
-    provider.make(RESOURCE_GROUP, "g", **group)
-    provider.make(IDENTITY, "i", **names)
-    identity = provider.make(CREDENTIAL, "c", **inputs)
+    provider.create_resource(RESOURCE_GROUP, "g", **group)
+    provider.create_resource(IDENTITY, "i", **names)
+    identity = provider.create_resource(CREDENTIAL, "c", **inputs)
     timeouts = Timeouts(report=lambda _text: None, cancelled=threading.Event())
 
     with (
@@ -270,12 +274,14 @@ def test_an_update_of_a_credential_is_refused_while_another_write_to_its_identit
 def test_a_creation_with_a_lost_response_is_adopted_and_not_repeated(provider: Provider) -> None:
     set_faults(provider, {"kind": "lost", "type": VPC})
     with pytest.raises(CloudError, match="RequestTimeout"):
-        provider.make(VPC, "v", cidrBlock=BLOCK)
+        provider.create_resource(VPC, "v", cidrBlock=BLOCK)
     (vpc,) = provider.account.read().all(VPC)
 
-    assert provider.make(VPC, "v", cidrBlock=BLOCK) == vpc.id
+    assert provider.create_resource(VPC, "v", cidrBlock=BLOCK) == vpc.id
     assert len(list(provider.account.read().all(VPC))) == 1
-    assert provider.make(VPC, "v", cidrBlock=BLOCK) != vpc.id, "a replacement is a new one"
+    assert provider.create_resource(VPC, "v", cidrBlock=BLOCK) != vpc.id, (
+        "a replacement creates another VPC"
+    )
 
 
 def test_a_later_process_does_not_adopt_resources_of_an_earlier_one(
@@ -283,51 +289,53 @@ def test_a_later_process_does_not_adopt_resources_of_an_earlier_one(
 ) -> None:
     set_faults(provider, {"kind": "lost", "type": VPC}, {"kind": "lost", "type": BUCKET})
     with pytest.raises(CloudError, match="RequestTimeout"):
-        provider.make(VPC, "v", cidrBlock=BLOCK)
+        provider.create_resource(VPC, "v", cidrBlock=BLOCK)
     with pytest.raises(CloudError, match="RequestTimeout"):
-        provider.make(BUCKET, "b", bucket="mine")
+        provider.create_resource(BUCKET, "b", bucket="mine")
     (vpc,) = provider.account.read().all(VPC)
 
     later = Provider(CLOUD, tmp_path, Offline(), CONFIG)
 
-    assert later.make(VPC, "v", cidrBlock=BLOCK) != vpc.id, "its client token differs"
+    assert later.create_resource(VPC, "v", cidrBlock=BLOCK) != vpc.id, "its client token differs"
     with pytest.raises(CloudError, match="already exists"):
-        later.make(BUCKET, "b", bucket="mine")
+        later.create_resource(BUCKET, "b", bucket="mine")
 
 
 def test_a_service_completes_the_requests_of_a_killed_process(
     provider: Provider, tmp_path: Path
 ) -> None:
-    vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
+    vpc = provider.create_resource(VPC, "v", cidrBlock=BLOCK)
     with provider.account.transaction() as transaction:  # as after a kill before the response
         (resource,) = transaction.inventory.all(VPC)
         transaction.put(replace(resource, ready=False, acknowledged=False))
     later = Provider(CLOUD, tmp_path, Offline(), CONFIG)
     with pytest.raises(CloudError, match="does not exist"):
-        later.make(SUBNET, "s", vpcId=vpc, cidrBlock="10.0.0.0/24")
+        later.create_resource(SUBNET, "s", vpcId=vpc, cidrBlock="10.0.0.0/24")
 
     assert later.read(request(VPC, "v"), vpc)
 
-    assert later.make(SUBNET, "s", vpcId=vpc, cidrBlock="10.0.0.0/24"), "an import completes it"
+    assert later.create_resource(SUBNET, "s", vpcId=vpc, cidrBlock="10.0.0.0/24"), (
+        "an import completes it"
+    )
 
 
 def test_a_throttled_operation_is_retried_a_limited_number_of_times(provider: Provider) -> None:
     provider.cancelled.set()  # skips the pauses
     set_faults(provider, {"kind": "throttle", "type": VPC, "times": 2})
-    vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
+    vpc = provider.create_resource(VPC, "v", cidrBlock=BLOCK)
     assert [resource.id for resource in provider.account.read().all(VPC)] == [vpc]
 
     set_faults(provider, {"kind": "throttle", "type": VPC, "times": 0})
     with pytest.raises(
         CloudError, match="ThrottlingException: rate exceeded, 10 consecutive times"
     ):
-        provider.make(VPC, "w", cidrBlock=BLOCK)
+        provider.create_resource(VPC, "w", cidrBlock=BLOCK)
 
 
 def test_a_resource_that_is_not_ready_in_time_is_kept_for_the_engine(provider: Provider) -> None:
     set_faults(provider, {"kind": "timeout", "type": VPC})
     with pytest.raises(IncompleteError, match="timeout while waiting"):
-        provider.make(VPC, "v", cidrBlock=BLOCK)
+        provider.create_resource(VPC, "v", cidrBlock=BLOCK)
     (resource,) = provider.account.read().all(VPC)
     assert resource.acknowledged, "the engine has its id and will update it"
 
@@ -353,17 +361,17 @@ def test_a_cluster_keeps_its_endpoint_through_an_update_that_fails(provider: Pro
 
 
 def test_a_cidr_block_is_in_use_while_its_subnet_is_being_created(provider: Provider) -> None:
-    vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
+    vpc = provider.create_resource(VPC, "v", cidrBlock=BLOCK)
     set_faults(provider, {"kind": "timeout", "type": SUBNET})
     with pytest.raises(IncompleteError):
-        provider.make(SUBNET, "one", vpcId=vpc, cidrBlock="10.0.1.0/24")
+        provider.create_resource(SUBNET, "one", vpcId=vpc, cidrBlock="10.0.1.0/24")
 
     with pytest.raises(CloudError, match=r"InvalidSubnet\.Conflict"):
-        provider.make(SUBNET, "two", vpcId=vpc, cidrBlock="10.0.1.0/24")
+        provider.create_resource(SUBNET, "two", vpcId=vpc, cidrBlock="10.0.1.0/24")
 
 
 def test_a_latency_ends_at_the_time_limit_of_the_operation(provider: Provider) -> None:
-    vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
+    vpc = provider.create_resource(VPC, "v", cidrBlock=BLOCK)
     set_faults(provider, latency={VPC: 1})
     inputs = {"cidrBlock": BLOCK}
 
@@ -379,7 +387,7 @@ def test_a_latency_ends_at_the_time_limit_of_the_operation(provider: Provider) -
 def test_a_resource_without_machines_cannot_lack_capacity(provider: Provider) -> None:
     set_faults(provider, {"kind": "capacity", "type": "*"})
     with pytest.raises(ProviderError, match="kind capacity for aws:ec2/vpc:Vpc, which has no"):
-        provider.make(VPC, "v", cidrBlock=BLOCK)
+        provider.create_resource(VPC, "v", cidrBlock=BLOCK)
     assert not list(provider.account.read().all(VPC))
 
 

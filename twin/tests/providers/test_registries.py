@@ -53,24 +53,24 @@ def put_image(state: Path, repository: str) -> Path:
 
 
 def test_a_repository_with_images_is_not_deleted(tmp_path: Path, provider: Provider) -> None:
-    identity = provider.make(REPOSITORY, "images", name="everstep/trainer")
+    identity = provider.create_resource(REPOSITORY, "images", name="everstep/trainer")
     image = put_image(tmp_path, "everstep/trainer")
 
     with pytest.raises(CloudError, match=r"RepositoryNotEmptyException.*set forceDelete"):
-        provider.drop(REPOSITORY, identity)
+        provider.delete_resource(REPOSITORY, identity)
     assert image.exists()
 
     image.unlink()
-    provider.drop(REPOSITORY, identity)
+    provider.delete_resource(REPOSITORY, identity)
 
 
 def test_a_forced_deletion_of_a_repository_deletes_its_images_only(
     tmp_path: Path, provider: Provider
 ) -> None:
-    identity = provider.make(REPOSITORY, "images", name="everstep", forceDelete=True)
+    identity = provider.create_resource(REPOSITORY, "images", name="everstep", forceDelete=True)
     image, image_below = put_image(tmp_path, "everstep"), put_image(tmp_path, "everstep/trainer")
 
-    provider.drop(REPOSITORY, identity)
+    provider.delete_resource(REPOSITORY, identity)
 
     assert not image.exists(), "a new repository of this name would have them"
     assert image_below.exists()

@@ -36,7 +36,7 @@ def lustre(*rules: tuple[str, str]) -> list[Resource]:
     return [rule(*pair, *ports) for pair in rules for ports in ((988, 988), (1018, 1023))]
 
 
-FILES = aws_cases.resource(
+FSX_FILE_SYSTEM = aws_cases.resource(
     FILE_SYSTEM, "fs-1", aws_cases.FILE_SYSTEM_INPUTS, dnsName="fs-1.fsx", mountName="abc"
 )
 OPEN_RULES = lustre(("sg-f", "sg-c"), ("sg-c", "sg-f"))
@@ -54,9 +54,9 @@ OPEN_RULES = lustre(("sg-f", "sg-c"), ("sg-c", "sg-f"))
 def test_a_file_system_is_mounted_only_if_lustre_ports_are_open_in_both_directions(
     rules: list[Resource], reason: str
 ) -> None:
-    volume = file_systems(Inventory((aws_cases.cluster(), aws_cases.SUBNET_A, FILES, *rules)))[
-        "fs-1"
-    ]
+    volume = file_systems(
+        Inventory((aws_cases.cluster(), aws_cases.SUBNET_A, FSX_FILE_SYSTEM, *rules))
+    )["fs-1"]
     assert volume["allowed"] is (not reason)
     assert reason in volume["reason"]
     assert volume["attributes"] == {"dnsname": "fs-1.fsx", "mountname": "abc"}
@@ -82,7 +82,7 @@ BLOBS = f"{azure_cases.RG}/providers/Microsoft.Storage/storageAccounts/a"
 TRAINER = azure_cases.resource(
     IDENTITY, azure_cases.CONTROL, {}, principalId="p", clientId="client"
 )
-TRUST = azure_cases.resource(
+FEDERATED_CREDENTIAL = azure_cases.resource(
     CREDENTIAL, f"{azure_cases.CONTROL}/federatedIdentityCredentials/t",
     {"issuer": ISSUER, "subject": "system:serviceaccount:elastic-job:trainer",
      "audiences": ["api://AzureADTokenExchange"]},
@@ -115,11 +115,18 @@ def allowed(*resources: Resource) -> object:
 
 
 def test_a_container_is_mounted_by_a_trusted_identity_with_the_role() -> None:
-    resources = (account(), BLOB_CONTAINER, FEDERATED_CLUSTER, TRAINER, TRUST, ROLE_ASSIGNMENT)
-    assert allowed(*resources) == {"client": ["system:serviceaccount:elastic-job:trainer"]}
-    assert allowed(account(), BLOB_CONTAINER, FEDERATED_CLUSTER, TRAINER, TRUST) == {}, (
-        "a mount needs the role"
+    resources = (
+        account(),
+        BLOB_CONTAINER,
+        FEDERATED_CLUSTER,
+        TRAINER,
+        FEDERATED_CREDENTIAL,
+        ROLE_ASSIGNMENT,
     )
+    assert allowed(*resources) == {"client": ["system:serviceaccount:elastic-job:trainer"]}
+    assert (
+        allowed(account(), BLOB_CONTAINER, FEDERATED_CLUSTER, TRAINER, FEDERATED_CREDENTIAL) == {}
+    ), "a mount needs the role"
     assert allowed(account(), BLOB_CONTAINER, FEDERATED_CLUSTER, TRAINER, ROLE_ASSIGNMENT) == {
         "client": []
     }, "no ServiceAccount is trusted"
@@ -128,7 +135,14 @@ def test_a_container_is_mounted_by_a_trusted_identity_with_the_role() -> None:
 def test_a_container_whose_rules_exclude_the_nodes_cannot_be_mounted() -> None:
     closed_account = account(networkRuleSet={"defaultAction": "Deny"})
     assert (
-        allowed(closed_account, BLOB_CONTAINER, FEDERATED_CLUSTER, TRAINER, TRUST, ROLE_ASSIGNMENT)
+        allowed(
+            closed_account,
+            BLOB_CONTAINER,
+            FEDERATED_CLUSTER,
+            TRAINER,
+            FEDERATED_CREDENTIAL,
+            ROLE_ASSIGNMENT,
+        )
         is False
     )
 
@@ -200,7 +214,7 @@ def test_an_aks_pool_has_its_declared_surge_and_a_spot_pool_has_none(
     assert pool.release == "1.35.5", "a pool has its own version"
 
 
-def test_a_group_that_names_its_launch_template_has_its_instance_type_and_security_groups() -> None:
+def test_a_node_group_has_the_instance_type_and_security_groups_of_the_template_it_names() -> None:
     template = aws_cases.resource(
         TEMPLATE, "lt-1", {"instanceType": "g5.xlarge", "vpcSecurityGroupIds": ["sg-n"]}, name="gpu"
     )
@@ -208,7 +222,9 @@ def test_a_group_that_names_its_launch_template_has_its_instance_type_and_securi
     group = aws_cases.resource(
         NODES, "c:gpu", {**aws_cases.NODE, **inputs, "launchTemplate": {"name": "gpu"}}
     )
-    account = Inventory((aws_cases.SUBNET_A, template, group, FILES, *lustre(("sg-f", "sg-n"))))
+    account = Inventory(
+        (aws_cases.SUBNET_A, template, group, FSX_FILE_SYSTEM, *lustre(("sg-f", "sg-n")))
+    )
 
     (pool,) = node_pools(group, account)
 

@@ -22,7 +22,7 @@ def test_no_command_writes_a_file_that_a_kill_could_leave_empty(
     project.up()
     project.destroy()
 
-    assert list((tmp_path / "state").rglob("*.json")), "the state is elsewhere"
+    assert list((tmp_path / "state").rglob("*.json")), "the state must be in this folder"
     assert not attribute_files(tmp_path / "state")
 
 

@@ -10,7 +10,7 @@ from cloudtwin.nodes.kubelet import csi, csi_drivers
 from cloudtwin.nodes.kubelet.csi import CSI, REGISTRATION, CsiPlugin
 from google.protobuf.message import Message
 
-NODE, REGISTRY = "/csi.v1.Node/", "/pluginregistration.Registration/"
+NODE_SERVICE, REGISTRATION_SERVICE = "/csi.v1.Node/", "/pluginregistration.Registration/"
 
 
 @pytest.fixture
@@ -36,16 +36,18 @@ def call(method: str, request: Message, response: type[Message], socket: Path) -
 def call_node(method: str, name: str, **fields: object) -> Any:
     request = CSI.new(name, **fields)
     response = {"NodeGetInfo": "NodeGetInfoResponse"}.get(method, "Empty")
-    return call(NODE + method, request, CSI[response], csi.socket_of(csi_drivers.FSX, Path()))
+    return call(
+        NODE_SERVICE + method, request, CSI[response], csi.socket_of(csi_drivers.FSX, Path())
+    )
 
 
-def call_registry(method: str, request: Message, response: str) -> Any:
+def call_registration(method: str, request: Message, response: str) -> Any:
     socket = csi.registration_of(csi_drivers.FSX, Path())
-    return call(REGISTRY + method, request, REGISTRATION[response], socket)
+    return call(REGISTRATION_SERVICE + method, request, REGISTRATION[response], socket)
 
 
 def test_the_registration_contains_the_endpoint_of_the_driver(plugin: CsiPlugin) -> None:
-    info = call_registry("GetInfo", REGISTRATION.new("Empty"), "PluginInfo")
+    info = call_registration("GetInfo", REGISTRATION.new("Empty"), "PluginInfo")
 
     assert (info.type, info.name) == ("CSIPlugin", "fsx.csi.aws.com")
     assert info.endpoint == "/var/lib/kubelet/plugins/fsx.csi.aws.com/csi.sock"
@@ -58,7 +60,7 @@ def test_the_driver_is_registered_when_the_kubelet_confirms_it(
 ) -> None:
     status = REGISTRATION.new("RegistrationStatus", plugin_registered=is_registered, error="why")
 
-    call_registry("NotifyRegistrationStatus", status, "Empty")
+    call_registration("NotifyRegistrationStatus", status, "Empty")
 
     assert plugin.registered.is_set() is is_registered
 

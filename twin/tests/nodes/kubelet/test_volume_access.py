@@ -30,7 +30,7 @@ def decide(handle: str, **context: str) -> Grant | Refusal:
     return volume_access.decide(ACCOUNT, handle, attributes, AUDIENCE)
 
 
-def test_an_open_volume_is_granted_as_its_folder() -> None:
+def test_access_to_an_open_volume_is_granted_with_its_folder_and_mode() -> None:
     assert decide("open", mountname="abcd", dnsname="any") == Grant("a", 0o755)
 
 

@@ -46,10 +46,10 @@ SUBJECT = "system:serviceaccount:default:trainer"
 PLUGIN, EXPORTER = "nvcr.io/nvidia/k8s-device-plugin:v9", "nvcr.io/nvidia/k8s/dcgm-exporter:9"
 READ_AWS_NOTICE = """
 import json, time, urllib.error, urllib.request as web
-HOME = "http://169.254.169.254/latest/"
+BASE_URL = "http://169.254.169.254/latest/"
 def request(path, method="GET", **headers):
     try:
-        call = web.Request(HOME + path, method=method, headers=headers)
+        call = web.Request(BASE_URL + path, method=method, headers=headers)
         return web.urlopen(call, timeout=100).read().decode()
     except urllib.error.HTTPError as error:
         return error.code

@@ -76,7 +76,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def ctr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace `ctr` with a program that finds no image, and `nsenter` with one in which no namespace is entered."""
+    """Replace `ctr` with a program that finds no image, and `nsenter` with a program that enters no namespace."""
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "ctr").write_text('#!/bin/sh\necho "ctr: image \\"$6\\": not found" >&2\nexit 1\n')
@@ -89,7 +89,9 @@ def ctr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("ctr")
-def test_the_refusal_of_a_machine_names_all_images_and_the_reason(tmp_path: Path) -> None:
+def test_the_error_for_an_image_that_a_machine_lacks_names_all_aliases_and_the_reason(
+    tmp_path: Path,
+) -> None:
     aliases = {"a:1": LOCAL, "b:1": LOCAL}
 
     with pytest.raises(TwinError) as error:

@@ -347,7 +347,7 @@ def test_up_rebuilds_after_everything_was_killed_and_down_leaves_nothing(
 
     api = api_of(twin)
     assert all(status.ready for status in twin.status().machines), (
-        "machines of the twin start even if they are not named"
+        "`up` starts all machines of the twin, even if its arguments do not name them"
     )
     wait_until(lambda: len(running_pods(api)) == 2, 30, "both pods run")
     kill_everything(twin)

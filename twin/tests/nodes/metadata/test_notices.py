@@ -59,7 +59,7 @@ def test_a_notice_is_announced_once_and_may_become_a_termination(folder: Machine
     )
 
 
-def test_a_machine_is_due_at_its_deadline_or_after_its_acknowledgement(
+def test_a_termination_is_due_at_its_deadline_or_after_its_acknowledgement(
     folder: MachineLayout, clock: Clock
 ) -> None:
     at_deadline = Notice("e", 0, clock.now, terminate=True)

@@ -475,9 +475,9 @@ EKS_ROLE, NODE_ROLE = (
     role("eks", "eks.amazonaws.com", ASSUME),
     role("n", "ec2.amazonaws.com", ASSUME),
 )
-POD_ROLE, HALF_ROLE = (
+POD_ROLE, INCOMPLETE_POD_ROLE = (
     role("pod", "pods.eks.amazonaws.com", ASSUME, TAG),
-    role("half", "pods.eks.amazonaws.com", ASSUME),
+    role("incomplete", "pods.eks.amazonaws.com", ASSUME),
 )
 WORKER = attachment("n", "AmazonEKSWorkerNodePolicy")
 PULL = attachment("n", "AmazonEC2ContainerRegistryPullOnly")
@@ -650,7 +650,9 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
                             [cluster(), resource(NODES, "c:n", NODE)], [cluster()], "InsufficientNumberOfReplicas"),
     "entry of a policy": (ACCESS, {"clusterName": "c", "principalArn": "p"},
                           [resource(ENTRY, "c:p", {"clusterName": "c", "principalArn": "p"})], [], "no access entry"),
-    "role of a pod": (POD_IDENTITY, {"roleArn": arn("iam", "role/half")}, [POD_ROLE], [HALF_ROLE], "sts:TagSession"),
+    "role of a pod": (
+        POD_IDENTITY, {"roleArn": arn("iam", "role/incomplete")}, [POD_ROLE], [INCOMPLETE_POD_ROLE], "sts:TagSession",
+    ),
     "Lustre ports between servers": (
         FILE_SYSTEM, FILE_SYSTEM_INPUTS, [SUBNET_A, GROUP_F, *LUSTRE], [SUBNET_A, GROUP_F, LUSTRE[0]], "1018-1023",
     ),

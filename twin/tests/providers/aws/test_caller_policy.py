@@ -34,14 +34,14 @@ def write_policy(provider: Provider, text: str) -> None:
 
 
 def test_everything_is_allowed_without_a_policy(provider: Provider) -> None:
-    vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
+    vpc = provider.create_resource(VPC, "v", cidrBlock=BLOCK)
 
     assert [resource.id for resource in provider.account.read().all(VPC)] == [vpc]
 
 
 def test_the_listed_actions_are_enough_for_the_life_cycle_of_a_resource(provider: Provider) -> None:
     set_policy(provider, policy(*all_actions()))
-    provider.drop(VPC, provider.make(VPC, "v", cidrBlock=BLOCK))
+    provider.delete_resource(VPC, provider.create_resource(VPC, "v", cidrBlock=BLOCK))
 
 
 @pytest.mark.parametrize("missing", actions_to("create", VPC))
@@ -50,22 +50,22 @@ def test_a_creation_needs_each_of_its_actions(provider: Provider, missing: str) 
     set_policy(provider, policy(*other_actions))
 
     with pytest.raises(CloudError, match=f"AccessDeniedException.*{missing}"):
-        provider.make(VPC, "v", cidrBlock=BLOCK)
+        provider.create_resource(VPC, "v", cidrBlock=BLOCK)
     assert not list(provider.account.read().all(VPC))
 
 
 def test_a_deletion_needs_the_action_that_deletes(provider: Provider) -> None:
-    identity = provider.make(VPC, "v", cidrBlock=BLOCK)
+    identity = provider.create_resource(VPC, "v", cidrBlock=BLOCK)
     other_actions = [action for action in all_actions() if action != "ec2:DeleteVpc"]
     set_policy(provider, policy(*other_actions))
 
     with pytest.raises(CloudError, match="ec2:DeleteVpc"):
-        provider.drop(VPC, identity)
+        provider.delete_resource(VPC, identity)
 
 
 def pushers(provider: Provider) -> list[str]:
     """Return the users who may push to the account's registry, after the creation of a repository."""
-    provider.make(REPOSITORY, "images", name="everstep/trainer")
+    provider.create_resource(REPOSITORY, "images", name="everstep/trainer")
     path = provider.account.folder.parent / "registry" / "rules" / "aws.json"
     (registry,) = json.loads(path.read_text())["registries"].values()
     return list(registry["push"])
@@ -131,7 +131,7 @@ def test_a_policy_that_iam_refuses_allows_nothing(
     write_policy(provider, text)
 
     with pytest.raises(TwinError, match=f"caller-policy.json cannot be evaluated: .*{reason}"):
-        provider.make(VPC, "v", cidrBlock=BLOCK)
+        provider.create_resource(VPC, "v", cidrBlock=BLOCK)
     with pytest.raises(TwinError, match=reason):
         may_push(provider.account.folder)
     assert not list(provider.account.read().all(VPC))
@@ -155,11 +155,11 @@ def test_an_element_that_the_twin_does_not_evaluate_is_refused(
     set_policy(provider, policy("*", extra=[{"Effect": effect, **fields}]))
 
     with pytest.raises(TwinError, match=rf"Statement\[1\]\.{key}: the twin"):
-        provider.make(VPC, "v", cidrBlock=BLOCK)
+        provider.create_resource(VPC, "v", cidrBlock=BLOCK)
 
 
 def test_a_policy_that_cannot_be_read_allows_nothing(provider: Provider) -> None:
     policy_file(provider.account.folder).mkdir(parents=True)
 
     with pytest.raises(TwinError, match="cannot be read"):
-        provider.make(VPC, "v", cidrBlock=BLOCK)
+        provider.create_resource(VPC, "v", cidrBlock=BLOCK)

@@ -57,7 +57,7 @@ def test_a_node_group_is_refused_with_the_bound_that_it_exceeds(
 ) -> None:
     (reason,) = violations_of(version)
 
-    assert expected in reason, "the opposite advice would send the user the wrong way"
+    assert expected in reason, "the opposite bound would mislead the user"
 
 
 @pytest.mark.parametrize("version", ["1.32", "1.35"])

@@ -11,12 +11,12 @@ from twin.tests.providers.aws.cases import IDENTITY_DOCUMENT, TRUST
 from twin.tests.providers.offline import Provider
 
 
-def make_role(provider: Provider, **inputs: object) -> None:
-    provider.make(ROLE, "r", name="r", assumeRolePolicy=TRUST, **inputs)
+def create_role(provider: Provider, **inputs: object) -> None:
+    provider.create_resource(ROLE, "r", name="r", assumeRolePolicy=TRUST, **inputs)
 
 
 def test_the_arn_of_a_role_has_its_path(provider: Provider) -> None:
-    make_role(provider, path="/everstep/")
+    create_role(provider, path="/everstep/")
 
     (role,) = provider.account.read().all(ROLE)
     assert role.outputs["arn"] == arn("iam", "role/everstep/r")
@@ -26,15 +26,15 @@ def test_a_boundary_of_the_account_must_exist(provider: Provider) -> None:
     boundary = arn("iam", "policy/boundary")
 
     with pytest.raises(CloudError, match="does not exist in the account"):
-        make_role(provider, permissionsBoundary=boundary)
-    provider.make(POLICY, "boundary", name="boundary", policy=IDENTITY_DOCUMENT)
-    make_role(provider, permissionsBoundary=boundary)
+        create_role(provider, permissionsBoundary=boundary)
+    provider.create_resource(POLICY, "boundary", name="boundary", policy=IDENTITY_DOCUMENT)
+    create_role(provider, permissionsBoundary=boundary)
     with pytest.raises(CloudError, match="still uses it"):
-        provider.drop(POLICY, boundary)
+        provider.delete_resource(POLICY, boundary)
 
 
 def test_a_boundary_of_another_account_is_assumed_to_exist(provider: Provider) -> None:
-    make_role(provider, permissionsBoundary="arn:aws:iam::111122223333:policy/boundary")
+    create_role(provider, permissionsBoundary="arn:aws:iam::111122223333:policy/boundary")
 
 
 @pytest.mark.parametrize("path", ["everstep", "/everstep", "everstep/", f"/{'p' * 511}/"])
@@ -45,16 +45,20 @@ def test_an_invalid_path_is_refused(provider: Provider, path: str) -> None:
 
 
 def test_a_key_of_the_account_must_exist(provider: Provider) -> None:
-    provider.make(KEY, "k")
+    provider.create_resource(KEY, "k")
     (key,) = provider.account.read().all(KEY)
 
-    provider.make(LOGS, "mine", name="mine", kmsKeyId=key.outputs["arn"])
+    provider.create_resource(LOGS, "mine", name="mine", kmsKeyId=key.outputs["arn"])
     with pytest.raises(CloudError, match="does not exist in the account"):
-        provider.make(LOGS, "lost", name="lost", kmsKeyId=arn("kms", "key/lost", "us-east-1"))
+        provider.create_resource(
+            LOGS, "lost", name="lost", kmsKeyId=arn("kms", "key/lost", "us-east-1")
+        )
 
 
 def test_a_key_of_another_account_is_assumed_to_exist(provider: Provider) -> None:
-    provider.make(LOGS, "l", name="l", kmsKeyId="arn:aws:kms:us-east-1:111122223333:key/theirs")
+    provider.create_resource(
+        LOGS, "l", name="l", kmsKeyId="arn:aws:kms:us-east-1:111122223333:key/theirs"
+    )
 
 
 @pytest.mark.parametrize("key", ["k", "alias/team", arn("kms", "key/far", "us-west-2")])

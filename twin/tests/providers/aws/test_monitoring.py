@@ -8,7 +8,7 @@ from twin.tests.providers.offline import Provider
 def test_the_endpoint_of_a_workspace_has_its_region_and_id(
     provider: Provider,
 ) -> None:
-    identity = provider.make(PROMETHEUS_WORKSPACE, "w", alias="everstep")
+    identity = provider.create_resource(PROMETHEUS_WORKSPACE, "w", alias="everstep")
 
     (workspace,) = provider.account.read().all(PROMETHEUS_WORKSPACE)
     host = "https://aps-workspaces.us-east-1.amazonaws.com"

@@ -418,7 +418,7 @@ CREDENTIALS = inputs_with_id(
     "issuer": "https://i",
     "subject": "s",
 }
-OTHER_TRUST = resource(
+OTHER_CREDENTIAL = resource(
     CREDENTIAL,
     f"{CONTROL}/federatedIdentityCredentials/other",
     {"issuer": "https://i", "subject": "s"},
@@ -455,7 +455,7 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
     "address of a gateway": (
         GATEWAY, {"publicIpAddresses": [{"id": f"{RG}/a"}]}, [STANDARD_IP], [BASIC_IP], "Standard",
     ),
-    "credentials of an identity": (CREDENTIAL, CREDENTIALS, [], [OTHER_TRUST], "already"),
+    "credentials of an identity": (CREDENTIAL, CREDENTIALS, [], [OTHER_CREDENTIAL], "already"),
     "scope of an assignment": (ASSIGNMENT, GRANT_INPUTS, [THE_GROUP], [], "does not exist"),
     "principal of an assignment": (ASSIGNMENT, GRANT_INPUTS, [CONTROL_IDENTITY], [], "does not exist in the directory"),
     "one assignment of a role": (ASSIGNMENT, GRANT_INPUTS, [], [assignment("p", NETWORK_ROLE, RG)], "already exists"),
@@ -531,7 +531,7 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
     "resource of an association": (RULE_ASSOCIATION, {"resourceUri": AKS}, [cluster()], [], "does not exist"),
     "scope of a budget": (BUDGET, {"scope": RG}, [THE_GROUP], [], "does not exist"),
 }  # fmt: skip
-# The same function; test_aks_rules.py has the case of an inline pool, whose location is an input.
+# Both preconditions are the same function; test_aks_rules.py tests an inline pool, whose location is an input.
 PRECONDITIONS["location has zones"] = PRECONDITIONS["pool's location has zones"]
 NEVER_HOLDS: set[str] = set()
 CHANGE_RULES = {  # see test_changes.py

@@ -36,7 +36,7 @@ def test_the_kubeconfig_is_a_secret_without_credentials(project: CloudProject) -
     project.up()
 
     state = "".join(file.read_text() for file in project.folder.parent.glob("state/**/*.json"))
-    assert "oidc" in state.lower(), "the files are the state"
+    assert "oidc" in state.lower(), "the test must have read the state files"
     kubeconfig = project.pulumi("stack", "output", "kubeconfig", "--show-secrets").strip()
     assert kubeconfig not in state
     config = json.loads(base64.b64decode(kubeconfig))

@@ -6,7 +6,7 @@ from cloudtwin.providers.azure.common import limits
 from cloudtwin.providers.evaluation import failures
 from cloudtwin.providers.protocol.values import Object
 
-CALENDAR = "azure-native:containerservice:MaintenanceConfiguration"
+MAINTENANCE = "azure-native:containerservice:MaintenanceConfiguration"
 POOL = "azure-native:containerservice:AgentPool"
 CLUSTER = "azure-native:containerservice:ManagedCluster"
 TASK = "azure-native:containerregistry:Task"
@@ -20,10 +20,10 @@ def window(**fields: object) -> Object:
 
 # (type, inputs, part of the message; empty if they are valid)
 CASES: list[tuple[str, Object, str]] = [
-    (CALENDAR, window(durationHours=4, utcOffset="+01:00"), ""),
-    (CALENDAR, window(utcOffset="+1"), "does not match"),
-    (CALENDAR, window(schedule={"weekly": {"intervalWeeks": 5}}), "5 is too large: at most 4"),
-    (CALENDAR, window(schedule={"daily": {"intervalDays": 0}}), "at least 1"),
+    (MAINTENANCE, window(durationHours=4, utcOffset="+01:00"), ""),
+    (MAINTENANCE, window(utcOffset="+1"), "does not match"),
+    (MAINTENANCE, window(schedule={"weekly": {"intervalWeeks": 5}}), "5 is too large: at most 4"),
+    (MAINTENANCE, window(schedule={"daily": {"intervalDays": 0}}), "at least 1"),
     (POOL, {"osDiskSizeGB": 128}, ""),
     (POOL, {"osDiskSizeGB": 4096}, "4096 is too large: at most 2048"),
     (POOL, {"upgradeSettings": {"drainTimeoutInMinutes": 0}}, "at least 1"),

@@ -51,7 +51,7 @@ def test_a_secret_is_a_secret_in_every_part_of_the_state(
     output = project.up()
 
     state = "".join(file.read_text() for file in project.folder.parent.glob("state/**/*.json"))
-    assert "to all" in state, "the files are the state"
+    assert "to all" in state, "the test must have read the state files"
     for text in (state, output):
         assert "hunter2" not in text
         assert "aHVudGVyMi1zZWNyZXQ=" not in text, "base64 hides nothing"

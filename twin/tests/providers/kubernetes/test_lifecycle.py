@@ -91,7 +91,7 @@ def test_a_refresh_finds_changes_by_others(
     output = project.pulumi("refresh", "--yes", "--diff")
     assert '"9"' in output, "a change to a field that the program set is drift"
     assert "theirs" not in json.dumps(project.resources()["settings"]["inputs"]), (
-        "a field that the program never set is not"
+        "a field that the program never set is not drift"
     )
 
 

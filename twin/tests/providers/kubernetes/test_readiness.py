@@ -127,7 +127,7 @@ def test_a_claim_that_waits_for_its_first_consumer_counts_as_ready() -> None:
 
     storage_class = {"volumeBindingMode": "WaitForFirstConsumer"}
     assert assess(claim, Related(storage_class=storage_class)) == Ready(), (
-        "its pod may depend on it"
+        "the pod that uses the claim may depend on it, and would never be created"
     )
     assert isinstance(
         assess(claim, Related(storage_class={"volumeBindingMode": "Immediate"})), Waiting
@@ -151,7 +151,7 @@ def test_the_worst_pod_is_named_and_a_pod_that_cannot_start_is_stuck() -> None:
         {"waiting": {"reason": "ErrImageNeverPull", "message": "image x is not present"}}
     )
     crashed_pod = pod({"terminated": {"exitCode": 3, "reason": "Error"}})
-    unplaced_pod = pod(
+    unschedulable_pod = pod(
         conditions=[
             {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}
         ]
@@ -169,8 +169,8 @@ def test_the_worst_pod_is_named_and_a_pod_that_cannot_start_is_stuck() -> None:
     assert stuck.stuck
     assert "pod p, container c: ErrImageNeverPull: image x is not present" in stuck.reason
     assert "exited with 3 (Error)" in verdict(crashed_pod).reason
-    assert "0/3 nodes are available" in verdict(unplaced_pod).reason
-    assert not verdict(unplaced_pod).stuck, "a node may still be added"
+    assert "0/3 nodes are available" in verdict(unschedulable_pod).reason
+    assert not verdict(unschedulable_pod).stuck, "a node may still be added"
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_a_condition_of_an_older_generation_does_not_count() -> None:
         "condition=Running", resource(condition, generation=2, observedGeneration=2)
     )
     assert not unmet_conditions("condition=Running", resource(condition, generation=2)), (
-        "not all report it"
+        "not every controller reports observedGeneration"
     )
 
 

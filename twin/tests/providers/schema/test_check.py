@@ -37,5 +37,5 @@ def test_the_check_never_raises(inputs: Object) -> None:
     check(SCHEMA, inputs)
 
 
-def test_a_type_survives_the_cache() -> None:
+def test_a_schema_is_read_back_from_json_unchanged() -> None:
     assert from_json(to_json(SCHEMA)) == SCHEMA
