@@ -251,7 +251,7 @@ zones = counts.flatmap(
         st.floats(60, 1e6),
     )
 )
-memories = st.builds(
+policy_states = st.builds(
     PolicyState, st.just(0), st.none() | st.floats(0, 1e5), st.none() | st.floats(0, 1e5)
 )
 
@@ -260,7 +260,7 @@ memories = st.builds(
     observation=st.builds(
         Observation, st.just(1e5), st.lists(zones, min_size=1, max_size=5).map(tuple), st.booleans()
     ),
-    policy_state=memories,
+    policy_state=policy_states,
 )
 def test_every_decision_is_safe_and_has_a_reason(
     observation: Observation, policy_state: PolicyState

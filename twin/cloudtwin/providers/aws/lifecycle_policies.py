@@ -41,7 +41,7 @@ def _errors(rules: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         if len(set(classes)) < len(classes):
             yield f"only one rule may select images with the tagStatus {status}"
         if status == "any" and any(rule["rulePriority"] < max(priorities) for rule in selected):
-            yield "the rule with the tagStatus any has the highest rulePriority"
+            yield "the rule with the tagStatus any must have the highest rulePriority"
 
 
 def _selection_errors(selection: Mapping[str, Any]) -> Iterator[str]:
@@ -53,7 +53,7 @@ def _selection_errors(selection: Mapping[str, Any]) -> Iterator[str]:
         yield "the tagStatus tagged needs a tagPrefixList or a tagPatternList"
     is_age = str(selection.get("countType")).startswith("since")
     if is_age != (selection.get("countUnit") is not None):
-        yield "countUnit is required for an age, and only for an age"
+        yield "countUnit must be set if and only if countType begins with since"
     number = selection.get("countNumber")
     if not isinstance(number, int) or number < 1:
         yield f"countNumber is a number of at least 1, not {number!r}"

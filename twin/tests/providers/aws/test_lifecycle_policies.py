@@ -33,11 +33,11 @@ def test_rules_for_tagged_untagged_and_all_images_are_accepted() -> None:
     [
         (policy(OLD, ANY, priorities=(1, 1)), "two rules have the rulePriority 1"),
         (policy(OLD, ANY, priorities=(0, 1)), "at least 1"),
-        (policy(ANY, OLD), "has the highest rulePriority"),
+        (policy(ANY, OLD), "must have the highest rulePriority"),
         (policy(OLD, OLD), "only one rule may select images with the tagStatus untagged"),
         (policy({**ANY, "tagStatus": "tagged"}), "needs a tagPrefixList"),
         (policy({**ANY, "tagStatus": "some"}), "tagStatus is one of"),
-        (policy({**ANY, "countType": "sinceImagePushed"}), "countUnit is required"),
+        (policy({**ANY, "countType": "sinceImagePushed"}), "countUnit must be set"),
         (policy({**ANY, "countUnit": "days"}), "only for an age"),
         (policy({**ANY, "countNumber": 0}), "countNumber"),
         ('{"rules": [{"rulePriority": 1}]}', "an object with a selection"),
