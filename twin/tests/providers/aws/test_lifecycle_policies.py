@@ -38,7 +38,7 @@ def test_rules_for_tagged_untagged_and_all_images_are_accepted() -> None:
         (policy({**ANY, "tagStatus": "tagged"}), "needs a tagPrefixList"),
         (policy({**ANY, "tagStatus": "some"}), "tagStatus is one of"),
         (policy({**ANY, "countType": "sinceImagePushed"}), "countUnit must be set"),
-        (policy({**ANY, "countUnit": "days"}), "only for an age"),
+        (policy({**ANY, "countUnit": "days"}), "if and only if countType begins with since"),
         (policy({**ANY, "countNumber": 0}), "countNumber"),
         ('{"rules": [{"rulePriority": 1}]}', "an object with a selection"),
         ('{"rules": {}}', "no list of rules"),
