@@ -127,6 +127,15 @@ def test_a_session_lasts_as_long_as_the_job() -> None:
     )
 
 
+def test_a_deployment_refreshes_the_sizes_of_pools_that_it_sends_to_the_cloud() -> None:
+    (path,) = (path for path in WORKFLOWS if path.stem == "deploy")
+    jobs = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].values()
+
+    assert [job["with"]["refresh"] for job in jobs] == [True] * len(jobs), (
+        "an update would return a pool to the size in the state"
+    )
+
+
 def test_tokens_for_aks_are_renewed_during_the_job() -> None:
     (job,) = yaml.safe_load(stack_workflow())["jobs"].values()
     environment = job["env"]  # kubectl before a destroy needs it, too
