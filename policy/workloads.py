@@ -5,9 +5,24 @@ from typing import Any
 
 from everstep.catalog.names import SYSTEM_NAMESPACE
 from policy.rule import Level, PolicyRule, Resource
-from policy.tokens import DAEMON_SET, DEPLOYMENT, ELASTIC_JOB, JOB, POD, STATEFUL_SET
+from policy.tokens import (
+    CRON_JOB,
+    DAEMON_SET,
+    DEPLOYMENT,
+    ELASTIC_JOB,
+    JOB,
+    POD,
+    REPLICA_SET,
+    REPLICATION_CONTROLLER,
+    STATEFUL_SET,
+)
 
-POD_TYPES = frozenset({POD, DEPLOYMENT, STATEFUL_SET, DAEMON_SET, JOB, ELASTIC_JOB})
+POD_TYPES = frozenset(
+    {
+        *(POD, DEPLOYMENT, STATEFUL_SET, DAEMON_SET, REPLICA_SET, REPLICATION_CONTROLLER),
+        *(JOB, CRON_JOB, ELASTIC_JOB),
+    }
+)
 # Namespaces of pods that need the host: device plugins, exporters, the spot watcher.
 SYSTEM_NAMESPACES = frozenset({SYSTEM_NAMESPACE, "kube-system"})
 SECRET_SUFFIXES = ("_PASSWORD", "_TOKEN", "_SECRET", "_SECRET_ACCESS_KEY")
@@ -23,6 +38,8 @@ def _pod_specs(resource: Resource) -> Iterator[Mapping[str, Any]]:
         for replica in (spec.get("replicaSpecs") or {}).values():
             yield (replica.get("template") or {}).get("spec") or {}
     else:
+        if resource.type == CRON_JOB:
+            spec = (spec.get("jobTemplate") or {}).get("spec") or {}
         yield (spec.get("template") or {}).get("spec") or {}
 
 

@@ -176,8 +176,10 @@ class AksCluster(Component):
             storage_profile=profiles.storage_drivers(),
             auto_scaler_profile=profiles.autoscaler(config),
             auto_upgrade_profile=profiles.upgrades(config),
-            addon_profiles=self._monitoring.addons if self._monitoring else None,
-            azure_monitor_profile=self._monitoring.azure_monitor if self._monitoring else None,
+            addon_profiles=profiles.addons(
+                self._monitoring.log_workspace if self._monitoring else None
+            ),
+            azure_monitor_profile=profiles.azure_monitor(config),
             metrics_profile=containerservice.ManagedClusterMetricsProfileArgs(
                 cost_analysis=containerservice.ManagedClusterCostAnalysisArgs(enabled=True)
             ),

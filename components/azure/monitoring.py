@@ -67,26 +67,9 @@ class AksMonitoring(Component):
         self.register_outputs({})
 
     @property
-    def addons(self) -> Mapping[str, containerservice.ManagedClusterAddonProfileArgs] | None:
-        """Add-on profile for logs, whose agent authenticates with its identity, not with a key; None without logs."""
-        if self._logs is None:
-            return None
-        config: dict[str, pulumi.Input[str]] = {
-            "logAnalyticsWorkspaceResourceID": self._logs.id,
-            "useAADAuth": "true",
-        }
-        return {
-            "omsagent": containerservice.ManagedClusterAddonProfileArgs(enabled=True, config=config)
-        }
-
-    @property
-    def azure_monitor(self) -> containerservice.ManagedClusterAzureMonitorProfileArgs | None:
-        """Profile of the cluster for metrics; None without metrics."""
-        if self._metrics is None:
-            return None
-        return containerservice.ManagedClusterAzureMonitorProfileArgs(
-            metrics=containerservice.ManagedClusterAzureMonitorProfileMetricsArgs(enabled=True)
-        )
+    def log_workspace(self) -> pulumi.Output[str] | None:
+        """Id of the workspace for logs; None without logs."""
+        return self._logs.id if self._logs is not None else None
 
     def attach(self, cluster: containerservice.ManagedCluster) -> None:
         """Declare the rules that send data of the cluster to the workspaces."""

@@ -1,6 +1,7 @@
 """The profiles of an AKS cluster, each a pure function of the configuration."""
 
 from base64 import b64encode
+from collections.abc import Mapping
 
 import pulumi
 from pulumi_azure_native import containerservice as aks
@@ -11,6 +12,7 @@ from components.config import AksConfig
 CLEANER_HOURS = 168  # interval between two removals of unused vulnerable images, the default of AKS
 # Azure's own DNS and agents (168.63.129.16), and the storage account through its service endpoint.
 NO_PROXY_ENDPOINTS = ("168.63.129.16", ".blob.core.windows.net", ".dfs.core.windows.net")
+LOG_ADDON = "omsagent"
 OUTBOUND_TYPES = {"nat": "userAssignedNATGateway", "userDefinedRouting": "userDefinedRouting"}
 
 
@@ -107,6 +109,34 @@ def autoscaler(config: AksConfig) -> aks.ManagedClusterPropertiesAutoScalerProfi
         max_total_unready_percentage="100",
         scale_down_unready_time="3m",
         skip_nodes_with_local_storage="false",  # a data cache in an emptyDir must not keep a node
+    )
+
+
+def addons(
+    log_workspace: pulumi.Input[str] | None,
+) -> Mapping[str, aks.ManagedClusterAddonProfileArgs]:
+    """Return the profile of the add-on that sends container logs, whose agent has an identity of its own, not a key.
+
+    AKS keeps an add-on that an update omits (AKS #2904), so it is disabled explicitly.
+
+    Args:
+        log_workspace: id of the workspace for the logs; None: the add-on is disabled.
+    """
+    if log_workspace is None:
+        return {LOG_ADDON: aks.ManagedClusterAddonProfileArgs(enabled=False)}
+    config: dict[str, pulumi.Input[str]] = {
+        "logAnalyticsWorkspaceResourceID": log_workspace,
+        "useAADAuth": "true",
+    }
+    return {LOG_ADDON: aks.ManagedClusterAddonProfileArgs(enabled=True, config=config)}
+
+
+def azure_monitor(config: AksConfig) -> aks.ManagedClusterAzureMonitorProfileArgs:
+    """Return the profile that enables the agent for metrics, or disables it: AKS keeps a profile that is omitted."""
+    return aks.ManagedClusterAzureMonitorProfileArgs(
+        metrics=aks.ManagedClusterAzureMonitorProfileMetricsArgs(
+            enabled=config.monitoring.managed_prometheus
+        )
     )
 
 

@@ -127,6 +127,25 @@ def test_an_aws_session_lasts_as_long_as_the_job() -> None:
     )
 
 
+def test_images_are_pushed_below_an_owner_in_lower_case() -> None:
+    (path,) = (path for path in WORKFLOWS if path.stem == "release")
+    text = path.read_text(encoding="utf-8")
+
+    assert 'echo "OWNER=${GITHUB_REPOSITORY_OWNER,,}"' in text
+    assert set(re.findall(r"ghcr\.io/([^/]+)/", text)) == {"${{ env.OWNER }}"}, (
+        "GitHub keeps the upper case of a name, which a reference of an image must not have"
+    )
+
+
+def test_a_deployment_refreshes_the_sizes_of_pools_that_it_sends_to_the_cloud() -> None:
+    (path,) = (path for path in WORKFLOWS if path.stem == "deploy")
+    jobs = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].values()
+
+    assert [job["with"]["refresh"] for job in jobs] == [True] * len(jobs), (
+        "an update would return a pool to the size in the state"
+    )
+
+
 def test_tokens_for_aks_are_renewed_during_the_job() -> None:
     (job,) = yaml.safe_load(stack_workflow())["jobs"].values()
     environment = job["env"]  # kubectl before a destroy needs it, too

@@ -58,6 +58,7 @@ AZURE: dict[str, frozenset[str]] = {
     "aks command invoke": frozenset(),
     "aks get-credentials": frozenset({"--resource-group", "--name", "--file"}),
     "aks install-cli": frozenset(),
+    "aks update": frozenset({"--name", "--resource-group", "--disable-http-proxy"}),
     "aks nodepool snapshot create": frozenset(),
     "vmss simulate-eviction": frozenset({"--resource-group", "--name", "--instance-id"}),
     "vm list-usage": frozenset({"--location", "--query"}),

@@ -15,6 +15,7 @@ from policy.tokens import (
     AKS_CLUSTER,
     BLOB_CONTAINER,
     BUCKET,
+    CRON_JOB,
     DAEMON_SET,
     DEPLOYMENT,
     EKS_CLUSTER,
@@ -27,6 +28,8 @@ from policy.tokens import (
     NODE_GROUP,
     POD,
     PUBLIC_ACCESS_BLOCK,
+    REPLICA_SET,
+    REPLICATION_CONTROLLER,
     ROLE,
     ROLE_POLICY,
     STATEFUL_SET,
@@ -430,6 +433,23 @@ CASES = [
         DEPLOYMENT,
         deployment(),
         deployment(securityContext={"privileged": True}),
+        "privileged",
+    ),
+    *(
+        Case(
+            "workloads-are-unprivileged",
+            kind,
+            deployment(),
+            deployment(securityContext={"privileged": True}),
+            "privileged",
+        )
+        for kind in (REPLICA_SET, REPLICATION_CONTROLLER)
+    ),
+    Case(
+        "workloads-are-unprivileged",
+        CRON_JOB,
+        {"spec": {"jobTemplate": deployment()}},
+        {"spec": {"jobTemplate": deployment(securityContext={"privileged": True})}},
         "privileged",
     ),
     *(

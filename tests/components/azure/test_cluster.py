@@ -302,9 +302,11 @@ def test_without_autoscaling_there_is_no_autoscaler_profile() -> None:
     )
 
 
-def test_monitoring_is_off_by_default() -> None:
-    assert "addonProfiles" not in cluster().inputs
-    assert "azureMonitorProfile" not in cluster().inputs
+def test_monitoring_is_off_by_default_and_disabled_explicitly_since_aks_keeps_what_is_omitted() -> (
+    None
+):
+    assert cluster().inputs["addonProfiles"] == {"omsagent": {"enabled": False}}
+    assert cluster().inputs["azureMonitorProfile"] == {"metrics": {"enabled": False}}
     assert not plain_stack().of_type("DataCollectionRule")
     assert not plain_stack().of_type("Workspace")
     assert not [name for name in plain_stack().resources if name.endswith("-scraping")]

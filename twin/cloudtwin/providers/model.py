@@ -223,6 +223,7 @@ class ResourceType:
         cluster_outputs: function that returns the outputs with the endpoint; None if this is not a cluster.
         pools: function that returns the machine pools that it declares.
         current_inputs: function that returns the service's current inputs, given current pool sizes by name.
+        revised_outputs: function that returns the outputs that an update from old to new inputs changes.
         image_repository: function that returns the host and path of the image repository; None for another type.
     """
 
@@ -247,6 +248,7 @@ class ResourceType:
     cluster_outputs: Callable[[Resource, Endpoint], Outputs] | None = None
     pools: Callable[[Resource, Inventory], Sequence["Pool"]] | None = None
     current_inputs: Callable[[Inputs, Mapping[str, int]], Inputs] | None = None
+    revised_outputs: Callable[[Inputs, Inputs], Iterable[str]] | None = None
     image_repository: Callable[[Resource], str] | None = None
 
     @property

@@ -3,7 +3,7 @@
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from cloudtwin.providers.protocol.diff import Diff
 from cloudtwin.providers.protocol.errors import ProviderError
 from cloudtwin.providers.protocol.resource import ResourceKey
 from cloudtwin.providers.protocol.values import (
+    UNKNOWN,
     Object,
     plain,
     redact,
@@ -122,10 +123,21 @@ class Operations:
         return compare(self.kind(key.token), key.name, old, new, ignored)
 
     def preview(self, key: ResourceKey, inputs: Object, old: Object) -> Object:
-        """Return predicted outputs; existing outputs stay where no input sets them."""
+        """Return predicted outputs; existing outputs stay unless an input sets them or the update changes them."""
         kind = self.kind(key.token)
         predicted = predict(self.schema(key.token), {**kind.defaults, **inputs})
-        return with_existing(old, inputs, predicted)
+        revised = self._revised_outputs(kind, key, inputs) if old else ()
+        return {**with_existing(old, inputs, predicted), **dict.fromkeys(revised, UNKNOWN)}
+
+    def _revised_outputs(
+        self, kind: ResourceType, key: ResourceKey, inputs: Object
+    ) -> Iterable[str]:
+        """Return the outputs that an update changes, such as the version of a launch template."""
+        if kind.revised_outputs is None:
+            return ()
+        resources = self.account.read().all(kind.token)
+        previous = next((resource for resource in resources if resource.urn == key.urn), None)
+        return kind.revised_outputs(previous.inputs, plain(inputs)) if previous else ()
 
     def read(self, key: ResourceKey, identity: str) -> tuple[Resource, Inputs] | None:
         """Return a resource and its current inputs; None if it does not exist."""

@@ -25,6 +25,7 @@ from cloudtwin.providers.protocol.values import (
     Object,
     Secret,
     from_struct,
+    has_unknown,
     path_text,
     plain,
     secret_paths,
@@ -83,6 +84,8 @@ class Provider(server.ProviderServer):
 
     def replacing_arguments(self, old: Object, new: Object) -> Sequence[str]:
         """Return the changed arguments that require every resource to be replaced."""
+        if has_unknown(new):
+            return []
         keys = ("region", "subscriptionId")
         return [key for key in keys if old.get(key) != new.get(key)]
 

@@ -13,6 +13,7 @@ from cloudtwin.providers.aws.policies import ROLE
 from cloudtwin.providers.azure import aks_rules, identity
 from cloudtwin.providers.azure.common import ROOT
 from cloudtwin.providers.azure.monitor import BUDGET
+from cloudtwin.providers.azure.storage import ACCOUNT
 from cloudtwin.providers.changes import compare, is_generated, with_name
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import ProviderConfig, ResourceRequest
@@ -189,6 +190,48 @@ def test_an_eks_cluster_is_not_updated_before_its_node_groups_have_its_version(
     assert not refusals or reasons[0].startswith(
         "Nodegroups gpu must be updated to match cluster version 1.35"
     )
+
+
+@pytest.mark.parametrize(
+    ("names", "refusal"),
+    [
+        (["b2", "a"], None),
+        (["a"], "a, b, and not to a"),
+        (["a", "b", "c"], "a, b, and not to a, b, c"),
+    ],
+)
+def test_the_subnets_of_an_eks_cluster_stay_in_the_zones_of_its_creation(
+    names: list[str], refusal: str | None
+) -> None:
+    subnets = [
+        Resource(token=SUBNET, id=name, urn="", inputs={}, outputs={"availabilityZone": name[0]})
+        for name in ("a", "b", "b2", "c")
+    ]
+    before, after = ({"vpcConfig": {"subnetIds": ids}} for ids in (["a", "b"], names))
+
+    reasons = refusals_of(CLUSTER, before, {}, after, others=subnets)
+
+    expected = "the set of availability zones with which the cluster was created, "
+    assert [refusal for reason in reasons if f"{expected}{refusal}" in reason] == (
+        [refusal] if refusal else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "refusals"),
+    [
+        ("Standard_LRS", "Standard_ZRS", 1),
+        ("Premium_ZRS", "Premium_LRS", 1),
+        ("Standard_LRS", "Standard_GRS", 0),
+        ("Standard_ZRS", "Standard_GZRS", 0),
+    ],
+)
+def test_an_update_changes_no_redundancy_over_zones_of_a_storage_account(
+    old: str, new: str, refusals: int
+) -> None:
+    before, after = ({"sku": {"name": name}} for name in (old, new))
+
+    assert len(refusals_of(ACCOUNT, before, {}, after, f"{AKS}/a")) == refusals
 
 
 def test_nodes_are_never_downgraded() -> None:

@@ -11,6 +11,7 @@ from cloudtwin.providers import azure
 from cloudtwin.providers.aws import CLOUD
 from cloudtwin.providers.aws.common import OBJECT
 from cloudtwin.providers.aws.eks_rules import CLUSTER
+from cloudtwin.providers.aws.machines import TEMPLATE
 from cloudtwin.providers.aws.network import ASSOCIATION, GROUP, INGRESS, SUBNET, TABLE, VPC
 from cloudtwin.providers.aws.s3 import BUCKET
 from cloudtwin.providers.azure.common import GROUP as RESOURCE_GROUP
@@ -109,6 +110,22 @@ def test_a_preview_of_an_update_keeps_the_fields_that_the_service_added_to_an_ob
     assert outputs["vpcConfig"] == {**service_fields, "subnetIds": ["s", "t"]}, (
         "rules that refer to the group of the cluster would be replaced"
     )
+
+
+def test_a_preview_leaves_the_version_of_a_launch_template_unknown_if_its_content_changes(
+    provider: Provider,
+) -> None:
+    before = {"name": "nodes", "instanceType": "g5.xlarge", "updateDefaultVersion": True}
+    provider.make(TEMPLATE, "t", **before)
+    (template,) = provider.account.read().all(TEMPLATE)
+
+    def versions(**changes: object) -> set[object]:
+        inputs = {**template.inputs, **changes}
+        outputs = provider.preview(request(TEMPLATE, "t"), inputs, template.outputs)
+        return {outputs["latestVersion"], outputs["defaultVersion"]}
+
+    assert versions(instanceType="g6.xlarge") == {UNKNOWN}, "node groups follow the version"
+    assert versions(tags={"owner": "another team"}) == {1}
 
 
 def test_the_providers_region_and_tags_are_on_every_resource(provider: Provider) -> None:

@@ -185,6 +185,7 @@ TYPES = (
                          rules.permissions("roleArn", frozenset({"AmazonEKSClusterPolicy"}))),
             Precondition("zones of a cluster", f"{GUIDE}, VPC requirements",
                          "UnsupportedAvailabilityZoneException", rules.two_zones),
+            Precondition("zones of a cluster stay", f"{GUIDE}, VPC requirements", INVALID, rules.same_zones),
             Precondition("upgrade by one minor version", f"{API}, UpdateClusterVersion", INVALID,
                          rules.next_minor_version),
             Precondition("nodes updated before the cluster", f"{GUIDE}, update a cluster",

@@ -212,11 +212,29 @@ def pull_permission(request: ResourceRequest) -> Iterable[str]:
 
 def two_zones(request: ResourceRequest) -> Iterable[str]:
     """Yield an error if all subnets of a cluster are in one zone."""
-    subnets = section(request.inputs, "vpcConfig").get("subnetIds") or ()
-    resources = (request.account.find((SUBNET,), subnet) for subnet in subnets)
-    zones = {str(subnet.outputs["availabilityZone"]) for subnet in resources if subnet}
+    zones = _zones_of(request.inputs, request.account)
     if len(zones) == 1:
         yield f"Subnets specified must be in at least two different AZs, not only {zones.pop()}"
+
+
+def same_zones(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error for subnets in other zones than those with which the cluster was created."""
+    if request.previous is None:
+        return
+    old_zones = _zones_of(request.previous.inputs, request.account)
+    new_zones = _zones_of(request.inputs, request.account)
+    if old_zones and new_zones and old_zones != new_zones:
+        yield (
+            "Provided subnets must belong to the set of availability zones with which the cluster was created, "
+            f"{', '.join(sorted(old_zones))}, and not to {', '.join(sorted(new_zones))}"
+        )
+
+
+def _zones_of(inputs: Inputs, account: Inventory) -> set[str]:
+    """Return the zones of a cluster's subnets."""
+    subnets = section(inputs, "vpcConfig").get("subnetIds") or ()
+    resources = (account.find((SUBNET,), subnet) for subnet in subnets)
+    return {str(subnet.outputs["availabilityZone"]) for subnet in resources if subnet}
 
 
 def next_minor_version(request: ResourceRequest) -> Iterable[str]:

@@ -121,6 +121,17 @@ def _describe_template(request: ResourceRequest) -> dict[str, Any]:
     }
 
 
+def _revised_template(old: Inputs, new: Inputs) -> tuple[str, ...]:
+    """Return the versions of a template that another content changes (pulumi-aws, LaunchTemplate)."""
+    if _content(old) == _content(new):
+        return ()
+    return (
+        ("latestVersion", "defaultVersion")
+        if new.get("updateDefaultVersion")
+        else ("latestVersion",)
+    )
+
+
 def _content(inputs: Inputs) -> dict[str, Any]:
     excluded_keys = ("tags", "updateDefaultVersion", "defaultVersion")
     return {key: value for key, value in inputs.items() if key not in excluded_keys}
@@ -141,6 +152,7 @@ TYPES = (
         token=TEMPLATE,
         identify=id_with_prefix("lt"),
         describe=_describe_template,
+        revised_outputs=_revised_template,
         naming=Naming(max_length=128),
         immutable=("namePrefix", "region"),
         enums={"networkInterfaces.*.interfaceType": ("efa", "efa-only", "interface")},

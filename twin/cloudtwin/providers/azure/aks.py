@@ -31,6 +31,7 @@ MAINTENANCE_PATH = f"{CLUSTER_PATH}/maintenanceConfigurations/{{configName}}"
 MAINTENANCE = "azure-native:containerservice:MaintenanceConfiguration"
 WORKSPACE = "azure-native:operationalinsights:Workspace"
 BLOB_DRIVER = "blob.csi.azure.com"
+PERSISTENT_PROFILES = ("azureMonitorProfile", "httpProxyConfig")
 MAX_NODE_RESOURCE_GROUP = 80  # characters; AKS documentation, naming
 
 
@@ -60,7 +61,16 @@ def _describe_cluster(request: ResourceRequest) -> dict[str, Any]:
         "oidcIssuerProfile": _issuer(request),
         "identity": _identity(request),
         "identityProfile": _kubelet_identity(request),
+        **_persistent_profiles(request),
     }
+
+
+def _persistent_profiles(request: ResourceRequest) -> dict[str, Any]:
+    """Return the add-ons, the agent for metrics and the proxy: AKS keeps those that an update omits (AKS #2904)."""
+    old = request.previous.outputs if request.previous else {}
+    addons = {**(old.get("addonProfiles") or {}), **section(request.inputs, "addonProfiles")}
+    profiles = {name: request.inputs.get(name) or old.get(name) for name in PERSISTENT_PROFILES}
+    return {"addonProfiles": addons or None, **profiles}
 
 
 def _issuer(request: ResourceRequest) -> dict[str, Any]:

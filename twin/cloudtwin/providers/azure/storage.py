@@ -39,6 +39,15 @@ def _sku(inputs: Inputs) -> str:
     return str(section(inputs, "sku").get("name") or "")
 
 
+def _zones(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error for an update to or from the redundancy over zones, which needs a migration of the account."""
+    old, new = (
+        (_sku(request.previous.inputs), _sku(request.inputs)) if request.previous else ("", "")
+    )
+    if old and new and ("ZRS" in old) != ("ZRS" in new):
+        yield f"an update cannot change {old} to {new}: start a migration of the account"
+
+
 def _kind(inputs: Inputs) -> Iterable[CheckFailure]:
     kind, sku = inputs.get("kind"), _sku(inputs)
     if kind in ("BlockBlobStorage", "FileStorage") and sku and not sku.startswith("Premium"):
@@ -180,6 +189,8 @@ TYPES = (
         preconditions=(
             Precondition("subnets of an account", f"{DOCS}, network security",
                          "NetworkAclsValidationFailure", _subnets),
+            Precondition("zones of an account", f"{DOCS}, change how a storage account is replicated",
+                         "StorageAccountTypeUpdateNotAllowed", _zones),
         ),
         unique=("accountName",),
         unique_code="StorageAccountAlreadyTaken",

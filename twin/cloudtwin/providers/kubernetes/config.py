@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from cloudtwin.providers.protocol.errors import ProviderError
-from cloudtwin.providers.protocol.values import Plain, plain
+from cloudtwin.providers.protocol.values import Object, Plain, has_unknown, plain
 
 SUPPORTED_ARGUMENTS = {
     "kubeconfig", "context", "namespace", "clusterIdentifier", "enablePatchForce",
@@ -20,6 +20,7 @@ IGNORED_ARGUMENTS = {
     "version", "pluginDownloadURL", "suppressDeprecationWarnings", "suppressHelmHookWarnings",
     "kubeClientSettings", "helmReleaseSettings",
 }  # fmt: skip
+IDENTIFIER = "clusterIdentifier"
 # The official provider's environment variables, used where the argument is absent.
 FORCE_VARIABLE = "PULUMI_K8S_ENABLE_PATCH_FORCE"
 UPSERT_VARIABLE = "PULUMI_K8S_UPSERT_EXISTING_OBJECTS"
@@ -75,7 +76,7 @@ def parse(arguments: Mapping[str, Plain]) -> KubernetesConfig:
         kubeconfig=_kubeconfig(settings.get("kubeconfig")),
         context=settings.get("context") or None,
         namespace=settings.get("namespace") or None,
-        cluster_identifier=settings.get("clusterIdentifier") or None,
+        cluster_identifier=settings.get(IDENTIFIER) or None,
         force=_boolean(settings, "enablePatchForce", default=_is_set(FORCE_VARIABLE)),
         upsert=_boolean(settings, "upsertExistingObjects", default=_is_set(UPSERT_VARIABLE)),
     )
@@ -118,9 +119,22 @@ def replacing_arguments(old: KubernetesConfig, new: KubernetesConfig) -> list[st
     server or certificate, counts (pulumi-kubernetes, `DiffConfig`), but not a change of credentials.
     """
     if old.cluster_identifier and new.cluster_identifier:
-        return ["clusterIdentifier"] if old.cluster_identifier != new.cluster_identifier else []
+        return [IDENTIFIER] if old.cluster_identifier != new.cluster_identifier else []
     old_cluster, new_cluster = _cluster(old), _cluster(new)
     return ["kubeconfig"] if old_cluster and new_cluster and old_cluster != new_cluster else []
+
+
+def unknown_arguments(old: Object, new: Object) -> list[str]:
+    """Return the arguments that may select another cluster because they are unknown until the update.
+
+    None if the cluster identifier stays the same (pulumi-kubernetes, `DiffConfig`). A cluster that is replaced has
+    an unknown identifier, so that its objects are deleted before it and created again in the new cluster.
+    """
+    identifier = old.get(IDENTIFIER)
+    if identifier and new.get(IDENTIFIER) == identifier:
+        return []
+    keys = [*([IDENTIFIER] if identifier else []), "kubeconfig", "context"]
+    return [key for key in keys if has_unknown(new.get(key))]
 
 
 def _cluster(config: KubernetesConfig) -> Mapping[str, Any] | None:

@@ -21,7 +21,7 @@ from cloudtwin.providers.protocol.resource import (
     ResourceKey,
     ResourceState,
 )
-from cloudtwin.providers.protocol.values import Object, plain
+from cloudtwin.providers.protocol.values import Object, has_unknown, plain
 from cloudtwin.pulumi.install import KUBERNETES_VERSION
 
 OFFICIAL_ONLY = "is not supported by the stand-in kubernetes provider; install the official plugin"
@@ -60,7 +60,9 @@ class KubernetesProvider(server.ProviderServer):
         config.parse(arguments)
 
     def replacing_arguments(self, old: Object, new: Object) -> Sequence[str]:
-        """Return the changed arguments that select another cluster."""
+        """Return the arguments that select another cluster, or may do so as they are unknown."""
+        if has_unknown(new):
+            return config.unknown_arguments(old, new)
         return config.replacing_arguments(config.parse(old), config.parse(new))
 
     def configure(self, arguments: Object) -> None:

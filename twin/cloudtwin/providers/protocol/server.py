@@ -101,7 +101,7 @@ class ProviderServer(provider_pb2_grpc.ResourceProviderServicer):
 
     @abstractmethod
     def replacing_arguments(self, old: Object, new: Object) -> Sequence[str]:
-        """Return the changed arguments that require every resource to be replaced."""
+        """Return the changed or unknown arguments that require every resource to be replaced."""
 
     @abstractmethod
     def check(
@@ -198,7 +198,7 @@ class ProviderServer(provider_pb2_grpc.ResourceProviderServicer):
         changed_keys = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
         if not changed_keys:
             return pb.DiffResponse(changes=pb.DiffResponse.DIFF_NONE)
-        replaces = [] if has_unknown(new) else self.replacing_arguments(old, new)
+        replaces = self.replacing_arguments(old, new)
         return pb.DiffResponse(
             changes=pb.DiffResponse.DIFF_SOME, diffs=changed_keys, replaces=replaces
         )

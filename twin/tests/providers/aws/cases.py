@@ -679,6 +679,7 @@ NEVER_HOLDS = {
 CHANGE_RULES = {  # see test_changes.py
     "upgrade by one minor version", "nodes updated before the cluster", "no version downgrade of nodes",
     "a file system grows",
+    "zones of a cluster stay",
 }  # fmt: skip
 ACCOUNTS = {
     name: (Inventory(tuple(holding)), Inventory(tuple(violating)))

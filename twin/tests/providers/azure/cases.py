@@ -538,6 +538,7 @@ CHANGE_RULES = {  # see test_changes.py
     "upgrade by one minor version", "inline pools unchanged", "pool unchanged",
     "versions of inline pools",
     "version skew of node pools", "no version downgrade of a pool", "start of a budget",
+    "zones of an account",
 }  # fmt: skip
 ACCOUNTS = {
     name: (Inventory(tuple(holding)), Inventory(tuple(violating)))

@@ -1,12 +1,16 @@
 """Rules of Azure Kubernetes Service."""
 
+from dataclasses import replace
+
 import pytest
+from cloudtwin.providers import azure
 from cloudtwin.providers.azure.aks_rules import (
     default_route,
     network,
     snapshot_fits,
     zonal_location,
 )
+from cloudtwin.providers.azure.identity import CLUSTER
 from cloudtwin.providers.azure.network import ROUTE_TABLE
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import ProviderConfig, ResourceRequest
@@ -70,3 +74,27 @@ def test_the_snapshot_of_a_pool_is_in_the_location_of_its_cluster() -> None:
     (reason,) = snapshot_fits(request_for(inputs, snapshot("Standard_NC24ads_A100_v4")))
 
     assert reason == f"the snapshot {SNAPSHOT_ID} is in eastus, not in westus"
+
+
+def test_an_update_that_omits_an_add_on_the_metrics_or_the_proxy_keeps_them() -> None:
+    enabled = {
+        "addonProfiles": {"omsagent": {"enabled": True}},
+        "azureMonitorProfile": {"metrics": {"enabled": True}},
+        "httpProxyConfig": {"httpProxy": "http://proxy.example.org:3128"},
+    }
+    disabled = {
+        **enabled,
+        "addonProfiles": {"omsagent": {"enabled": False}},
+        "azureMonitorProfile": {"metrics": {"enabled": False}},
+    }
+    names = {"resourceName": "c", "resourceGroupName": "g"}
+    versions = {"currentKubernetesVersion": "1.36.2"}
+    cluster = replace(resource(CLUSTER, AKS, {**names, **enabled}), outputs={**versions, **enabled})
+    describe = azure.CLOUD.types[CLUSTER].describe
+
+    def outputs(inputs: Object) -> Object:
+        request = replace(request_for({**names, **inputs}, cluster), previous=cluster)
+        return {key: describe(request)[key] for key in enabled}
+
+    assert outputs({}) == enabled
+    assert outputs(disabled) == disabled

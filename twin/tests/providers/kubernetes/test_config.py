@@ -1,8 +1,15 @@
 """The provider's arguments."""
 
 import pytest
-from cloudtwin.providers.kubernetes.config import KubernetesConfig, parse, replacing_arguments
+from cloudtwin.providers.kubernetes.config import (
+    IDENTIFIER,
+    KubernetesConfig,
+    parse,
+    replacing_arguments,
+    unknown_arguments,
+)
 from cloudtwin.providers.protocol.errors import ProviderError
+from cloudtwin.providers.protocol.values import UNKNOWN
 
 from twin.tests.providers.kubernetes.kubeconfigs import kubeconfig
 
@@ -77,6 +84,18 @@ def test_a_cluster_identifier_overrides_the_kubeconfig() -> None:
     assert replacing_arguments(
         old, KubernetesConfig(kubeconfig=kubeconfig("https://a"), cluster_identifier="x")
     ) == ["clusterIdentifier"]
+
+
+def test_an_unknown_cluster_means_another_cluster_unless_its_identifier_stays() -> None:
+    unknown = {"kubeconfig": UNKNOWN}
+
+    assert unknown_arguments({"kubeconfig": "a"}, unknown) == ["kubeconfig"]
+    assert unknown_arguments({IDENTIFIER: "mine"}, {**unknown, IDENTIFIER: "mine"}) == []
+    assert unknown_arguments({IDENTIFIER: "mine"}, {**unknown, IDENTIFIER: UNKNOWN}) == [
+        IDENTIFIER,
+        "kubeconfig",
+    ]
+    assert unknown_arguments({}, {"kubeconfig": "a", IDENTIFIER: UNKNOWN}) == []
 
 
 def test_an_added_or_removed_cluster_identifier_replaces_nothing() -> None:
