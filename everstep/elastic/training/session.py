@@ -193,7 +193,8 @@ class Session:
             microbatch: the micro-batch.
             loss: its share of the mean loss over the global batch; None if `Batch.backward` was not used.
         """
-        return self.steps.end(microbatch, loss)
+        with announce_errors(self.worker.group):
+            return self.steps.end(microbatch, loss)
 
     def end_warm_up(self) -> None:
         """Discard everything that a warm-up batch has computed."""
