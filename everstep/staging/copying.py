@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from everstep.staging import spool
-from everstep.staging.content import BrokenContentError, Digest, FileError, OnBytes, Source
+from everstep.staging.content import (
+    BrokenContentError,
+    ChangedError,
+    Digest,
+    FileError,
+    OnBytes,
+    Source,
+)
 from everstep.staging.entry import Entry, Record
 from everstep.staging.plan import Task
 
@@ -93,7 +100,7 @@ def copy(
                 fix = "Compare the file with its original, then run the command again."
                 raise FileError(f"{entry.name} {error}, {attempts} times", fix) from None
             time.sleep(FIRST_WAIT_SECONDS * 2 ** (attempt - 1))
-        except FileError:
+        except ChangedError:
             partial.discard()
             raise
     _move_to_target(partial, target)

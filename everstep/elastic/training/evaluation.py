@@ -30,6 +30,7 @@ class EpochEnd:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._max_batch = MAX_BATCH
         self.running = False
 
     def run(self, callbacks: list[Callable[[int], object]], epoch: int) -> bool:
@@ -101,7 +102,7 @@ class EpochEnd:
     ) -> dict[str, float]:
         """Return the means of the scores over `size` samples; see `Run.evaluate` for the arguments."""
         self._check()
-        model, bound = self._session.state.model, self._session.limit.samples or MAX_BATCH
+        model = self._session.state.model
         modes = [(module, module.training) for module in model.modules()]
         model.eval()
         totals: dict[str, float] = {}
@@ -113,9 +114,9 @@ class EpochEnd:
                 )
                 if prefetch:
                     prefetch(own_share, next_share)
-                own_sums = self._sum_scores(own_share, min(bound, MAX_BATCH), load, score)
+                own_sums = self._sum_scores(own_share, load, score)
                 if not len(own_share):  # contribute zeros to the sums of the other workers
-                    own_sums = dict.fromkeys(self._sum_scores(np.arange(1), 1, load, score), 0.0)
+                    own_sums = dict.fromkeys(self._sum_scores(np.arange(1), load, score), 0.0)
                 names = sorted(own_sums)
                 sums = self.sum(*(own_sums[name] for name in names))
                 totals = {n: totals.get(n, 0.0) + s for n, s in zip(names, sums, strict=True)}
@@ -125,21 +126,28 @@ class EpochEnd:
         return {name: total / size for name, total in totals.items()}
 
     def _sum_scores(
-        self,
-        ids: Ids,
-        bound: int,
-        load: Callable[[Ids], Any],
-        score: Callable[..., Mapping[str, Any]],
+        self, ids: Ids, load: Callable[[Ids], Any], score: Callable[..., Mapping[str, Any]]
     ) -> dict[str, float]:
-        """Return the sums of the scores over these samples."""
+        """Return the sums of the scores over these samples; after an out-of-memory error, compute fewer at a time."""
         sums: dict[str, float] = {}
-        for first in range(0, len(ids), bound):
+        self._max_batch = min(self._max_batch, self._session.limit.samples or self._max_batch)
+        first = 0
+        while first < len(ids):
             self._session.worker.group.check()
-            batch = ids[first : first + bound]
-            samples = load(batch)
-            arguments = samples if isinstance(samples, tuple | list) else (samples,)
-            for name, value in score(*arguments).items():
-                sums[name] = sums.get(name, 0.0) + _total(name, value, len(batch))
+            batch = ids[first : first + self._max_batch]
+            try:
+                totals = _scores(load(batch), len(batch), score)
+            except torch.OutOfMemoryError as error:
+                if len(batch) == 1:
+                    raise EverstepError(
+                        f"one sample of the evaluation does not fit into the memory of this device: {error}",
+                        "Use smaller samples or another score, or a device with more memory.",
+                    ) from error
+                self._max_batch = len(batch) // 2
+            else:
+                for name, total in totals.items():
+                    sums[name] = sums.get(name, 0.0) + total
+                first += len(batch)
         return sums
 
     def _check(self) -> None:
@@ -148,6 +156,16 @@ class EpochEnd:
                 "the workers evaluate together only in a callback of Run.each_epoch",
                 "Decorate the evaluation with @run.each_epoch: the next group then repeats it if the group changes.",
             )
+
+
+def _scores(
+    samples: Any,  # noqa: ANN401 - of the user
+    count: int,
+    score: Callable[..., Mapping[str, Any]],
+) -> dict[str, float]:
+    """Return the sums of the scores over one batch."""
+    arguments = samples if isinstance(samples, tuple | list) else (samples,)
+    return {name: _total(name, value, count) for name, value in score(*arguments).items()}
 
 
 def _total(name: str, value: Any, samples: int) -> float:  # noqa: ANN401 - of the user

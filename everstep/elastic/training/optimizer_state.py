@@ -56,11 +56,16 @@ class OptimizerState:
         names: name of each parameter of the model.
 
     Raises:
-        EverstepError: the optimizer has no parameters, or parameters that are not the model's, or its step
-            needs a closure or sparse gradients.
+        EverstepError: the optimizer is not an optimizer, has no parameters, or parameters that are not the model's,
+            or its step needs a closure or sparse gradients.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, names: Mapping[nn.Parameter, str]) -> None:
+        if not hasattr(optimizer, "param_groups"):
+            raise EverstepError(
+                f"the optimizer is a {type(optimizer).__name__} without param_groups",
+                "Pass one optimizer, with a parameter group for each part of the model that has its own settings.",
+            )
         self.optimizer = optimizer
         self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
         _check_parameters(self._parameters, names)

@@ -46,7 +46,7 @@ class RunOptions:
     Attributes:
         global_batch: samples in one step, over all workers.
         epochs: passes over the data set.
-        seed: seed of the sample order and of random layers.
+        seed: seed of the sample order, of random layers and of augmentation.
         max_steps: steps after which the run ends; 0 to end only after its epochs.
         mode: `live`, or `exact` for results that do not depend on the group's history.
         shard_size: samples that `exact` computes at a time; its results depend on it.

@@ -104,6 +104,32 @@ def check_shapes(
         )
 
 
+def check_unchanged_shapes(
+    tensors: Mapping[str, torch.Tensor], shapes: Mapping[str, torch.Size]
+) -> None:
+    """Refuse a state that no joiner could receive and no later process could restore.
+
+    Args:
+        tensors: tensors of the state, by name.
+        shapes: their shapes when the run was created.
+
+    Raises:
+        EverstepError: a shape has changed, or the model has another tensor.
+    """
+    for name, tensor in tensors.items():
+        if name in shapes and tensor.shape != shapes[name]:
+            change = f"the shape of {name} is {list(tensor.shape)}, and was {list(shapes[name])}"
+        elif name not in shapes and name.startswith(MODEL_PREFIX):
+            change = f"{name} was added"
+        else:
+            continue
+        raise EverstepError(
+            f"the tensors of the run have changed since Run was created: {change}; a checkpoint could not be restored",
+            "Give each buffer, and each tensor of states, its final shape before. A buffer that is only a cache is "
+            "registered with persistent=False.",
+        )
+
+
 def _other_data(checkpoint: StoredCheckpoint, recorded: str, current: str) -> EverstepError:
     return EverstepError(
         f"the data have changed since {checkpoint.location} was written: {recorded} then; {current} now",

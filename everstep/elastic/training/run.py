@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from everstep.elastic.accounting import metrics
 from everstep.elastic.accounting.journal import Journal
@@ -438,6 +439,11 @@ def _device_of(model: nn.Module) -> torch.device:
     trained_parameters = [p for p in model.parameters() if p.requires_grad]
     if not trained_parameters:
         raise EverstepError("no parameter of the model needs gradients", "Pass the model to train.")
+    if any(map(is_lazy, model.parameters())):
+        raise EverstepError(
+            "the model has lazy layers without a shape",
+            "Compute the model's output for some samples, then create the optimizer and Run.",
+        )
     if len({parameter.device for parameter in trained_parameters}) > 1:
         raise EverstepError("the model is on several devices", "Move the model to one device.")
     if any(parameter.is_complex() for parameter in trained_parameters):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch.utils.data import default_collate
+from torch.utils.data import IterableDataset, default_collate
 
 from everstep.elastic.data_order.sampler import Ids
 from everstep.errors import EverstepError
@@ -69,9 +69,9 @@ def size_of(dataset: object, dataset_size: int | None) -> int:
             "Run needs either dataset or dataset_size",
             "Pass a map-style data set, or the number of samples that your program indexes itself.",
         )
-    if dataset_size is None and not (
-        hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
-    ):
+    is_indexed = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+    # torch gives an iterable-style data set a `__getitem__` that fails.
+    if dataset_size is None and (not is_indexed or isinstance(dataset, IterableDataset)):
         raise EverstepError(
             f"dataset is a {type(dataset).__name__}, which has no length or cannot be indexed",
             "Pass a map-style data set: a changing group cannot share an iterable-style data set.",

@@ -5,6 +5,7 @@ A training loop accesses it through `Run` and `Batch`. Only the training loop's 
 
 import logging
 import math
+import random
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -181,11 +182,11 @@ class Session:
         ]
 
     def begin_microbatch(self, microbatch: Microbatch, *, is_warm_up: bool) -> None:
-        """Start a micro-batch, and seed its random layers."""
+        """Start a micro-batch, and seed the generators of random numbers for it."""
         if not is_warm_up:
             self.steps.begin(microbatch)
         seed = dropout_seed(self.options.seed, self.state.step, microbatch.ids)
-        _seed_random_layers(seed, self.worker.device)
+        _seed_generators(seed, self.worker.device)
 
     def end_microbatch(self, microbatch: Microbatch, loss: torch.Tensor | None) -> bool:
         """Complete a micro-batch; return False if no gradient was computed.
@@ -194,7 +195,8 @@ class Session:
             microbatch: the micro-batch.
             loss: its share of the mean loss over the global batch; None if `Batch.backward` was not used.
         """
-        return self.steps.end(microbatch, loss)
+        with announce_errors(self.worker.group):
+            return self.steps.end(microbatch, loss)
 
     def end_warm_up(self) -> None:
         """Discard everything that a warm-up batch has computed."""
@@ -515,11 +517,16 @@ class Session:
             self._kept_steps.append(self._last_step)
 
 
-def _seed_random_layers(seed: int, device: torch.device) -> None:
-    """Seed the generators of the CPU and of the model's kind of device.
+def _seed_generators(seed: int, device: torch.device) -> None:
+    """Seed the generators of Python, numpy and torch, on the CPU and on the model's kind of device.
+
+    The workers of a node are forked from one process, so without a seed numpy would draw the same numbers in all of
+    them, and again in a worker that starts after a crash.
 
     `torch.manual_seed` seeds all kinds, but formats a stack trace for each absent kind of accelerator (0.1 ms).
     """
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
     if device.type not in {"cpu", "cuda"}:
         torch.manual_seed(seed)
         return
@@ -529,7 +536,7 @@ def _seed_random_layers(seed: int, device: torch.device) -> None:
 
 
 def dropout_seed(seed: int, step: int, ids: Ids) -> int:
-    """Return the seed of random layers (dropout, stochastic depth) for these samples.
+    """Return the seed of random layers (dropout, stochastic depth) and of random changes of these samples.
 
     It depends on the step and the first sample, and not on earlier draws of this process: a worker that joins, or
     that repeats a step, drops the same activations.

@@ -25,7 +25,7 @@ from everstep.elastic.training.encoding import Tensors, decode, encode
 from everstep.elastic.training.in_flight import InFlight
 from everstep.elastic.training.optimizer_state import OptimizerState
 from everstep.elastic.training.options import RunHooks
-from everstep.elastic.training.resume import MODEL_PREFIX, check_shapes
+from everstep.elastic.training.resume import MODEL_PREFIX, check_shapes, check_unchanged_shapes
 from everstep.elastic.transport.exact_reducer import ExactReducer
 from everstep.elastic.transport.local_tensors import local_tensor
 from everstep.elastic.transport.reducer import GradientReducer
@@ -104,6 +104,7 @@ class RunState:
         self.in_flight = InFlight()
         text_bytes = len(self._text({})) + BYTES_PER_NUMBER * self.optimizer_state.number_count
         self._text_bytes = max(MIN_TEXT_BYTES, 4 * text_bytes)
+        self._shapes = {name: tensor.shape for name, tensor in self.all_tensors().items()}
         self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._text_buffer = torch.empty(0)
         self._initial_sums: tuple[int, ...] = ()
@@ -128,7 +129,9 @@ class RunState:
     def shared_tensors(self) -> Sequence[torch.Tensor]:
         """Return every tensor of the state, and all numbers in one more tensor; all are writable."""
         self.checkpoints.wait_snapshot()
-        self._copies = [(t, _sendable(t, self.device)) for t in self.all_tensors().values()]
+        tensors = self.all_tensors()
+        check_unchanged_shapes(tensors, self._shapes)
+        self._copies = [(t, _sendable(t, self.device)) for t in tensors.values()]
         self._text_buffer = self._pack(self._text({}))
         return [*(sendable for _, sendable in self._copies), self._text_buffer]
 
@@ -308,10 +311,12 @@ class RunState:
     def save(self) -> None:
         """Start a checkpoint of the current step."""
         tensors = self.tensors()
+        extra = self._extra(tensors)
+        check_unchanged_shapes(tensors, self._shapes)
         # Buffers change with the next forward pass, ranges with its sum, the other states by the program.
         unchanging_names = {f"{MODEL_PREFIX}{name}" for name in self._parameters}
         unchanging_names |= self.optimizer_state.tensors().keys()
-        self.checkpoints.save(self.step, tensors, self._extra(tensors), unchanging_names)
+        self.checkpoints.save(self.step, tensors, extra, unchanging_names)
 
     def sha256(self) -> str:
         """Return the SHA-256 digest of `tensors()`."""

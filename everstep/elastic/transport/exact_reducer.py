@@ -23,8 +23,9 @@ import numpy as np
 import torch
 
 from everstep.elastic.data_order.sampler import Ids
+from everstep.elastic.transport.buffers import Buffers
 from everstep.elastic.transport.fixed_point import FixedPoint
-from everstep.elastic.transport.reducer import AllReduce, dense_local_tensor, is_counter
+from everstep.elastic.transport.reducer import AllReduce, dense_local_tensor
 from everstep.elastic.transport.tensor_lists import copy_all
 
 BITS = 31  # magnitude bits of a sum
@@ -61,13 +62,7 @@ class ExactReducer:
 
     def __init__(self, model: torch.nn.Module, scalars: int, shards: int) -> None:
         self._parameters = [p for p in model.parameters() if p.requires_grad]
-        # The floating-point buffers first, then the counters, so that one operation handles each kind.
-        buffers = list(model.buffers())
-        self._averaged = [buffer for buffer in buffers if buffer.is_floating_point()]
-        self._counters = [buffer for buffer in buffers if is_counter(buffer)]
-        others = [b for b in buffers if not (b.is_floating_point() or is_counter(b))]
-        self._buffers = [*self._averaged, *self._counters, *others]
-        self._saved_buffers = [buffer.clone() for buffer in self._buffers]
+        self._buffers = Buffers(model)
         device = self._parameters[0].device
         self._sizes = [parameter.numel() for parameter in self._parameters]
         gradients = [torch.empty_like(parameter, device="meta") for parameter in self._parameters]
@@ -75,8 +70,8 @@ class ExactReducer:
         self._own_sums = torch.zeros(sum(self._sizes), dtype=torch.int32, device=device)
         # Sums of integers are exact in float64, too, and there are few of these.
         self._flat_sizes = [
-            sum(buffer.numel() for buffer in self._averaged),
-            sum(buffer.numel() for buffer in self._counters),
+            sum(buffer.numel() for buffer in self._buffers.averaged),
+            sum(buffer.numel() for buffer in self._buffers.counters),
             len(self._parameters),
             scalars,
         ]
@@ -126,12 +121,13 @@ class ExactReducer:
         """Start a step, or restart it."""
         self._is_empty = True
         self._own_scalars_flat.zero_()
-        copy_all(self._saved_buffers, self._buffers)
+        self._buffers.save()
         self.begin_shard()
 
     def begin_shard(self) -> None:
         """Start a shard; discard an unfinished one."""
         self._in_flight = True
+        self._buffers.begin_pass()
         for parameter in self._parameters:
             parameter.grad = None
 
@@ -139,7 +135,7 @@ class ExactReducer:
         """Restore the statistics from before an unfinished step; return True if its shards so far remain valid."""
         was_in_flight = self._in_flight
         if was_in_flight:
-            copy_all(self._buffers, self._saved_buffers)
+            self._buffers.restore()
         if self._sending:
             # An operation of the old group may still write to the old buffers.
             self._allocate_reduce_buffers()
@@ -148,7 +144,7 @@ class ExactReducer:
 
     def discard(self) -> None:
         """Discard a step whose sum has arrived: restore the statistics from before it."""
-        copy_all(self._buffers, self._saved_buffers)
+        self._buffers.restore()
 
     @torch.no_grad()
     def add_shard(self, samples: int) -> bool:
@@ -157,11 +153,15 @@ class ExactReducer:
         Returns:
             False if a gradient is not finite or too large for any unit: the sum is then invalid, and the
             caller must inform the other workers.
+
+        Raises:
+            EverstepError: the forward pass has changed a buffer that is neither a statistic nor a counter.
         """
+        self._buffers.end_pass()
         magnitudes = self._add_gradients()
         self._is_empty = False
         self._add_statistics(samples)
-        copy_all(self._buffers, self._saved_buffers)
+        self._buffers.restore()
         return self._check_ranges(magnitudes)
 
     def _add_gradients(self) -> torch.Tensor:
@@ -193,13 +193,12 @@ class ExactReducer:
 
     def _add_statistics(self, samples: int) -> None:
         """Add the averaged buffers, weighted by the shard's samples, and the shard's increments of the counters."""
-        if self._averaged:
-            statistics = _flatten(self._averaged).double() * STATISTIC_SCALE
+        if self._buffers.averaged:
+            statistics = _flatten(self._buffers.averaged).double() * STATISTIC_SCALE
             self._averages.add_(statistics.round_() * samples)
-        if self._counters:
-            first = len(self._averaged)
-            saved_counters = self._saved_buffers[first : first + len(self._counters)]
-            self._counts.add_(_flatten(self._counters) - _flatten(saved_counters))
+        if self._buffers.counters:
+            saved_counters = _flatten(self._buffers.saved_counters)
+            self._counts.add_(_flatten(self._buffers.counters) - saved_counters)
 
     @torch.no_grad()
     def sum(self, samples: int, scalars: Sequence[int], all_reduce: AllReduce) -> list[int] | None:
@@ -230,7 +229,9 @@ class ExactReducer:
         self._in_flight = self._sending = False
         self._set_gradients()
         self._set_statistics(averages / samples)
-        for counter, count in zip(self._counters, _split(counts, self._counters), strict=True):
+        for counter, count in zip(
+            self._buffers.counters, _split(counts, self._buffers.counters), strict=True
+        ):
             counter.add_(count.to(counter.dtype))
         return [int(number) for number in numbers.tolist()]
 
@@ -240,12 +241,12 @@ class ExactReducer:
         Args:
             averages: averages over the samples, in units of 1 / `STATISTIC_SCALE`.
         """
-        if not self._averaged:
+        if not self._buffers.averaged:
             return
-        saved = _flatten(self._saved_buffers[: len(self._averaged)]).double()
+        saved = _flatten(self._buffers.saved_averaged).double()
         is_unchanged = averages == (saved * STATISTIC_SCALE).round_()
         numbers = torch.where(is_unchanged, saved, averages / STATISTIC_SCALE)
-        copy_all(self._averaged, _split(numbers, self._averaged))
+        copy_all(self._buffers.averaged, _split(numbers, self._buffers.averaged))
 
     def _set_gradients(self) -> None:
         """Set the parameters' gradients to the received sums, in the same memory if they are float32."""

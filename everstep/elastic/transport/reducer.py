@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from everstep.elastic.transport.buffers import Buffers
 from everstep.elastic.transport.group import PeerLostError
 from everstep.elastic.transport.local_tensors import from_local, local_tensor
 from everstep.elastic.transport.tensor_lists import copy_all
@@ -49,7 +50,7 @@ class GradientReducer:
             the global batch; its floating-point buffers (running means and variances) become the
             average over samples, so that they are equal on all workers. A counter grows by the
             average of its increments, which is 1 if it counts batches. Other buffers (indices,
-            masks, complex numbers) keep their values.
+            masks, complex numbers) must not change.
         scalars: number of additional scalars to sum.
         compress: whether gradients are sent in bfloat16: half the bytes, with two to three decimal digits, for slow
             networks. Between processes of one machine it takes longer than it saves.
@@ -71,17 +72,15 @@ class GradientReducer:
         local_tensors = self._local_tensors = [
             local_tensor(parameter) for parameter in self._parameters
         ]
-        self._all_buffers = list(model.buffers())
-        self._buffers = [buffer for buffer in self._all_buffers if buffer.is_floating_point()]
-        self._saved_buffers = [buffer.clone() for buffer in self._all_buffers]
-        self._counters = [buffer for buffer in self._all_buffers if is_counter(buffer)]
-        self._saved_counters = [buffer for buffer in self._saved_buffers if is_counter(buffer)]
+        self._buffers = Buffers(model)
         self._dtype = _sum_type(self._parameters)
         # In the type of the sums: in bfloat16 the rounding of the weighted parts would change even a constant buffer.
-        self._averages = [torch.zeros_like(buffer, dtype=self._dtype) for buffer in self._buffers]
+        self._averages = [
+            torch.zeros_like(buffer, dtype=self._dtype) for buffer in self._buffers.averaged
+        ]
         self._sizes = [
-            *(tensor.numel() for tensor in (*local_tensors, *self._buffers)),
-            len(self._counters),
+            *(tensor.numel() for tensor in (*local_tensors, *self._buffers.averaged)),
+            len(self._buffers.counters),
             scalars,
         ]
         self._compress = compress
@@ -98,7 +97,9 @@ class GradientReducer:
         self._copies_late = device.type == "cuda" if copy_late is None else copy_late
         self._own_gradients = torch.empty(gradient_count, dtype=self._dtype, device=device)
         self._own_views = self._views(self._own_gradients)
-        self._increments = torch.zeros(len(self._counters), dtype=self._dtype, device=device)
+        self._increments = torch.zeros(
+            len(self._buffers.counters), dtype=self._dtype, device=device
+        )
         self._own_indices = set[int]()  # parameters with a gradient from this worker
         self._packed_indices = set[int]()  # parameters whose gradient is in the send buffer
         self._has_gradients = False
@@ -125,7 +126,8 @@ class GradientReducer:
             self._statistics_flat, self._sizes[len(self._parameters) :]
         )
         self._statistics = [
-            part.view(buffer.shape) for part, buffer in zip(statistics, self._buffers, strict=True)
+            part.view(buffer.shape)
+            for part, buffer in zip(statistics, self._buffers.averaged, strict=True)
         ]
         self._sent_gradients, self._outgoing = self._all_gradients, self._gradients
         if self._compress:
@@ -149,7 +151,7 @@ class GradientReducer:
         if self._averages:
             torch._foreach_zero_(self._averages)
         self._increments.zero_()
-        copy_all(self._saved_buffers, self._all_buffers)
+        self._buffers.save()
         self._in_flight, self._in_microbatch = True, False
 
     @property
@@ -195,6 +197,7 @@ class GradientReducer:
         self._missing_counts = [len(bucket) for bucket in self._buckets]
         self._packed_indices.clear()
         self._has_gradients = False
+        self._buffers.begin_pass()
         self._in_flight = self._in_microbatch = True
 
     def add_microbatch(self, weight: float) -> None:
@@ -202,18 +205,22 @@ class GradientReducer:
 
         Args:
             weight: its share of the step's samples; the weights of all workers' micro-batches add up to 1.
+
+        Raises:
+            EverstepError: the forward pass has changed a buffer that is neither a statistic nor a counter.
         """
+        self._buffers.end_pass()
         if self._takes_all_at_end:
             self._take_all()
         if self._averages and weight:  # 0 times an infinite value of a mask would be NaN
-            torch._foreach_add_(self._averages, self._buffers, alpha=weight)
-        if self._counters:
+            torch._foreach_add_(self._averages, self._buffers.averaged, alpha=weight)
+        if self._buffers.counters:
             device = self._increments.device
-            increments = torch._foreach_sub(self._counters, self._saved_counters)
+            increments = torch._foreach_sub(self._buffers.counters, self._buffers.saved_counters)
             self._increments.add_(
                 torch.cat([part.flatten().to(device) for part in increments]), alpha=weight
             )
-        copy_all(self._all_buffers, self._saved_buffers)
+        self._buffers.restore()
         self._in_microbatch = False
 
     def roll_back(self) -> bool:
@@ -223,7 +230,7 @@ class GradientReducer:
         """
         gradients_valid = self._in_flight and not self._in_microbatch
         if self._in_flight:
-            copy_all(self._all_buffers, self._saved_buffers)
+            self._buffers.restore()
         if self._sending:
             # An operation of the old group may still write to the old buffers.
             self._allocate_send_buffers()
@@ -233,7 +240,7 @@ class GradientReducer:
 
     def discard(self) -> None:
         """Discard a step whose sum has arrived: restore the statistics from before it."""
-        copy_all(self._all_buffers, self._saved_buffers)
+        self._buffers.restore()
 
     def is_finite(self) -> bool:
         """Return True if the total of all received gradients is finite."""
@@ -262,10 +269,10 @@ class GradientReducer:
             self._sum_after_backward(all_reduce)
         self._in_flight = self._sending = False
         self._set_gradients()
-        copy_all(self._buffers, self._statistics)
-        if self._counters:  # one batch per step, regardless of its division
+        copy_all(self._buffers.averaged, self._statistics)
+        if counters := self._buffers.counters:  # one batch per step, regardless of its division
             torch._foreach_add_(
-                self._counters, [round(increment) for increment in self._summed_increments.tolist()]
+                counters, [round(increment) for increment in self._summed_increments.tolist()]
             )
         return [float(number) for number in self._scalars.tolist()]
 
@@ -376,12 +383,6 @@ class GradientReducer:
         for wait in self._waits:
             wait()
         self._begin = None
-
-
-def is_counter(buffer: torch.Tensor) -> bool:
-    """Return True if a buffer is one integer, such as the number of batches that a layer has seen."""
-    is_integer = not (buffer.is_floating_point() or buffer.is_complex())
-    return is_integer and buffer.dtype != torch.bool and buffer.numel() == 1
 
 
 def _sum_type(parameters: Sequence[torch.Tensor]) -> torch.dtype:

@@ -105,7 +105,7 @@ class S3Objects:
         status = s3.status_of(error)
         if refusal := s3.role_error(self._client, self.name, error):
             return refusal
-        if code == "NoSuchBucket" or code in s3.WRONG_CREDENTIALS:
+        if code == "NoSuchBucket" or code in s3.REFUSED_REQUESTS:
             return s3.listing_error(self._bucket, code, status, str(error))
         if status == 404:
             return _missing_object(address)

@@ -37,6 +37,10 @@ WRONG_CREDENTIALS = (
     "InvalidToken",
     "SignatureDoesNotMatch",
 )
+SKEWED_CLOCK = "RequestTimeTooSkewed"
+REFUSED_REQUESTS = (*WRONG_CREDENTIALS, SKEWED_CLOCK)
+"""Codes of requests that S3 refuses for a reason outside the bucket."""
+
 ATTEMPTS = 5
 TIMEOUT_SECONDS = 30
 
@@ -158,6 +162,9 @@ class S3Source:
         name = f"s3://{self._bucket}/{entry.locator}"
         if refusal := role_error(self._client, self.name, error):
             return FileError(refusal.problem, refusal.fix)
+        if code in REFUSED_REQUESTS:
+            refused = listing_error(self._bucket, code, status_of(error), str(error))
+            return FileError(refused.problem, refused.fix)
         if status_of(error) == 412:
             return ChangedError(entry.name, "changed after it was listed")
         if code in ("NoSuchKey", "404"):
@@ -237,6 +244,11 @@ def listing_error(bucket: str, code: str, status: int, message: str) -> Everstep
     if code in WRONG_CREDENTIALS:
         return EverstepError(
             f"the credentials for the bucket {bucket!r} are not valid: {code}", CREDENTIALS
+        )
+    if code == SKEWED_CLOCK:
+        return EverstepError(
+            f"the bucket {bucket!r} refuses requests from this machine, whose clock is wrong: {code}",
+            "Set the clock by NTP.",
         )
     if status == 403:
         return EverstepError(

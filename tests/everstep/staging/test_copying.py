@@ -124,6 +124,28 @@ def test_bytes_synced_before_a_connection_broke_are_kept_for_the_next_run(
     assert source.offsets == [300]
 
 
+def test_synced_bytes_are_kept_when_the_store_refuses_the_rest(
+    tmp_path: Path, partials: Path
+) -> None:
+    """The credentials of a long copy expire within a file, which has not changed."""
+
+    class RefusingSource(FaultySource):
+        @contextmanager
+        def open(self, entry: Entry, offset: int) -> Iterator[Content]:
+            if offset:
+                raise FileError("the credentials have expired", "Renew them.")
+            with super().open(entry, offset) as content:
+                yield content
+
+    with pytest.raises(FileError, match="have expired"):
+        copy(RefusingSource(500), ENTRY, tmp_path / "x", partials, lambda _: None)
+    source = FaultySource()
+
+    copy(source, ENTRY, tmp_path / "x", partials, lambda _: None)
+
+    assert source.offsets == [300]
+
+
 def test_after_a_wrong_checksum_the_file_is_copied_from_its_beginning(
     tmp_path: Path, partials: Path
 ) -> None:

@@ -3,7 +3,7 @@
 import copy
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence
-from torch.utils.data import TensorDataset
+from torch.utils.data import IterableDataset, TensorDataset
 
 from everstep import elastic
 from everstep.catalog import metrics
@@ -227,6 +227,41 @@ def test_an_evaluation_returns_exact_means() -> None:
     assert means == [{"label": mean, "one": 1.0}] * EPOCHS
 
 
+def test_an_evaluation_computes_fewer_samples_at_a_time_after_an_out_of_memory_error() -> None:
+    model = network()
+    run = start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    means, sizes = [], []
+
+    def score(x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        sizes.append(len(x))
+        if len(x) > 12:
+            raise torch.OutOfMemoryError
+        return {"label": y}
+
+    @run.each_epoch
+    def validate(epochs: int) -> None:
+        means.append(run.evaluate(samples(), score)["label"])
+
+    train(run, model)
+
+    assert means == [float(samples().tensors[1].double().mean())] * EPOCHS
+    assert sizes[:3] == [44, 22, 11]
+    assert max(sizes[3:]) == 11
+
+
+def test_an_evaluation_with_a_sample_that_does_not_fit_ends_with_a_fix() -> None:
+    model = network()
+    run = start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+    def score(x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        raise torch.OutOfMemoryError
+
+    run.each_epoch(lambda _: run.evaluate(samples(), score))
+
+    with pytest.raises(EverstepError, match="one sample of the evaluation does not fit"):
+        train(run, model)
+
+
 def test_an_evaluation_leaves_frozen_layers_frozen() -> None:
     model = nn.Sequential(nn.BatchNorm1d(5), network())
     run = start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
@@ -425,6 +460,16 @@ def test_a_micro_batch_without_a_backward_pass_after_another_one_is_reported(
         next(microbatches)
 
 
+class Stream(IterableDataset[int]):
+    """An iterable-style data set with a length."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(3))
+
+    def __len__(self) -> int:
+        return 3
+
+
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "global_batch must be 1 or more, got 0": {"global_batch": 0},
     "epochs must be 1 or more": {"epochs": 0},
@@ -442,6 +487,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "the data set has 0 samples": {"dataset": []},
     "either dataset or dataset_size": {"dataset_size": 3},
     "has no length": {"dataset": iter([1])},
+    "dataset is a Stream": {"dataset": Stream()},
     "no option of Run named 'global_batches'": {"global_batches": 3},
     "max_microbatch must be 1 or more": {"max_microbatch": 0},
     "a folder or at s3://BUCKET/PREFIX": {"checkpoint": "gs://bucket/run"},
@@ -476,6 +522,20 @@ def test_invalid_arguments_are_refused_with_a_reason(error: str) -> None:
 def test_an_optimizer_of_other_parameters_is_refused() -> None:
     with pytest.raises(EverstepError, match="are not the model's"):
         start_run(network(), torch.optim.SGD(network().parameters(), lr=0.1))
+
+
+def test_a_list_of_optimizers_is_refused() -> None:
+    model = network()
+
+    with pytest.raises(EverstepError, match="the optimizer is a list"):
+        start_run(model, [torch.optim.SGD(model.parameters(), lr=0.1)])  # type: ignore[arg-type]
+
+
+def test_a_model_with_lazy_layers_is_refused() -> None:
+    model = nn.LazyLinear(3)
+
+    with pytest.raises(EverstepError, match="the model has lazy layers"):
+        start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
 
 
 def test_complex_parameters_are_refused() -> None:

@@ -1,14 +1,28 @@
-"""The seeds of random layers."""
+"""The seeds of random layers and of random changes of samples."""
 
+import random
+
+import numpy as np
 import torch
 
-from everstep.elastic.training.session import _seed_random_layers
+from everstep.elastic.training.session import _seed_generators
 
 
 def test_random_layers_draw_as_after_a_manual_seed() -> None:
     torch.manual_seed(7)
     expected = torch.rand(4)
 
-    _seed_random_layers(7, torch.device("cpu"))
+    _seed_generators(7, torch.device("cpu"))
 
     assert torch.equal(torch.rand(4), expected)
+
+
+def test_python_and_numpy_draw_by_the_seed_alone() -> None:
+    draws = []
+    for seed in (2**63 - 1, 7, 2**63 - 1):
+        _seed_generators(seed, torch.device("cpu"))
+        draws.append((random.random(), np.random.rand()))
+
+    assert draws[0] == draws[2]
+    assert draws[0][0] != draws[1][0]
+    assert draws[0][1] != draws[1][1]

@@ -2,7 +2,8 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,12 @@ OPTIMIZERS: dict[str, Callable[[nn.Module], torch.optim.Optimizer]] = {
 }
 
 
-def start_run(name: str, **options: Any) -> tuple[elastic.Run, nn.Module, torch.optim.Optimizer]:
+def start_run(
+    name: str, buffers: Mapping[str, torch.Tensor] | None = None, **options: Any
+) -> tuple[elastic.Run, nn.Module, torch.optim.Optimizer]:
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
+    for buffer_name, buffer in (buffers or {}).items():
+        model.register_buffer(buffer_name, buffer)
     optimizer = OPTIMIZERS[name](model)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
     run = elastic.Run(
@@ -88,20 +93,63 @@ def test_a_joiner_continues_like_the_worker_whose_state_it_received(name: str, s
 
 
 def test_tensors_that_cannot_be_sent_directly_are_sent_as_copies() -> None:
-    run, model, _ = start_run("SGD")
     storage = torch.zeros(9)
-    model.register_buffer("odd", storage[1:4])  # without the 8-byte alignment that checksums need
-    model.register_buffer("transposed", torch.zeros(4, 6)[:, ::2])
+    odd = storage[1:4]  # without the 8-byte alignment that checksums need
+    run, model, _ = start_run("SGD", {"odd": odd, "transposed": torch.zeros(4, 6)[:, ::2]})
     state = state_of(run)
-    receiver, receiver_model, _ = start_run("SGD")
-    receiver_model.register_buffer("odd", torch.ones(3))
-    receiver_model.register_buffer("transposed", torch.ones(4, 3))
+    receiver, _, _ = start_run("SGD", {"odd": torch.ones(3), "transposed": torch.ones(4, 3)})
 
     assert len(checksums(state.shared_tensors())) == len(state.shared_tensors())
     copy_state(state_of(receiver), state)
 
     assert storage.tolist() == [0, 1, 1, 1, 0, 0, 0, 0, 0]
     assert model.get_buffer("transposed").sum() == 12
+
+
+class Growing(nn.Module):
+    """A model, or another state, with a tensor that grows in each step."""
+
+    queue: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 1)
+        self.register_buffer("queue", torch.zeros(0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.layer(x)
+        return result
+
+    def grow(self) -> None:
+        self.queue = torch.cat([self.queue, torch.zeros(1)])
+
+
+@pytest.mark.parametrize("kind", ["buffer", "state", "new buffer"])
+def test_a_tensor_that_gets_another_shape_ends_the_run_at_its_first_checkpoint(
+    kind: str, tmp_path: Path
+) -> None:
+    model, other = Growing(), Growing()
+    run = elastic.Run(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        dataset_size=40,
+        global_batch=4,
+        epochs=1,
+        checkpoint=tmp_path,
+        checkpoint_steps=2,
+        states={"other": other},
+    )
+
+    @run.after_step
+    def change() -> None:
+        if kind == "new buffer":
+            model.register_buffer("late", torch.zeros(1))
+        else:
+            (model if kind == "buffer" else other).grow()
+
+    with pytest.raises(EverstepError, match="have changed since Run was created"):
+        train(run, model, steps=8)
+    assert run.step == 2
 
 
 def test_a_metric_that_would_replace_a_number_of_the_state_is_refused() -> None:

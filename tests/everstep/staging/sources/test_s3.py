@@ -292,6 +292,7 @@ def test_a_server_that_does_not_respond_is_named(
         ),
         ("InvalidAccessKeyId", 403, "credentials for the bucket 'data' are not", "aws sts"),
         ("ExpiredToken", 400, "are not valid: ExpiredToken", "aws sso login"),
+        ("RequestTimeTooSkewed", 403, "whose clock is wrong", "NTP"),
         ("Other", 500, "'data' cannot be listed: message", "region"),
     ],
 )
@@ -300,6 +301,25 @@ def test_each_refusal_of_a_bucket_has_a_fix(code: str, status: int, words: str, 
 
     assert words in error.problem
     assert fix in error.fix
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "fix"),
+    [("ExpiredToken", 400, "aws sso login"), ("RequestTimeTooSkewed", 403, "NTP")],
+)
+def test_a_request_that_is_refused_while_a_file_is_copied_has_the_fix_for_its_cause(
+    store: Store, code: str, status: int, fix: str
+) -> None:
+    store.put("folder/file", b"content")
+    source = store.source()
+    (entry,) = source.entries()
+    response = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    error = store.client.exceptions.ClientError(response, "GetObject")
+
+    refusal = source._file_error(entry, error)
+
+    assert isinstance(refusal, FileError)
+    assert fix in refusal.fix
 
 
 def test_an_archived_object_is_refused_before_anything_is_copied(
