@@ -30,7 +30,7 @@ test: test-unit test-twin test-e2e  ## Run all tests except test-elastic, test-c
 test-unit: .venv/.development  ## Run the tests that need neither root nor network (about five minutes)
 	OMP_NUM_THREADS=1 .venv/bin/pytest -m "not twin and not e2e and not browser and not gpu" --numprocesses=2 --dist=loadfile
 
-search: .venv/.development  ## Look for failures in EFFORT=20 times as many random schedules and examples, from SEED=N (by default a number of the day)
+search: .venv/.development  ## Look for failures in EFFORT=20 times as many random schedules and examples, from SEED=N (by default derived from the date)
 	EVERSTEP_TEST_EFFORT=$(or $(EFFORT),20) EVERSTEP_TEST_SEED=$(or $(SEED),$$(( $$(date +%s) / 86400 * 100000 ))) OMP_NUM_THREADS=1 \
 	  .venv/bin/pytest -m "(schedules or hypothesis) and not twin and not e2e and not browser and not gpu" --numprocesses=2 --timeout=0
 

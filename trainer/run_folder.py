@@ -65,10 +65,10 @@ def write_result(settings: Settings, steps: int, accuracy: float, sha256: str) -
 def _move_old_run(settings: Settings) -> None:
     """Move away a finished run with other settings, or any run with another value of --fresh."""
     try:
-        word = json.loads((settings.run / RUN_FILE).read_text())["fingerprint"]["fresh"]
+        old_fresh = json.loads((settings.run / RUN_FILE).read_text())["fingerprint"]["fresh"]
     except (OSError, ValueError, KeyError):
-        word = settings.fresh
-    if any_result(settings.run) is None and word == settings.fresh:
+        old_fresh = settings.fresh
+    if any_result(settings.run) is None and old_fresh == settings.fresh:
         return
     number = 1
     while (target := settings.run / f"previous-{number}").exists():

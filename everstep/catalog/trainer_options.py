@@ -181,7 +181,7 @@ _OPTIONS = (
         type=float,
         default=5.0,
         exclusive_minimum=0,
-        help="Maximum seconds between checkpoints, which bounds the work lost with all workers.",
+        help="Maximum seconds between checkpoints, which bounds the work lost if all workers are lost.",
     ),
     TrainerOption(
         name="keep_checkpoints",
@@ -283,7 +283,7 @@ _OPTIONS = (
         default=8,
         minimum=1,
         in_job=False,
-        help="Maximum steps between checkpoints, which bounds the work lost with all workers.",
+        help="Maximum steps between checkpoints, which bounds the work lost if all workers are lost.",
     ),
     TrainerOption(
         name="overlap",

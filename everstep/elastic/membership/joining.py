@@ -45,7 +45,7 @@ class Joining:
 
     due_at: float = float("-inf")
     _earliest: float = float("-inf")
-    _is_awaited: bool = False
+    _has_joiners: bool = False
     _members: frozenset[str] = frozenset()
 
     def begin(self, group: Generation, limits: GroupLimits, now: float) -> None:
@@ -53,15 +53,15 @@ class Joining:
         if not self._members.issuperset(group.members):
             self._earliest = now + join_interval(group, limits)
         self._members = frozenset(group.members)
-        self.due_at, self._is_awaited = self._earliest, False
+        self.due_at, self._has_joiners = self._earliest, False
 
     def is_due(self, group: Generation, now: float) -> bool:
         """Return True if a group admits the waiting joiners now; the first call starts the settling time."""
-        if not self._is_awaited:
-            self._is_awaited = True
+        if not self._has_joiners:
+            self._has_joiners = True
             self.due_at = max(self._earliest, now + settling_seconds(group))
         return now >= self.due_at
 
     def reset(self) -> None:
         """Record that no node waits."""
-        self._is_awaited = False
+        self._has_joiners = False

@@ -83,7 +83,7 @@ def client(layout: Layout, host: str, *, as_node: bool = False) -> Registry:
 
 
 def publish(layout: Layout, source: Path, host: str, repository: str, tag: str, step: Step) -> str:
-    """Upload the image of a layout folder under any host's name unless the tag already refers to it; return its digest.
+    """Upload the image of an OCI layout under any host's name unless the tag already refers to it; return its digest.
 
     Raises:
         RegistryError: the registry refuses.

@@ -120,7 +120,7 @@ TYPES = (
         describe=lambda request: {
             "customerId": request.digits("customer", 32), "createdDate": CREATION_TIME,
         },
-        rules=(InputRule("days of a workspace", "Log Analytics REST API", _retention),),
+        rules=(InputRule("retention of a workspace", "Log Analytics REST API", _retention),),
     ),
     arm_type(
         METRICS, METRICS_PATH, 44, "location", name=(PLAIN_NAME, 4),

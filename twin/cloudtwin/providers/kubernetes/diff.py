@@ -7,7 +7,7 @@ other clients show only after a refresh, which rewrites the last inputs.
 from collections.abc import Mapping, Sequence
 
 from cloudtwin.providers.kubernetes.immutable import needs_new_object
-from cloudtwin.providers.kubernetes.objects import AUTO_NAMED, is_set, metadata
+from cloudtwin.providers.kubernetes.objects import AUTO_NAMED, is_enabled, metadata
 from cloudtwin.providers.protocol.diff import Diff, FieldDiff, differing_paths
 from cloudtwin.providers.protocol.values import (
     UNKNOWN,
@@ -40,7 +40,7 @@ def _same_name(old: Mapping[str, Plain], new: Mapping[str, Plain]) -> bool:
 
     A new object with an automatic name gets another name. An unknown name may equal the old name.
     """
-    if is_set(new, AUTO_NAMED):
+    if is_enabled(new, AUTO_NAMED):
         return False
     if plain(new.get("metadata")) == UNKNOWN:
         return old.get("kind") == new.get("kind")

@@ -84,7 +84,7 @@ def annotation(value: Mapping[str, Plain], name: str) -> str:
     return text if isinstance(text, str) else ""
 
 
-def is_set(value: Mapping[str, Plain], name: str) -> bool:
+def is_enabled(value: Mapping[str, Plain], name: str) -> bool:
     """Return True if an annotation is "true"."""
     return annotation(value, name).lower() == "true"
 
@@ -113,7 +113,7 @@ def with_name(inputs: Object, resource: str, seed: bytes, old: Mapping[str, Plai
         "metadata" in inputs and isinstance(plain(inputs["metadata"]), Unknown)
     ):
         return inputs
-    if is_set(old, AUTO_NAMED):
+    if is_enabled(old, AUTO_NAMED):
         name = metadata(old)["name"]
     else:
         stem = declared_metadata.get("generateName") or f"{resource.lower()}-"

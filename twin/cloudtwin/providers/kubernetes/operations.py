@@ -220,7 +220,7 @@ class KubernetesOperations:
             body,
             manager=_management_data(inputs, old).field_manager,
             dry_run=dry_run,
-            force=force or self._config.force or objects.is_set(inputs, objects.PATCH_FORCE),
+            force=force or self._config.force or objects.is_enabled(inputs, objects.PATCH_FORCE),
             wait_seconds=0 if dry_run else NEW_KIND_SECONDS,
         )
 
@@ -237,7 +237,7 @@ class KubernetesOperations:
         # Otherwise applying would generate a second manager name.
         old = {**old, conversion.FIELD_MANAGER: management.field_manager}
         live = self._apply(reference, body, inputs, old)
-        if objects.is_set(inputs, objects.SKIP_AWAIT):
+        if objects.is_enabled(inputs, objects.SKIP_AWAIT):
             return conversion.outputs(live, inputs, management)
         try:
             live = wait_until_ready(self.cluster, reference, live, timeouts)
@@ -281,7 +281,7 @@ class KubernetesOperations:
         outputs = conversion.outputs(live, inputs, _management_data(inputs, old.outputs))
         related = related_to(self.cluster, live)
         verdict = assess(live, related)
-        if isinstance(verdict, Failed) and not objects.is_set(inputs, objects.SKIP_AWAIT):
+        if isinstance(verdict, Failed) and not objects.is_enabled(inputs, objects.SKIP_AWAIT):
             warnings = events(self.cluster, live, related.pods)
             reason = f"{reference} failed: {verdict.reason}"
             raise IncompleteObjectError(outputs, inputs, [reason, *warnings])

@@ -312,7 +312,7 @@ RULES: dict[str, tuple[Object, Object, str]] = {
         {"sku": {"name": "Standard"}, "zoneRedundancy": "Enabled"},
         "Premium",
     ),
-    "days of a workspace": (
+    "retention of a workspace": (
         {"sku": {"name": "PerGB2018"}, "retentionInDays": 30},
         {"sku": {"name": "PerGB2018"}, "retentionInDays": 7},
         "30 to 730",
