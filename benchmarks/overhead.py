@@ -300,12 +300,14 @@ class WorkerTask:
 
 
 def work(
-    task: WorkerTask, lines: dict[str, list[str]], sockets: dict[str, str], sender: Connection
+    task: WorkerTask, arguments: dict[str, list[str]], sockets: dict[str, str], sender: Connection
 ) -> None:
     """Run all variants in one process, block by block."""
     init_default_group(task)
     variants: dict[str, Block] = {}
-    trainers = {mode: trainer_in_a_group(parse(lines[mode]), sockets[mode]) for mode in lines}
+    trainers = {
+        mode: trainer_in_a_group(parse(arguments[mode]), sockets[mode]) for mode in arguments
+    }
     reference = trainers["live"]
     threads = max(1, len(os.sched_getaffinity(0)) // task.count)
     share_size = -(-reference.settings.global_batch // task.count)

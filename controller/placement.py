@@ -465,7 +465,10 @@ def _move_reason(observed: ObservedPlacement, state: PlacementState, move: Group
         len(observed.training_pods(move.leaving_zone)),
     )
     if move.abandoned:
-        return f"back to {state.zone}, since too few workers ran in {move.destination}; {workers_leaving} still leave"
+        return (
+            f"back to {state.zone}, since too few workers ran in {move.destination}; "
+            f"{workers_leaving} are still leaving"
+        )
     return (
         f"from {move.origin} to {move.destination}, since {move.reason}; {workers_here} of {move.target} workers run "
         f"in {move.destination}, {_joined_workers(observed, move.destination)} have joined, "

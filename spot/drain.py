@@ -87,7 +87,7 @@ def decide(
     first_passes: Mapping[str, float],
     cloud_drains: bool,
 ) -> DrainDecision:
-    """Decide one pass.
+    """Decide what to change in one pass.
 
     Args:
         notices: current notices for this machine.
