@@ -266,14 +266,14 @@ def lines(report: Mapping[str, Any]) -> list[str]:
     ]
     for name, values in report["variants"].items():
         speed, *ratios = values.items()
-        words = [
+        parts = [
             f"{speed[1]['median']:7.1f} images/s ({speed[1]['q1']:.1f} to {speed[1]['q3']:.1f})"
         ]
-        words += [
+        parts += [
             f"{kind.replace('_', ' ')} {ratio['median']:.4f} ({ratio['q1']:.4f} to {ratio['q3']:.4f})"
             for kind, ratio in ratios
         ]
-        text.append(f"  {name:10} " + "; ".join(words))
+        text.append(f"  {name:10} " + "; ".join(parts))
     return text
 
 

@@ -55,7 +55,7 @@ TRANSIENT_ERRORS = (
     "IncompleteReadError",
     "MetadataRetrievalError",
 )
-"""Errors of botocore, with their subclasses, after which a later request may succeed; other errors need a user action."""
+"""Errors of botocore, with their subclasses, after which a later request may succeed; other errors need user action."""
 
 
 def bucket_at(url: str) -> "S3Bucket":
