@@ -266,14 +266,14 @@ def lines(report: Mapping[str, Any]) -> list[str]:
     ]
     for name, values in report["variants"].items():
         speed, *ratios = values.items()
-        words = [
+        parts = [
             f"{speed[1]['median']:7.1f} images/s ({speed[1]['q1']:.1f} to {speed[1]['q3']:.1f})"
         ]
-        words += [
+        parts += [
             f"{kind.replace('_', ' ')} {ratio['median']:.4f} ({ratio['q1']:.4f} to {ratio['q3']:.4f})"
             for kind, ratio in ratios
         ]
-        text.append(f"  {name:10} " + "; ".join(words))
+        text.append(f"  {name:10} " + "; ".join(parts))
     return text
 
 
@@ -300,12 +300,14 @@ class WorkerTask:
 
 
 def work(
-    task: WorkerTask, lines: dict[str, list[str]], sockets: dict[str, str], sender: Connection
+    task: WorkerTask, arguments: dict[str, list[str]], sockets: dict[str, str], sender: Connection
 ) -> None:
     """Run all variants in one process, block by block."""
     init_default_group(task)
     variants: dict[str, Block] = {}
-    trainers = {mode: trainer_in_a_group(parse(lines[mode]), sockets[mode]) for mode in lines}
+    trainers = {
+        mode: trainer_in_a_group(parse(arguments[mode]), sockets[mode]) for mode in arguments
+    }
     reference = trainers["live"]
     threads = max(1, len(os.sched_getaffinity(0)) // task.count)
     share_size = -(-reference.settings.global_batch // task.count)

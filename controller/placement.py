@@ -230,7 +230,8 @@ def _offer(observed: ObservedPlacement, zone: str) -> int | None:
     """Return the number of machines that another zone offers; None without an offer, or until it is complete."""
     bound_times = _bound_times(observed, zone)
     if not bound_times or (
-        len(bound_times) < observed.desired_workers and _offer_time(observed, zone) > observed.now
+        len(bound_times) < observed.desired_workers
+        and _offer_complete_at(observed, zone) > observed.now
     ):
         return None
     return observed.usable_machines(len(bound_times))
@@ -244,7 +245,7 @@ def _bound_times(observed: ObservedPlacement, zone: str) -> list[datetime]:
     ]
 
 
-def _offer_time(observed: ObservedPlacement, zone: str) -> datetime:
+def _offer_complete_at(observed: ObservedPlacement, zone: str) -> datetime:
     return observed.time_after(max(_bound_times(observed, zone)), observed.settings.answer_seconds)
 
 
@@ -465,7 +466,10 @@ def _move_reason(observed: ObservedPlacement, state: PlacementState, move: Group
         len(observed.training_pods(move.leaving_zone)),
     )
     if move.abandoned:
-        return f"back to {state.zone}, since too few workers ran in {move.destination}; {workers_leaving} still leave"
+        return (
+            f"back to {state.zone}, since too few workers ran in {move.destination}; "
+            f"{workers_leaving} are still leaving"
+        )
     return (
         f"from {move.origin} to {move.destination}, since {move.reason}; {workers_here} of {move.target} workers run "
         f"in {move.destination}, {_joined_workers(observed, move.destination)} have joined, "
@@ -493,5 +497,5 @@ def _wake_times(observed: ObservedPlacement, state: PlacementState) -> Iterator[
         if pod.node is None:
             yield observed.time_after(pod.created, settings.start_seconds)
     for zone in {pod.zone for pod in observed.placeholders if pod.bound_since and not pod.ended}:
-        yield _offer_time(observed, zone)
+        yield _offer_complete_at(observed, zone)
     yield from (offer.retry_at for offer in state.insufficient_offers.values())

@@ -87,7 +87,7 @@ def decide(
     first_passes: Mapping[str, float],
     cloud_drains: bool,
 ) -> DrainDecision:
-    """Decide one pass.
+    """Decide what to change in one pass.
 
     Args:
         notices: current notices for this machine.
@@ -141,7 +141,7 @@ def _deadline_changes(notice: Notice | None, pods: Sequence[NodePod]) -> tuple[D
     """Return the workers whose deadline annotation is not the notice's deadline.
 
     A terminating worker is skipped: its file no longer changes. Without a deadline, as when the event has started, the
-    workers keep the deadline from before: a worker without one would assume that it stays.
+    workers keep their previous deadline: a worker without one would assume that its node stays.
     """
     deadline = None
     if notice is not None and notice.effect is Effect.STOP:

@@ -2,8 +2,8 @@
 
 The file system imports the metadata of the bucket immediately and contents on first use, and exports new
 files. The exports are asynchronous, and FSx does not guarantee when they complete: a SCRATCH_2 file system, which has
-no replica, can lose the files that it has not exported yet. A data repository association does this; the
-import and export paths of a file system are an older mechanism and cannot be changed later.
+no replica, can lose the files that it has not exported yet. A data repository association declares import and
+export; the import and export paths of a file system are an older mechanism and cannot be changed later.
 
 Workers are not run as root, but the root folder of a Lustre file system belongs to root. The folders
 that they write are therefore created in the bucket before the file system, with their owner in the

@@ -219,7 +219,7 @@ def _vm_sizes_interchangeable(
 
 
 def _system_size_fits(size: str) -> list[ConfigFault]:
-    """Check that the system VM size has no GPUs, FPGAs or Arm CPU, is not burstable and has two vCPUs."""
+    """Check that the system VM size has no GPUs, FPGAs or Arm CPU, is not burstable and has at least two vCPUs."""
     path, fix = "cluster.systemPool.vmSize", "use one such as Standard_D4s_v5"
     if size.startswith("Standard_N"):
         return [

@@ -140,7 +140,7 @@ def prices_in(prices: Prices, zones: Sequence[PlannedZone], names: Sequence[str]
 def machines_in(
     history: CapacityHistory, zones: Sequence[PlannedZone], max_machines: int
 ) -> CapacityHistory:
-    """Return a history of spot machines, limited as the zones are, with the guaranteed machines of the zones.
+    """Return a history of spot machines, limited to the maximum of each zone, plus the zones' guaranteed machines.
 
     A zone that the stack does not have is limited only by `max_machines`.
     """

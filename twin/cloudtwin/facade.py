@@ -332,8 +332,8 @@ def open_market(state: Path, seed: str, *, speed: float, changes_per_hour: float
     Args:
         state: the twin's folder.
         seed: any non-empty text.
-        speed: seconds of the cloud that pass in one real second.
-        changes_per_hour: changes of each pool's limit per hour of the cloud.
+        speed: simulated seconds that pass in one real second.
+        changes_per_hour: changes of each pool's limit per simulated hour.
 
     Raises:
         TwinError: the seed is empty, or the speed is not positive and finite; then nothing is changed.
@@ -353,8 +353,8 @@ def replay_market(
     Args:
         state: the twin's folder.
         machines: machines at each tick, by zone; the last values remain valid after the end.
-        gap_seconds: seconds of the cloud between two ticks.
-        speed: seconds of the cloud that pass in one real second.
+        gap_seconds: simulated seconds between two ticks.
+        speed: simulated seconds that pass in one real second.
 
     Returns:
         The zone in `machines` of each spot pool that the replay limits, by the name of the pool.

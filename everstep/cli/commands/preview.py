@@ -16,7 +16,7 @@ from everstep.cli.engine.context import StackContext, open_stack_to_deploy
 from everstep.cli.engine.driver import interrupt_with_parent
 from everstep.cli.engine.prestart import prestarted_program
 from everstep.cli.engine.shared_platform import require_platform
-from everstep.cli.engine.stack_locks import release_dead_locks
+from everstep.cli.engine.stack_locks import release_stale_locks
 from everstep.cli.engine.target import Target, preview_workspace
 from everstep.cli.errors import FAILED
 
@@ -70,7 +70,7 @@ def _preview(
         context = replace(context, workspace=preview_workspace(workspace))
     try:
         engine = context.engine(progress(), policy_packs=policy_packs)
-        release_dead_locks(engine)
+        release_stale_locks(engine)
         engine.require_stack()
         command = engine.command(["preview", *flags])
         process = subprocess.run(

@@ -23,7 +23,7 @@ from everstep.cli.engine import (
 )
 from everstep.cli.engine.context import StackContext
 from everstep.cli.engine.driver import Deployment, Engine, read_deployment, state_file
-from everstep.cli.engine.stack_locks import release_dead_locks
+from everstep.cli.engine.stack_locks import release_stale_locks
 from everstep.cli.engine.target import Target
 from everstep.cli.twin_settings import gpu_machine, system_machine
 from everstep.errors import EverstepError
@@ -72,7 +72,7 @@ def bring_up(context: StackContext, progress: Progress, policy_packs: Sequence[s
 
 def _release_locks(engine: Engine) -> None:
     """Release Pulumi's locks of killed processes."""
-    for lock in release_dead_locks(engine):
+    for lock in release_stale_locks(engine):
         say(f"   released Pulumi's lock of process {lock.pid}, which was killed")
 
 
@@ -192,7 +192,7 @@ def _without_resources(engine: Engine) -> EverstepError:
 def _take_down_job(context: StackContext, progress: Progress) -> None:
     """Destroy the job of a stack, and keep the platform of the other stack that it runs on."""
     engine = context.engine(progress)
-    release_dead_locks(engine)
+    release_stale_locks(engine)
     say(f"   {engine.destroy(progress).describe()}", style="bright_black")
     engine.remove_stack()
 
@@ -200,7 +200,7 @@ def _take_down_job(context: StackContext, progress: Progress) -> None:
 def _destroy(context: StackContext, progress: Progress) -> bool:
     """Destroy the stack; return True if everything was destroyed."""
     engine = context.engine(progress)
-    release_dead_locks(engine)
+    release_stale_locks(engine)
     _refuse_protected(engine)
     try:
         if context.on_twin:

@@ -55,7 +55,7 @@ def _read_lock(path: Path) -> StackLock | None:
         return None
 
 
-def release_dead_locks(engine: Engine) -> list[StackLock]:
+def release_stale_locks(engine: Engine) -> list[StackLock]:
     """Run `pulumi cancel` if the process that held the lock has ended; return the released locks.
 
     Raises:

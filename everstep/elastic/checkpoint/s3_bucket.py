@@ -55,7 +55,7 @@ TRANSIENT_ERRORS = (
     "IncompleteReadError",
     "MetadataRetrievalError",
 )
-"""Errors of botocore, with their subclasses, after which a later request may succeed; the others need a user."""
+"""Errors of botocore, with their subclasses, after which a later request may succeed; other errors need user action."""
 
 
 def bucket_at(url: str) -> "S3Bucket":
@@ -244,7 +244,7 @@ class S3Bucket:
             self._client.abort_multipart_upload(**self._object_arguments(key), UploadId=upload_id)
 
     def _read(self, key: str, first: int, target: memoryview, size: int) -> None:
-        """Read one piece of an object; retry if the connection breaks. boto3 retries the request itself."""
+        """Read one piece of an object; retry if the connection breaks. boto3 retries only the request."""
         for attempt in range(ATTEMPTS):
             if attempt:
                 time.sleep(PAUSE_SECONDS * 2 ** (attempt - 1))

@@ -27,7 +27,7 @@ log = logging.getLogger("trainer.data.cache")
 NICE = 10  # decoding and training have priority
 
 
-class Needs:
+class NeededShards:
     """The shards that the worker needs next, as it last sent them."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
     logging.getLogger("botocore").setLevel(logging.WARNING)  # it logs where credentials come from
     os.nice(NICE)
-    arguments, needs = FillerArguments.from_argument(sys.argv[1]), Needs()
+    arguments, needs = FillerArguments.from_argument(sys.argv[1]), NeededShards()
     reader_thread = threading.Thread(target=needs.follow, daemon=True)
     reader_thread.start()
     folder = Path(arguments.folder)
@@ -64,7 +64,7 @@ def main() -> None:
     os._exit(0)
 
 
-def fill(cache: CacheFolder, objects: Objects, needs: Needs, limits: CacheLimits) -> bool:
+def fill(cache: CacheFolder, objects: Objects, needs: NeededShards, limits: CacheLimits) -> bool:
     """Download all shards that fit; return False after a failure.
 
     Args:

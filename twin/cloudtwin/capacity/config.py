@@ -40,7 +40,7 @@ class MarketConfig:
     """The configuration of time and market.
 
     Attributes:
-        time_factor: seconds of the cloud per second of the twin.
+        time_factor: simulated seconds per real second.
         seed: the market's seed; empty without a market.
         opened_at: the market's start, in seconds since the epoch.
         parameters: the market's statistics.

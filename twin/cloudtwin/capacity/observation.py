@@ -94,7 +94,7 @@ def scalable_pools(
         autoscaler: the autoscaler that runs as a pod.
         priorities: pool -> priority, 0 by default.
         shortages: the pools for which the cloud has no capacity.
-        time_factor: seconds of the cloud per second of the twin.
+        time_factor: simulated seconds per real second.
 
     Raises:
         ValueError: the autoscaler's idle time is not a valid duration.

@@ -47,7 +47,7 @@ class Scaler:
             pools: all pools.
             pool_by_machine: key of the pool of each machine that stays.
             shortages: the pools for which the cloud has no capacity.
-            time_factor: seconds of the cloud per second of the twin.
+            time_factor: simulated seconds per real second.
         """
         now = time.monotonic()
         if now < self._next_scan or not any(pool.min_size < pool.max_size for pool in pools):

@@ -1,9 +1,10 @@
 """The clouds' error messages for machines that they do not start. Pure.
 
-Sources, read on 2026-11-25: on EC2, on-demand machines, the error of RunInstances (ray-project/ray #49097) as a group
-reports it (aws/containers-roadmap #2204), and spot machines (cortexlabs/cortex #1258); on Azure, a pool in a zone
-(jenkins-infra/helpdesk #4459), on-demand machines of a region (Azure/AKS #1272), spot machines of a region
-(MicrosoftDocs/azure-docs #71304), and a price above `spotMaxPrice` ("Error messages for Azure Spot Virtual Machines").
+Sources, read on 2026-11-25. EC2: for on-demand machines, the error of RunInstances (ray-project/ray #49097) in the form
+in which an Auto Scaling group reports it (aws/containers-roadmap #2204); for spot machines, cortexlabs/cortex #1258.
+Azure: for a pool in a zone, jenkins-infra/helpdesk #4459; for on-demand machines of a region, Azure/AKS #1272; for spot
+machines of a region, MicrosoftDocs/azure-docs #71304; for a price above `spotMaxPrice`, "Error messages for Azure Spot
+Virtual Machines".
 """
 
 from cloudtwin.accounts import AZURE_SUBSCRIPTION, scale_set

@@ -13,7 +13,7 @@ class Trace:
     """A trace; after its end the last values stay.
 
     Attributes:
-        gap_seconds: seconds of the cloud between two values.
+        gap_seconds: simulated seconds between two values.
         machines: values of each zone, at least one; a zone is named as in a Pool, or as AKS names it: `1`.
     """
 
@@ -30,7 +30,9 @@ class Trace:
             raise ValueError(f"gap_seconds={self.gap_seconds} must be above 0")
         for zone, values in self.machines.items():
             if not values or min(values) < 0:
-                raise ValueError(f"machines[{zone!r}]={values} must be numbers of machines")
+                raise ValueError(
+                    f"machines[{zone!r}]={values} must be one or more numbers of machines, each at least 0"
+                )
 
     def zone_of(self, pool: Pool) -> str | None:
         """Return the name of a pool's zone in the trace; None if the trace does not have it."""

@@ -105,7 +105,7 @@ def test_a_market_with_a_seed_ends_a_replay(tmp_path: Path) -> None:
 def test_a_zone_without_values_or_with_a_negative_value_is_refused(
     machines: dict[str, list[int]],
 ) -> None:
-    with pytest.raises(ValueError, match="must be numbers of machines"):
+    with pytest.raises(ValueError, match="must be one or more numbers of machines"):
         Trace(machines=machines)
 
 

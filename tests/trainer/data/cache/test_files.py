@@ -9,7 +9,7 @@ from everstep.errors import EverstepError
 from tests.trainer.data.cache.stores import FolderObjects
 from trainer import data
 from trainer.data.cache.files import CachedFiles
-from trainer.data.cache.filler import Needs, fill
+from trainer.data.cache.filler import NeededShards, fill
 from trainer.data.cache.folder import CacheFolder, open_cache_folder
 from trainer.data.cache.plan import CacheLimits
 from trainer.data.images import ImageDataset
@@ -54,7 +54,7 @@ def test_a_shard_that_appears_during_the_training_is_used(
 ) -> None:
     dataset = open_cached(cache, store)
     expected = batch(dataset)
-    fill(cache, store, Needs(), CacheLimits())
+    fill(cache, store, NeededShards(), CacheLimits())
     store.requests.clear()
 
     assert np.array_equal(batch(dataset), expected)

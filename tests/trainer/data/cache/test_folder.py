@@ -12,7 +12,7 @@ import pytest
 from everstep.errors import EverstepError
 from tests.trainer.data.cache.stores import FolderObjects
 from trainer.data.cache import folder as cache_folder
-from trainer.data.cache.filler import Needs, fill
+from trainer.data.cache.filler import NeededShards, fill
 from trainer.data.cache.folder import (
     MAX_DAMAGED_DOWNLOADS,
     CacheFolder,
@@ -37,7 +37,7 @@ def test_a_filled_cache_has_the_bytes_of_the_store(
 ) -> None:
     monkeypatch.setattr(cache_folder, "PIECE_BYTES", 1000)  # several pieces per shard
 
-    assert fill(cache, store, Needs(), CacheLimits())
+    assert fill(cache, store, NeededShards(), CacheLimits())
 
     assert len(names(shards)) == 6, "the test needs several shards"
     assert names(cache.folder) == names(shards)
@@ -46,11 +46,11 @@ def test_a_filled_cache_has_the_bytes_of_the_store(
 
 
 def test_a_warm_cache_downloads_nothing(cache: CacheFolder, store: FolderObjects) -> None:
-    fill(cache, store, Needs(), CacheLimits())
+    fill(cache, store, NeededShards(), CacheLimits())
     store.requests.clear()
 
     reopened_cache = open_cache_folder(cache.folder.parent, store)
-    fill(reopened_cache, store, Needs(), CacheLimits())
+    fill(reopened_cache, store, NeededShards(), CacheLimits())
 
     assert dict(store.requests) == {"manifest.json": 1}
 
@@ -58,7 +58,7 @@ def test_a_warm_cache_downloads_nothing(cache: CacheFolder, store: FolderObjects
 def test_a_cache_is_filled_up_to_its_limit(cache: CacheFolder, store: FolderObjects) -> None:
     limit = sum(file.bytes for file in cache.files) - 1
 
-    assert fill(cache, store, Needs(), CacheLimits(bytes=limit))
+    assert fill(cache, store, NeededShards(), CacheLimits(bytes=limit))
 
     assert len(names(cache.folder)) == len(cache.files) - 1
     assert sum(path.stat().st_size for path in cache.folder.glob("*.jpegs")) <= limit
@@ -72,7 +72,7 @@ def test_a_process_that_dies_while_it_downloads_leaves_no_shard(
 
     assert 0 not in cache.state(CacheLimits()).complete_shards
     cache.remove_partial()
-    fill(cache, store, Needs(), CacheLimits())
+    fill(cache, store, NeededShards(), CacheLimits())
 
     assert names(cache.folder) == {file.name for file in cache.files}
 
@@ -98,7 +98,7 @@ def test_a_shard_of_another_size_is_downloaded_again(
     name = cache.files[0].name
     (cache.folder / name).write_bytes(b"short")
 
-    fill(cache, store, Needs(), CacheLimits())
+    fill(cache, store, NeededShards(), CacheLimits())
 
     assert (cache.folder / name).read_bytes() == (shards / name).read_bytes()
 
@@ -112,7 +112,7 @@ def test_a_damaged_download_does_not_appear_and_is_repeated(
     assert names(cache.folder) == set()
 
     store.damaged_responses = 1
-    assert fill(cache, store, Needs(), CacheLimits())
+    assert fill(cache, store, NeededShards(), CacheLimits())
     assert names(cache.folder) == names(shards)
 
 
@@ -121,7 +121,7 @@ def test_a_shard_that_stays_damaged_ends_the_downloads_and_not_the_training(
 ) -> None:
     store.damaged_responses = 1000
 
-    assert not fill(cache, store, Needs(), CacheLimits())
+    assert not fill(cache, store, NeededShards(), CacheLimits())
 
     assert caplog.text.count("images are read from the store: the image at byte 0 of train-") == 1
 
@@ -132,7 +132,7 @@ def test_one_damaged_download_of_each_shard_does_not_end_the_downloads(
     store.damaged_once = {file.name for file in cache.files}
     assert len(store.damaged_once) >= MAX_DAMAGED_DOWNLOADS
 
-    assert fill(cache, store, Needs(), CacheLimits())
+    assert fill(cache, store, NeededShards(), CacheLimits())
 
     assert names(cache.folder) == names(shards)
 
@@ -142,7 +142,7 @@ def test_a_request_is_repeated_after_a_broken_connection(
 ) -> None:
     store.broken_requests = 3
 
-    assert fill(cache, store, Needs(), CacheLimits())
+    assert fill(cache, store, NeededShards(), CacheLimits())
 
 
 def test_a_full_disk_ends_the_downloads_and_is_reported_once(
@@ -156,7 +156,7 @@ def test_a_full_disk_ends_the_downloads_and_is_reported_once(
 
     monkeypatch.setattr(os, "pwrite", raise_no_space)
 
-    assert not fill(cache, store, Needs(), CacheLimits())
+    assert not fill(cache, store, NeededShards(), CacheLimits())
 
     assert caplog.text.count("read from the store: No space left on device") == 1
     assert names(cache.folder) == set(), "an incomplete shard would take the last free space"
@@ -172,7 +172,7 @@ def test_a_missing_shard_ends_the_downloads_with_its_name(
     objects = FolderObjects(incomplete_folder)
     cache = open_cache_folder(tmp_path / "cache", objects)
 
-    assert not fill(cache, objects, Needs(), CacheLimits())
+    assert not fill(cache, objects, NeededShards(), CacheLimits())
 
     assert f"{missing_shard.name} does not exist" in caplog.text
 
@@ -187,7 +187,7 @@ def test_another_data_set_is_evicted_to_free_space(
     limit = sum(file.bytes for file in cache.files)
 
     assert cache.state(CacheLimits(bytes=limit)).other_data == [OtherData("other", 5000)]
-    assert fill(cache, store, Needs(), CacheLimits(bytes=limit))
+    assert fill(cache, store, NeededShards(), CacheLimits(bytes=limit))
 
     assert names(other_folder) == set()
     assert cache.state(CacheLimits(bytes=limit)).other_data == []
@@ -197,7 +197,7 @@ def test_another_data_set_is_evicted_to_free_space(
 def test_a_run_whose_shards_were_evicted_can_still_open_its_data(
     cache: CacheFolder, store: FolderObjects, tmp_path: Path
 ) -> None:
-    fill(cache, store, Needs(), CacheLimits())
+    fill(cache, store, NeededShards(), CacheLimits())
     other_folder = cache.folder.parent / "other"
     other_folder.mkdir()
 
@@ -213,7 +213,7 @@ def test_a_cache_that_was_removed_ends_the_downloads_and_not_the_training(
 ) -> None:
     shutil.rmtree(cache.folder)
 
-    assert not fill(cache, store, Needs(), CacheLimits(free_percent=5))
+    assert not fill(cache, store, NeededShards(), CacheLimits(free_percent=5))
 
     assert "read from the store: No such file or directory" in caplog.text
 
@@ -221,7 +221,7 @@ def test_a_cache_that_was_removed_ends_the_downloads_and_not_the_training(
 def test_the_shards_that_the_worker_needs_come_first(
     cache: CacheFolder, store: FolderObjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    needs = Needs()
+    needs = NeededShards()
     monkeypatch.setattr(sys, "stdin", ["4 2\n"])
     monkeypatch.setattr(os, "_exit", lambda _: None)
     needs.follow()

@@ -356,7 +356,7 @@ TYPES = (
         preconditions=(
             Precondition("Lustre ports between servers", f"{GUIDE}, access control with VPC",
                          "InvalidNetworkSettings", _lustre_open),
-            Precondition("a file system grows", f"{GUIDE}, managing storage capacity", "BadRequest",
+            Precondition("a file system only grows", f"{GUIDE}, managing storage capacity", "BadRequest",
                          _only_grows),
             Precondition("no backups while linked", f"{GUIDE}, data repositories", "BadRequest",
                          _not_backed_up),

@@ -71,7 +71,7 @@ def minor(version: object) -> str:
     return ".".join(str(version).split(".")[:2])
 
 
-def _number(version: object) -> int:
+def _minor_number(version: object) -> int:
     return int(minor(version).split(".")[1])
 
 
@@ -374,8 +374,8 @@ def next_minor_version(request: ResourceRequest) -> Iterable[str]:
     if previous is None or requested is None:
         return
     current_minor, target_minor = (
-        _number(previous.outputs["currentKubernetesVersion"]),
-        _number(requested),
+        _minor_number(previous.outputs["currentKubernetesVersion"]),
+        _minor_number(requested),
     )
     if target_minor not in (current_minor, current_minor + 1):
         yield f"Upgrades from 1.{current_minor} to 1.{target_minor} are not supported: one minor version at a time"
@@ -462,8 +462,8 @@ def pool_version(request: ResourceRequest) -> Iterable[str]:
     cluster, requested = cluster_of(request), request.inputs.get("orchestratorVersion")
     if cluster is None or requested is None:
         return
-    cluster_minor = _number(cluster.outputs["currentKubernetesVersion"])
-    if not cluster_minor - MAX_SKEW <= _number(requested) <= cluster_minor:
+    cluster_minor = _minor_number(cluster.outputs["currentKubernetesVersion"])
+    if not cluster_minor - MAX_SKEW <= _minor_number(requested) <= cluster_minor:
         yield f"Node pool version {requested} and control plane version 1.{cluster_minor} are incompatible"
 
 
@@ -473,7 +473,11 @@ def pool_downgrade(request: ResourceRequest) -> Iterable[str]:
     current_version = (
         request.previous.outputs.get("currentOrchestratorVersion") if request.previous else None
     )
-    if desired_version and current_version and _number(desired_version) < _number(current_version):
+    if (
+        desired_version
+        and current_version
+        and _minor_number(desired_version) < _minor_number(current_version)
+    ):
         yield f"a node pool cannot go back from Kubernetes {current_version} to {desired_version}"
 
 
@@ -484,7 +488,7 @@ def pools_in_skew(request: ResourceRequest) -> Iterable[str]:
         return
     for pool in filter(is_child_of(previous.id), request.account.all(POOL)):
         version = pool.outputs.get("currentOrchestratorVersion")
-        if version and _number(requested) - _number(version) > MAX_SKEW:
+        if version and _minor_number(requested) - _minor_number(version) > MAX_SKEW:
             yield (
                 f"the pool {pool.name} has Kubernetes {version}, more than {MAX_SKEW} minor versions behind "
                 f"{requested}: upgrade it first"

@@ -678,7 +678,7 @@ NEVER_HOLDS = {
 }  # fmt: skip
 CHANGE_RULES = {  # see test_changes.py
     "upgrade by one minor version", "nodes updated before the cluster", "no version downgrade of nodes",
-    "a file system grows",
+    "a file system only grows",
     "zones of a cluster stay",
 }  # fmt: skip
 ACCOUNTS = {
