@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 PARALLEL_PASSES = 4
 CERTIFICATE_SECONDS = 3600.0  # etcd logs each handshake without a certificate
 CERTIFICATE_RETRY_SECONDS = 60.0  # etcd starts later than its job
-DEFINITION_SECONDS = 5.0  # until the definition of ElasticJobs is read again
+CRD_POLL_SECONDS = 5.0  # until the API server is asked again whether the ElasticJob CRD exists
 HEARTBEAT_SECONDS = 5.0
 HANG_SECONDS = 120.0  # an event loop without a heartbeat for this long hangs
 
@@ -85,7 +85,7 @@ class Operator:
             asyncio.create_task(self.read_certificates()),
         ]
         try:
-            await self.wait_for_definition(stop)
+            await self.wait_for_crd(stop)
             await kopf.operator(
                 registry=self._registry(),
                 settings=_settings(),
@@ -100,21 +100,21 @@ class Operator:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def wait_for_definition(self, stop: asyncio.Event) -> None:
-        """Wait until ElasticJobs are defined, or until `stop` is set: kopf never watches what is defined later."""
+    async def wait_for_crd(self, stop: asyncio.Event) -> None:
+        """Wait until the ElasticJob CRD exists, or until `stop` is set: kopf never notices a later CRD."""
         message = ""
         while not stop.is_set():
             try:
                 if await asyncio.to_thread(self.reconciler.client.serves_jobs):
                     return
-                reason = "ElasticJobs are not defined; apply elasticjob-crd.yaml"
+                reason = "it does not exist; apply elasticjob-crd.yaml"
             except (ApiError, HTTPError) as error:
                 reason = str(error)
             if reason != message:
                 message = reason
-                log.warning("waiting for the definition of ElasticJobs: %s", reason)
+                log.warning("waiting for the ElasticJob CRD: %s", reason)
             with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), DEFINITION_SECONDS)
+                await asyncio.wait_for(stop.wait(), CRD_POLL_SECONDS)
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
@@ -222,7 +222,7 @@ class Operator:
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     async def read_certificates(self) -> None:
-        """Export when the certificate of each job's etcd expires.
+        """Export the expiry time of each job's etcd certificate.
 
         It is read again after an hour, or after a minute if it could not be read.
         """

@@ -47,7 +47,7 @@ def _has_gpus(vm_size: str) -> str:
     )
 
 
-def _without_order(sizes: object) -> object:
+def _is_ordered(sizes: object) -> object:
     """Refuse a mapping: Pulumi passes its keys sorted by name, so the preference would be lost."""
     if isinstance(sizes, Mapping):
         entries = ", ".join(f"{{name: {name}, vmSize: {size}}}" for name, size in sizes.items())
@@ -235,7 +235,7 @@ class AksSizeConfig(Section):
 class AksGpuPoolConfig(AksGpuNodesConfig):
     """The GPU nodes: one agent pool for each VM size."""
 
-    vm_sizes: Annotated[tuple[AksSizeConfig, ...], BeforeValidator(_without_order)] = Field(
+    vm_sizes: Annotated[tuple[AksSizeConfig, ...], BeforeValidator(_is_ordered)] = Field(
         default_factory=lambda: tuple(
             AksSizeConfig(name=name, vmSize=size) for name, size in DEFAULT_SIZES.items()
         ),

@@ -15,7 +15,7 @@ from components.config.schema import field_at, model_for
 def boolean_faults(
     data: Mapping[str, Any], model: type[BaseModel], path: str = ""
 ) -> Iterator[ConfigFault]:
-    """Yield a fault for each boolean under a key whose value is a number.
+    """Yield a fault for each boolean under a key that requires a number.
 
     Args:
         data: mapping of a stack file, or of one of its sections.

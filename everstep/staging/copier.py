@@ -70,14 +70,14 @@ class Copier:
         completed: list[Record] = []
         with ThreadPoolExecutor(workers, "staging") as pool:
             try:
-                running_tasks = self._submit(pool, tasks, workers * WINDOW)
+                unfinished_count = self._submit(pool, tasks, workers * WINDOW)
                 recorded_at = time.monotonic()
-                while running_tasks:
+                while unfinished_count:
                     futures = self._wait()
-                    running_tasks -= len(futures)
+                    unfinished_count -= len(futures)
                     completed += self._results(futures)
                     if len(self.progress.failures) < MAX_FAILURES:
-                        running_tasks += self._submit(pool, tasks, len(futures))
+                        unfinished_count += self._submit(pool, tasks, len(futures))
                     if (
                         len(completed) >= GROUP_FILES
                         or time.monotonic() - recorded_at > GROUP_SECONDS

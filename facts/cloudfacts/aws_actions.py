@@ -60,7 +60,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
     ),
     "`everstep cost` with live prices": ("ec2:DescribeSpotPriceHistory",),
 }
-"""Task besides the resources of a stack -> actions."""
+"""Task other than managing a stack's resources -> actions."""
 
 UNSCOPED = frozenset(
     {

@@ -109,7 +109,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
     "the stack's secrets, on their key": STATE_KEY,
     "`everstep doctor`": DOCTOR,
 }
-"""Task besides the resources of a stack -> actions."""
+"""Task other than managing a stack's resources -> actions."""
 
 UNDELETABLE_TYPES = frozenset({"azure-native:storage:BlobServiceProperties"})
 """Types without an action that deletes them: they exist as long as their parent."""

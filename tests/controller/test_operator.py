@@ -44,16 +44,16 @@ def test_a_controller_that_starts_before_the_crd_exists_waits_for_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Otherwise it would never watch a job, and its health check would succeed."""
-    monkeypatch.setattr(operator_module, "DEFINITION_SECONDS", 0.01)
+    monkeypatch.setattr(operator_module, "CRD_POLL_SECONDS", 0.01)
     discovery = Discovery()
     operator = Operator(Reconciler(discovery, Metrics()), "ns", client.Configuration)
 
-    asyncio.run(operator.wait_for_definition(asyncio.Event()))
+    asyncio.run(operator.wait_for_crd(asyncio.Event()))
 
     assert next(discovery.responses, None) is None, "it waits no longer than necessary"
     assert [record.message.partition(": ")[2] for record in caplog.records] == [
         "starting (HTTP 503)",
-        "ElasticJobs are not defined; apply elasticjob-crd.yaml",
+        "it does not exist; apply elasticjob-crd.yaml",
     ]
 
 
@@ -62,7 +62,7 @@ def test_sigterm_ends_the_wait_for_the_crd() -> None:
 
     async def wait() -> None:
         stop = asyncio.Event()
-        waiting = asyncio.create_task(operator.wait_for_definition(stop))
+        waiting = asyncio.create_task(operator.wait_for_crd(stop))
         await asyncio.sleep(0.05)
         assert not waiting.done()
         stop.set()

@@ -237,7 +237,7 @@ def copy_result(
 
 
 def _copy_tree(run: Path, destination: Path) -> None:
-    """Copy a run to a folder that is replaced; start again if a worker removed a checkpoint meanwhile."""
+    """Copy a run to a folder, replacing it; start again if a worker removed a checkpoint meanwhile."""
     for attempt in range(1, COPY_ATTEMPTS + 1):
         shutil.rmtree(destination, ignore_errors=True)
         try:

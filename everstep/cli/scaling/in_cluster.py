@@ -101,7 +101,7 @@ class ClusterStudy:
             self.client.create(JOBS, study_job)
             with progress.step(f"Training with a group of {replicas}") as step:
                 self._follow(name, reader, step)
-            run = self._ask(reader.read)  # the pods that it reads from end with the job
+            run = self._with_retries(reader.read)  # the pods that it reads from end with the job
         finally:
             self._delete(name)
         return size_result(run, replicas, replicas * processes_per_replica(stack_job))
@@ -113,7 +113,7 @@ class ClusterStudy:
             EverstepError: the API server has not responded for a minute.
         """
         try:
-            self._ask(lambda: self.client.delete(f"{JOBS}/{name}"))
+            self._with_retries(lambda: self.client.delete(f"{JOBS}/{name}"))
         except ClusterUnreachableError as error:
             raise EverstepError(
                 f"the job {name} of the study could not be deleted: {error.problem}",
@@ -145,9 +145,9 @@ class ClusterStudy:
     def _follow(self, name: str, reader: RunReader, step: Step) -> None:
         deadline = self.clock() + self.wait_seconds
         while True:
-            steps = len(self._ask(reader.read).steps)
+            steps = len(self._with_retries(reader.read).steps)
             note_steps(step, steps)
-            job = self._ask(lambda: self.client.get(f"{JOBS}/{name}", missing={}))
+            job = self._with_retries(lambda: self.client.get(f"{JOBS}/{name}", missing={}))
             if not job:
                 raise EverstepError(
                     f"the job {name} was deleted during the study",
@@ -168,7 +168,7 @@ class ClusterStudy:
                 )
             self.sleep(POLL_SECONDS)
 
-    def _ask(self, request: Callable[[], Response]) -> Response:
+    def _with_retries(self, request: Callable[[], Response]) -> Response:
         return retry_while_unreachable(request, self.sleep, self.clock)
 
     def _wait_reasons(self, name: str) -> str:

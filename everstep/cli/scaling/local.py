@@ -1,4 +1,4 @@
-"""Measurement of a size on this machine: replicas are processes that share its CPUs."""
+"""Measurement of one group size on this machine: replicas are processes that share its CPUs."""
 
 import gzip
 import os

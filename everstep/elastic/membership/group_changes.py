@@ -31,7 +31,7 @@ class GroupChanges:
         return return_seconds(group, now - self._began_at) if is_known else 0.0
 
     def next_due(self, limits: GroupLimits) -> list[float]:
-        """Return when the generation may have to end without another event."""
+        """Return the times at which the generation may have to end, even without another event."""
         due_times = (
             [] if self._ahead_since is None else [self._ahead_since + limits.orderly_seconds]
         )

@@ -108,7 +108,7 @@ class RunView:
         self.members = dict(self._adopted_members)
 
     def ranked_coordinators(self, limits: GroupLimits) -> list[str]:
-        """Return the coordinators, ordered by claim; none in a small run."""
+        """Return the coordinators, in the order in which they claimed the role; none in a small run."""
         return self.coordinators.ranked_identities(limits) if is_large(limits) else []
 
     def candidates(self, limits: GroupLimits) -> list[Member]:

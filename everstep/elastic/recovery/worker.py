@@ -91,7 +91,7 @@ class Group(Protocol):
         """
 
     def handle_epoch_end(self) -> None:
-        """Record that the callbacks at the end of an epoch have changed the state: it is more advanced."""
+        """Record that the callbacks at the end of an epoch have changed the state, which is now more advanced."""
 
     def handle_agreement(self) -> None:
         """Record that the workers have agreed to regroup outside a step, for instance in an evaluation."""

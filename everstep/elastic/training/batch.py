@@ -70,7 +70,7 @@ class Batch:
         if self._computed or self._current:
             raise self._misuse("microbatches() was called twice")
         for microbatch in self._planned_microbatches:
-            if not self.is_warm_up and not self._session.group_lives():
+            if not self.is_warm_up and not self._session.is_group_intact():
                 self._is_over = True
                 return
             yield self._begin(microbatch)

@@ -63,13 +63,13 @@ class Session:
         limit: bound on the size of micro-batches.
         hooks: callbacks of the program.
         complete_run: called on one worker after the last checkpoint is committed.
-        load: function that returns the samples with these IDs in an epoch, as the loop needs them.
+        load: function that returns the samples with these IDs in an epoch, in the form that the loop needs.
         job: name of the run, and additional fields for the journal's first line.
         scaler: gradient scaler, if any.
         scheduler: learning-rate scheduler, if any; it takes a step after each applied step.
         step_callbacks: callbacks after each applied step.
         attached: whether this worker is in a group; a process without peers is a group of one.
-        interruptible: whether layers may end the computation.
+        interruptible: whether the hooks on the model's layers may end a forward or backward pass early.
     """
 
     options: RunOptions
@@ -146,7 +146,7 @@ class Session:
         samples = state.in_flight.samples
         self.worker.journal.note("lost", step=state.step, reason=group.regroup_reason, kept=samples)
 
-    def group_lives(self) -> bool:
+    def is_group_intact(self) -> bool:
         """Return True if this worker's group is intact; otherwise, leave it."""
         try:
             self.worker.group.check()
@@ -348,7 +348,7 @@ class Session:
         worker.journal.note("saver", step=self.state.step, rank=worker.saver)
         if worker.saves:
             log.error(
-                "the worker that wrote the checkpoints cannot write them: this worker writes them now"
+                "the previous checkpoint writer cannot write: this worker writes the checkpoints now"
             )
             checkpoints.become_writer(self.state.step, promoted=True)
 

@@ -46,7 +46,7 @@ def _install_language_host(plugins: Path, pulumi: Path) -> None:
     if (pulumi.resolve().parent / LANGUAGE_HOST).exists() or shutil.which(LANGUAGE_HOST):
         return
     _require_stand_in_allowed(LANGUAGE_HOST, f"next to {pulumi} or on PATH")
-    # Imported late: the kubernetes provider reads this module too, and needs no toolchain.
+    # Imported late: the kubernetes provider imports this module too, and needs no toolchain.
     from cloudtwin.toolchain.binaries import PROGRAMS
 
     version = PROGRAMS["pulumi"].version

@@ -7,7 +7,7 @@ from cloudtwin.providers.aws import eks_rules as rules
 from cloudtwin.providers.aws.common import arn, id_from
 from cloudtwin.providers.aws.eks import API, GUIDE, IN_USE, INVALID, of_cluster, to_role
 from cloudtwin.providers.aws.eks_rules import NODES
-from cloudtwin.providers.aws.machines import TEMPLATE, gpus, instance_type
+from cloudtwin.providers.aws.machines import TEMPLATE, gpus, instance_type_error
 from cloudtwin.providers.aws.network import SUBNET, in_subnets
 from cloudtwin.providers.aws.policies import assume_role_check
 from cloudtwin.providers.conditions import in_range, matches, value_rule
@@ -157,7 +157,7 @@ TYPES = (
             InputRule("update of a node group", f"{API}, NodegroupUpdateConfig", rules.update_config),
             value_rule("image of a node group", "amiType", rules.image_type,
                        f"{GUIDE}, AL2 end of support"),
-            value_rule("types of a node group", "instanceTypes.*", instance_type,
+            value_rule("types of a node group", "instanceTypes.*", instance_type_error,
                        "EC2 User Guide, instance types"),
         ),
         references=(

@@ -43,7 +43,7 @@ def gpus(instance_types: Iterable[str]) -> int:
     return INSTANCE_TYPES[first].gpus if first in INSTANCE_TYPES else 0
 
 
-def instance_type(name: object) -> str | None:
+def instance_type_error(name: object) -> str | None:
     """Return the reason why a name is not an instance type; None for a type that the twin has."""
     if not isinstance(name, str) or name in INSTANCE_TYPES:
         return None
@@ -68,7 +68,7 @@ def _groups_once(inputs: Inputs) -> Iterable[CheckFailure]:
         yield failure_at("vpcSecurityGroupIds", reason)
 
 
-def _key_of_encrypted(inputs: Inputs) -> Iterable[CheckFailure]:
+def _key_without_encryption(inputs: Inputs) -> Iterable[CheckFailure]:
     for path, device in objects_at("blockDeviceMappings", inputs):
         disk = section(device, "ebs")
         if disk.get("kmsKeyId") is not None and disk.get("encrypted") != "true":
@@ -170,13 +170,13 @@ TYPES = (
                 in_range(1, 64, "hops"), "EC2 API, InstanceMetadataOptions",
             ),
             value_rule(
-                "instance type of a launch template", "instanceType", instance_type,
+                "instance type of a launch template", "instanceType", instance_type_error,
                 "EC2 User Guide, instance types",
             ),
-            *(value_rule(f"text in {path}", path, BOOLEAN, "pulumi-aws, LaunchTemplate")
+            *(value_rule(f"boolean string in {path}", path, BOOLEAN, "pulumi-aws, LaunchTemplate")
               for path in BOOLEANS),
             InputRule("security groups set once", "EC2 API, RequestLaunchTemplateData", _groups_once),
-            InputRule("key of a disk", "EC2 API, LaunchTemplateEbsBlockDeviceRequest", _key_of_encrypted),
+            InputRule("key of a disk", "EC2 API, LaunchTemplateEbsBlockDeviceRequest", _key_without_encryption),
             InputRule("positions of EFA interfaces", GUIDE, _efa_positions),
             InputRule("number of EFA interfaces", GUIDE, _efa_count),
         ),

@@ -137,7 +137,7 @@ def _statement_errors(statement: Mapping[str, Any], kind: str) -> Iterator[str]:
         yield f"a policy of this kind must not have {name}"
     yield from _value_errors(statement)
     yield from _principal_errors(statement)
-    yield from _service_errors(statement, kind)
+    yield from _trust_action_errors(statement, kind)
     if not isinstance(statement.get("Sid", ""), str):
         yield "Sid must be a string"
     elif kind != "bucket" and not SID.fullmatch(str(statement.get("Sid", ""))):
@@ -197,7 +197,7 @@ def _invalid_principals(kind: str, principals: object) -> Iterator[str]:
             yield f"Invalid principal in policy: {kind} {principal!r} is not of the form {example}"
 
 
-def _service_errors(statement: Mapping[str, Any], kind: str) -> Iterator[str]:
+def _trust_action_errors(statement: Mapping[str, Any], kind: str) -> Iterator[str]:
     """Yield an error for each action in a trust policy that is not an action of STS."""
     for action in as_list(statement.get("Action")) if kind == "trust" else ():
         if action != "*" and not str(action).lower().startswith("sts:"):

@@ -227,22 +227,22 @@ RULES: dict[str, tuple[Object, Object, str]] = {
         {"instanceType": "g5.xlarge", **interface(interfaceType="efa")},
         "at most 0",
     ),
-    "text in ebsOptimized": ({"ebsOptimized": "true"}, {"ebsOptimized": "yes"}, "true and false"),
+    "boolean string in ebsOptimized": ({"ebsOptimized": "true"}, {"ebsOptimized": "yes"}, "true and false"),
     "end of an object's retention": (
         {"objectLockRetainUntilDate": "2027-01-01T00:00:00Z"},
         {"objectLockRetainUntilDate": "20270101T000000Z"},
         "2026-01-31T00:00:00Z",
     ),
-    "text in blockDeviceMappings.*.ebs.encrypted": (disk("true"), disk("yes"), "true and false"),
-    "text in blockDeviceMappings.*.ebs.deleteOnTermination": (
+    "boolean string in blockDeviceMappings.*.ebs.encrypted": (disk("true"), disk("yes"), "true and false"),
+    "boolean string in blockDeviceMappings.*.ebs.deleteOnTermination": (
         {"blockDeviceMappings": [{"ebs": {"deleteOnTermination": "false"}}]},
         {"blockDeviceMappings": [{"ebs": {"deleteOnTermination": "no"}}]},
         "true and false",
     ),
-    "text in networkInterfaces.*.deleteOnTermination": (
+    "boolean string in networkInterfaces.*.deleteOnTermination": (
         interface(deleteOnTermination="true"), interface(deleteOnTermination="maybe"), "true and false",
     ),
-    "text in networkInterfaces.*.associatePublicIpAddress": (
+    "boolean string in networkInterfaces.*.associatePublicIpAddress": (
         interface(associatePublicIpAddress="true"), interface(associatePublicIpAddress="1"), "true and false",
     ),
     "version of a cluster": ({"version": "1.36"}, {"version": "1.29"}, "not one of"),
