@@ -56,6 +56,13 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _CHECKPOINT_TESTS,
     ),
     Mutation(
+        "names of folders that another process created not synced",
+        _FILES,
+        "    disk.sync_parents(staging.parent)\n",
+        "",
+        _CHECKPOINT_TESTS,
+    ),
+    Mutation(
         "names in the staging folder not synced",
         _FILES,
         "    disk.sync_folder(staging)\n",

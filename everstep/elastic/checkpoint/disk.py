@@ -79,6 +79,23 @@ class Disk:
             os.close(descriptor)
         self.note_response()
 
+    def sync_parents(self, folder: Path) -> None:
+        """Make the names of a folder and its parents durable: the process that created them may not have done so yet.
+
+        It ends at the root of the volume, or at a folder that this process may not read, and has not created.
+        """
+        for parent in folder.absolute().parents:
+            try:
+                self.sync_folder(parent)
+            except PermissionError:
+                return
+            if self.is_mount(parent):
+                return
+
+    def is_mount(self, path: Path) -> bool:
+        """Return True if a folder is the root of a volume."""
+        return path.is_mount()
+
     def rename(self, old: Path, new: Path) -> None:
         """Rename a folder.
 

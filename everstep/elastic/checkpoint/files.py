@@ -275,6 +275,7 @@ def _write_staging(staging: Path, state: Tensors, manifest: Manifest, disk: Disk
         file.sync()
     disk.sync_folder(staging)
     disk.sync_folder(staging.parent)
+    disk.sync_parents(staging.parent)
 
 
 def _write_state(path: Path, state: Tensors, disk: Disk) -> tuple[int, int]:

@@ -120,6 +120,9 @@ class SimulatedDisk(Disk):
         folder = self._folder(path)
         folder.states = [folder.entries]
 
+    def is_mount(self, path: Path) -> bool:
+        return path == path.parent
+
     def rename(self, old: Path, new: Path) -> None:
         self._begin("rename", new)
         folder = self._folder(old.parent)

@@ -112,6 +112,25 @@ def write(disk: SimulatedDisk, step: int, generation: int = 1, *, committed: boo
     )
 
 
+def test_folders_that_another_writer_created_are_durable_before_the_commit() -> None:
+    """`make search` found this: the other writer was paused before it made the name of the run's folder durable."""
+    for seed in range(50):
+        disk = SimulatedDisk()
+        disk.actions_before[1] = (
+            crash  # between the creation of the run's folder and the sync of its parent
+        )
+        with pytest.raises(CrashError):
+            write(disk, 8)
+
+        write(disk, 8)
+        disk.lose_power(random.Random(seed))
+
+        checkpoint = restore.restore_point(
+            FolderStore(FOLDER, disk), RUN, CommitRecord(1, 8), wait_seconds=0
+        )
+        assert checkpoint is not None
+
+
 def test_all_of_a_checkpoint_is_durable_before_it_is_committed() -> None:
     for seed in range(50):
         disk = SimulatedDisk()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep.elastic.checkpoint.disk import DISK
+from everstep.elastic.checkpoint.disk import DISK, Disk
 
 
 @pytest.fixture
@@ -31,6 +31,35 @@ def test_the_sync_of_a_file_reaches_the_disk_with_all_bytes(
         file.sync()
         assert synced_paths == [str(tmp_path / "state")], "a power failure would lose the file"
         assert (tmp_path / "state").read_bytes() == b"abcdef", "nothing is left in a buffer"
+
+
+def test_the_parents_of_a_folder_are_synced_up_to_the_root_of_the_volume(
+    tmp_path: Path, synced_paths: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Disk, "is_mount", lambda _, path: path == tmp_path)
+    folder = tmp_path / "runs" / "a" / "checkpoints"
+    folder.mkdir(parents=True)
+
+    DISK.sync_parents(folder)
+
+    assert synced_paths == [str(folder.parent), str(folder.parent.parent), str(tmp_path)]
+
+
+def test_the_sync_of_parents_ends_at_a_folder_of_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced_paths = []
+
+    def sync(_: Disk, path: Path) -> None:
+        if path == tmp_path:
+            raise PermissionError(errno.EACCES, "permission denied", str(path))
+        synced_paths.append(path)
+
+    monkeypatch.setattr(Disk, "sync_folder", sync)
+
+    DISK.sync_parents(tmp_path / "runs" / "checkpoints")
+
+    assert synced_paths == [tmp_path / "runs"]
 
 
 def test_the_sync_of_a_folder_reaches_the_disk(tmp_path: Path, synced_paths: list[str]) -> None:
