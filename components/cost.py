@@ -249,7 +249,7 @@ def _pool_price(
     prepaid: bool = False,
     ceiling: float | None = None,
 ) -> GpuPoolPrice:
-    share = disk.on_demand or 0.0
+    disk_price = disk.on_demand or 0.0
     rate = 0.0 if prepaid else price.spot if spot else price.on_demand
     return GpuPoolPrice(
         name=name,
@@ -259,13 +259,13 @@ def _pool_price(
         fallback=fallback,
         spot=spot,
         label=label,
-        price=None if rate is None else rate + share,
-        on_demand=None if price.on_demand is None else price.on_demand + share,
+        price=None if rate is None else rate + disk_price,
+        on_demand=None if price.on_demand is None else price.on_demand + disk_price,
         disk=disk.on_demand,
         disk_name=disk.name,
         reservation=reservation,
         prepaid=prepaid,
-        max_price=None if ceiling is None else ceiling + share,
+        max_price=None if ceiling is None else ceiling + disk_price,
     )
 
 

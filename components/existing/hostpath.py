@@ -1,4 +1,4 @@
-"""A folder that every node mounts under one path: the twin's, NFS, a single-node cluster.
+"""A folder that every node mounts at the same path, such as on the twin, on NFS or in a single-node cluster.
 
 The folder must exist (`type: Directory`): Kubernetes would create a folder that is owned by root, into
 which no worker can write, and would hide that the share is not mounted on a node.

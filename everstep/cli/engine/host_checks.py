@@ -49,9 +49,11 @@ class HostCheck:
 
 def run_checks(state: Path) -> list[HostCheck]:
     """Return all checks of this machine for a twin with this state folder."""
-    as_root = root()
-    with_root = [namespaces()] if as_root.passed else []  # other users cannot create namespaces
-    return [system(), as_root, *with_root, control_groups(), disk(state), memory()]
+    root_check = root()
+    namespace_checks = (
+        [namespaces()] if root_check.passed else []
+    )  # other users cannot create namespaces
+    return [system(), root_check, *namespace_checks, control_groups(), disk(state), memory()]
 
 
 def may_install(checks: Iterable[HostCheck]) -> bool:

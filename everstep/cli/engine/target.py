@@ -43,7 +43,7 @@ class Target(StrEnum):
 
 
 _UNBILLED_REASONS = {
-    Target.TWIN: "the twin's machines are namespaces of one computer",
+    Target.TWIN: "the twin's machines are Linux namespaces on one computer",
     Target.TWIN_CLOUD: "a twin on one computer stood in for the cloud",
     Target.OWN_CLUSTER: "the stack ran on a cluster of your own and bought no machine",
 }

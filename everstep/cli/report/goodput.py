@@ -22,8 +22,8 @@ from everstep.cli.report.timeline import NodeState, NodeTimeline, node_timelines
 from everstep.elastic.accounting.time_account import Activity
 from everstep.goodput import ChangeCause, MachineChange
 
-STEP_NAMES = (Activity.DATA, Activity.COMPUTE, Activity.EXCHANGE)
-"""Components of a step. If the group is lost during a step, the accounting reassigns its time to other activities."""
+STEP_ACTIVITIES = (Activity.DATA, Activity.COMPUTE, Activity.EXCHANGE)
+"""Activities of a step. If the group is lost during a step, the accounting reassigns its time to other activities."""
 
 LIVE_MODES = ("live", "exact")
 UNKNOWN_CHECKPOINT_SECONDS = 60.0
@@ -181,7 +181,7 @@ def _worker_share(run: RunRecord, redone_steps: Sequence[StepRecord]) -> float |
     if not total_seconds:
         return None
     repeated_seconds = sum(step.seconds * step.world_size for step in redone_steps)
-    step_seconds = sum(totals.get(name, 0.0) for name in STEP_NAMES)
+    step_seconds = sum(totals.get(name, 0.0) for name in STEP_ACTIVITIES)
     return min(max(step_seconds - repeated_seconds, 0.0) / total_seconds, 1.0)
 
 

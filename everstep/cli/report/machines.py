@@ -91,7 +91,7 @@ class MachineLog:
 
 
 def _read(path: Path) -> dict[str, ReportedMachine]:
-    """Return the machines of a log; empty if it is missing or damaged, so that each has the highest price."""
+    """Return the machines of a log; empty if it is missing or damaged, so that all are billed at the highest price."""
     try:
         content = json.loads(path.read_text())
         return {name: _parse(machine) for name, machine in content.items()}

@@ -13,7 +13,7 @@ SocketAddress = Any  # host and port, and two more numbers in IPv6
 
 
 class PeerAddresses:
-    """Addresses of endpoints, for a socket of one family. `find` belongs to one thread.
+    """Addresses of endpoints, for a socket of one family. Only one thread may call `find`.
 
     The name in each endpoint is resolved in a separate thread; after a failure, again once the interval has passed.
 

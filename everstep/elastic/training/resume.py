@@ -125,8 +125,8 @@ def check_unchanged_shapes(
             continue
         raise EverstepError(
             f"the tensors of the run have changed since Run was created: {change}; a checkpoint could not be restored",
-            "Give each buffer, and each tensor of states, its final shape before. A buffer that is only a cache is "
-            "registered with persistent=False.",
+            "Give each buffer, and each tensor of states, its final shape before Run is created. "
+            "Register a buffer that is only a cache with persistent=False.",
         )
 
 

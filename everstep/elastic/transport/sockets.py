@@ -18,7 +18,7 @@ _WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
 
 
 def socket_names() -> dict[int, str]:
-    """Return the kernel's name of each socket of this process, by descriptor; in practice, none is reused."""
+    """Return the kernel's name of each socket of this process, by descriptor; in practice, no name is reused."""
     return {fd: name for fd, name in _descriptors() if name.startswith("socket:")}
 
 

@@ -15,7 +15,7 @@ from trainer.data.cache.plan import CacheLimits, sort_by_need
 from trainer.data.dataset import SPLITS
 
 PROGRAM = (sys.executable, "-m", "trainer.data.cache.filler")
-MAX_NEEDS = 256  # shards in a line: writes of up to PIPE_BUF bytes to a pipe are atomic
+MAX_LINE_SHARDS = 256  # shards in a line: writes of up to PIPE_BUF bytes to a pipe are atomic
 
 
 class Cache:
@@ -59,7 +59,7 @@ class Cache:
         if self._filler.stdin is None or self._filler.poll() is not None:
             return
         shards = (int(shard) for ids in next_ids for shard in self._train_index["shard"][ids])
-        line = " ".join(map(str, sort_by_need(shards)[:MAX_NEEDS])) + "\n"
+        line = " ".join(map(str, sort_by_need(shards)[:MAX_LINE_SHARDS])) + "\n"
         os.set_blocking(self._filler.stdin.fileno(), False)
         with contextlib.suppress(OSError):  # only a hint: the process may be busy, or have ended
             self._filler.stdin.write(line.encode())

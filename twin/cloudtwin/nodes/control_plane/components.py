@@ -7,7 +7,7 @@ from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux import processes
 from cloudtwin.nodes.linux.processes import Process
 
-KEEPER = "keeper"
+KEEPER = "keeper"  # holds the twin's network namespace; forwards connections to the API server
 ETCD = "etcd"
 API_SERVER = "kube-apiserver"
 CONTROLLER_MANAGER = "kube-controller-manager"

@@ -22,7 +22,7 @@ def lifecycle_policy_error(text: object) -> str | None:
     if not all(
         isinstance(rule, Mapping) and isinstance(rule.get("selection"), Mapping) for rule in rules
     ):
-        return "each rule is an object with a selection"
+        return "each rule must be an object with a selection"
     return next(_errors(rules), None)
 
 

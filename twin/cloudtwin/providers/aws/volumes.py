@@ -36,22 +36,26 @@ def volumes(account: Inventory) -> dict[str, dict[str, Any]]:
 
 def _connection_problem(account: Inventory, system: Resource) -> str:
     """Return the reason why the nodes cannot reach a file system; empty if they can."""
-    nodes = sorted(set(_node_security_groups(account)))
-    if not nodes:
+    node_groups = sorted(set(_node_security_groups(account)))
+    if not node_groups:
         return "connection timed out: there are no nodes that could mount it"
     subnet = account.find((SUBNET,), system.inputs["subnetIds"])
-    servers = [str(group_id) for group_id in system.inputs.get("securityGroupIds") or ()]
-    if not servers:  # FSx uses the default group of the VPC
+    server_groups = [str(group_id) for group_id in system.inputs.get("securityGroupIds") or ()]
+    if not server_groups:  # FSx uses the default group of the VPC
         vpc = account.find((VPC,), str(subnet.inputs["vpcId"])) if subnet else None
-        servers = [str(vpc.outputs["defaultSecurityGroupId"])] if vpc else []
+        server_groups = [str(vpc.outputs["defaultSecurityGroupId"])] if vpc else []
     block = str(subnet.inputs.get("cidrBlock")) if subnet else ""
     for low, high in LUSTRE_PORTS:
         ports = f"on ports {low}-{high}"
-        if not any(allows_ingress(account, g, nodes, block, low, high) for g in servers):
-            groups = ", ".join(servers)
+        if not any(
+            allows_ingress(account, g, node_groups, block, low, high) for g in server_groups
+        ):
+            groups = ", ".join(server_groups)
             return f"connection timed out: {groups} allows no traffic from the nodes {ports}"
-        if not any(allows_ingress(account, g, servers, block, low, high) for g in nodes):
-            groups = ", ".join(nodes)
+        if not any(
+            allows_ingress(account, g, server_groups, block, low, high) for g in node_groups
+        ):
+            groups = ", ".join(node_groups)
             return f"connection timed out: {groups} allows no traffic from the file system {ports}"
     return ""
 

@@ -301,7 +301,7 @@ class KubernetesOperations:
         """Delete an object and wait until it is gone.
 
         Raises:
-            ProviderError: the object was not deleted in time, or at all; after the time limit, names what blocks it.
+            ProviderError: the object was not deleted, or not in time; a timeout error names what blocks the deletion.
         """
         self.cluster.probe()
         try:

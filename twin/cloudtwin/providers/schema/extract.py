@@ -67,7 +67,7 @@ class Extractor:
             for name, parameter in inspect.signature(cls).parameters.items()
             if parameter.default is parameter.empty
         }
-        hints = _getters(cls)
+        hints = _getter_hints(cls)
         return {
             name: Field(shape=self._shape(hints[python]), required=python in required_names)
             for python, name in input_type_py_to_pulumi_names(cls).items()
@@ -76,7 +76,7 @@ class Extractor:
     def _outputs(self, cls: type) -> Fields:
         from pulumi._types import resource_py_to_pulumi_names
 
-        hints = _getters(cls)
+        hints = _getter_hints(cls)
         result = {}
         for python, name in resource_py_to_pulumi_names(cls).items():
             if python in ENGINE_PROPERTIES or python not in hints:
@@ -152,7 +152,8 @@ def _arguments_class(resource: type) -> type:
     return arguments_class
 
 
-def _getters(cls: type) -> dict[str, Any]:
+def _getter_hints(cls: type) -> dict[str, Any]:
+    """Return the type hint of each property of a class."""
     import pulumi
 
     # pulumi.Input names these two as strings, which are resolved in pulumi's own module.
