@@ -1,4 +1,4 @@
-"""A model in two shards on each of two nodes: training continues after the loss of one node."""
+"""A model in two shards on each of two nodes: training continues after the loss of one node, or of both."""
 
 import contextlib
 import re
@@ -80,8 +80,51 @@ def test_a_sharded_model_survives_the_loss_of_a_node(
     # The log of n0 has its steps before and after its loss.
     assert steps(returned_node) == sorted(steps(returned_node)), "it continues from the survivor's"
     assert steps(returned_node)[-1] == EPOCHS * STEPS_PER_EPOCH, "it trains until the end"
-    expected_state = train_whole_model(script, tmp_path / "whole", monkeypatch)
-    actual_state = merged_state(tmp_path)
+    compare_with_whole_model(script, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("script", ["train.py", "fsdp.py"])
+def test_a_sharded_run_continues_from_its_checkpoint_after_the_loss_of_all_nodes(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "etcd").mkdir()
+    with contextlib.ExitStack() as stack:
+        endpoint = stack.enter_context(running_etcd(tmp_path / "etcd"))
+        options = [
+            *("--nproc-per-node", "2", "--nnodes", "2"),
+            *("--rendezvous-endpoint", endpoint, "--run-id", "sharded"),
+            *arguments(script, tmp_path),
+            *("--checkpoint-steps", "8"),
+        ]
+        nodes = [
+            stack.enter_context(run_launcher(tmp_path, *options, name=n)) for n in ("n0", "n1")
+        ]
+        nodes[0].wait_until(lambda: committed_steps(tmp_path), "a checkpoint is committed")
+        for node in nodes:
+            node.kill()
+        first_step = committed_steps(tmp_path)[-1] + 1
+        assert first_step <= EPOCHS * STEPS_PER_EPOCH, (
+            "the nodes are lost before the end of the run"
+        )
+        nodes = [
+            stack.enter_context(run_launcher(tmp_path, *options, name=n)) for n in ("m0", "m1")
+        ]
+        for node in nodes:
+            assert node.wait() == DONE, node.log
+    for node in nodes:
+        assert steps(node) == list(range(first_step, EPOCHS * STEPS_PER_EPOCH + 1))
+    compare_with_whole_model(script, tmp_path, monkeypatch)
+
+
+def committed_steps(folder: Path) -> list[int]:
+    """Return the steps of the checkpoints."""
+    return sorted(int(path.name.split("-")[1]) for path in folder.glob("checkpoints/step-*"))
+
+
+def compare_with_whole_model(script: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare the shards that the nodes have trained with the model that this process trains."""
+    expected_state = train_whole_model(script, folder / "whole", monkeypatch)
+    actual_state = merged_state(folder)
     assert expected_state.keys() == actual_state.keys()
     for name, expected in expected_state.items():
         assert torch.allclose(actual_state[name], expected, atol=1e-4), (

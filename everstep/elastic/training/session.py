@@ -20,6 +20,7 @@ from everstep.elastic.accounting import journal
 from everstep.elastic.accounting.metrics import Reading
 from everstep.elastic.accounting.time_account import Activity
 from everstep.elastic.data_order.sampler import Ids, SampleOrder
+from everstep.elastic.recovery.worker import Votes
 from everstep.elastic.training.clipping import clip
 from everstep.elastic.training.microbatches import Microbatch, MicrobatchLimit
 from everstep.elastic.training.options import RunHooks, RunOptions
@@ -42,8 +43,8 @@ from everstep.errors import EverstepError
 
 log = logging.getLogger(__name__)
 
-COMPLETE = "yes"
-"""Result of a saver that completed the run; any other result is the reason why it could not."""
+COMPLETE, TAKEN_OVER = "yes", "another generation has taken over and completes the run"
+"""Results of a saver that completed the run, or may not; any other result is the reason why it could not."""
 
 READ_AHEAD = 1  # steps whose samples are read while the current one computes
 KEPT_STEPS = 500  # maximum number of steps whose lines a worker keeps without writing them
@@ -88,6 +89,7 @@ class Session:
     interruptible: bool = False
     _has_entered: bool = False
     _has_loss: bool = False
+    _is_save_due: bool = False  # as agreed with the last step
     _step_began_at: float = 0.0
     _steps_done: int = 0  # completed by this process
     _last_step: dict[str, Any] = field(default_factory=dict)
@@ -250,6 +252,7 @@ class Session:
         if reason:
             self._skip_or_fail(reason, sums.loss)
         samples = len(self.order.batch(self.state.step))
+        votes = self._agree(sums)
 
         def apply() -> None:
             rate = self._learning_rate()
@@ -258,13 +261,21 @@ class Session:
             self.state.ledger = self.state.ledger.with_step(sums.samples, sums.digest)
             self._note_step(sums.loss, rate, samples)
             self.worker.accounting.end_step()
-            if sums.hung:
+            if votes.hung:
                 self._change_saver()
-            if sums.votes > 0:
-                self._save_before_regroup(sums.leavers)
+            if votes.regroup:
+                self._save_before_regroup(votes.leavers)
 
-        self.attached = not self.worker.group.after_all_reduce(sums.votes, apply)
+        self.attached = not self.worker.group.after_all_reduce(votes.regroup, apply)
         return sums.loss if self._has_loss else math.nan
+
+    def _agree(self, sums: Sums) -> Votes:
+        """Return what all workers do after this step; workers with different shards have different sums."""
+        is_due = self.worker.saves and self.state.checkpoints.is_due(self.state.step + 1)
+        votes = Votes(sums.votes, sums.leavers, sums.hung, float(is_due))
+        agreed_votes = self.worker.group.agree(votes)
+        self._is_save_due = bool(agreed_votes.due)
+        return agreed_votes
 
     def _skip_update(self, reason: SkipReason) -> None:
         """Skip the update of a step: parameters, buffers, optimizer state and learning rate do not change."""
@@ -323,8 +334,9 @@ class Session:
 
     def save_if_due(self) -> None:
         """Start a checkpoint if one is due and this worker writes them."""
-        if self.attached and self.worker.saves and self.state.checkpoints.is_due(self.state.step):
+        if self.attached and self.worker.saves and self._is_save_due:
             self._save()
+        self._is_save_due = False
 
     def _change_saver(self) -> None:
         """Make the worker of the next rank write the checkpoints: the current writer's storage hangs or fails.
@@ -350,7 +362,7 @@ class Session:
         self.state.checkpoints.wait_snapshot()
         self.worker.accounting.begin(Activity.COMPUTE)
 
-    def _save_before_regroup(self, leavers: int) -> None:
+    def _save_before_regroup(self, leavers: float) -> None:
         """Save the state if workers leave, and note this worker's own departure.
 
         The state survives in the workers that stay. But they may be drained before the next group is
@@ -376,7 +388,7 @@ class Session:
         self.note_seconds()
         worker, reason = self.worker, ""
         for attempt in range(worker.assignment.world_size):
-            result = self._complete_as_saver() if worker.saves else ""
+            result = self._complete_as_saver(attempt) if worker.saves else ""
             try:
                 reason = broadcast_text(
                     worker.assignment, f"finished-{attempt}", result, worker.saver
@@ -393,18 +405,37 @@ class Session:
             "Check the storage, then start the job again: it continues from the last committed checkpoint.",
         )
 
-    def _complete_as_saver(self) -> str:
-        """Save the last state and announce the end of the run; return `COMPLETE`, or why it cannot be saved."""
+    def _complete_as_saver(self, attempt: int) -> str:
+        """Save the last state and announce the end of the run; return `COMPLETE`, or why it cannot be saved.
+
+        Raises:
+            PeerLostError: another generation has taken over.
+
+        If the node's workers have shards of the model, each saves its own, and the first one's result counts for all.
+        """
+        leads_node = self.worker.assignment.shard == 0
+        own_result = self._save_and_announce() if leads_node else self._save_last_state()
+        result = self.worker.group.agree_in_node(f"completed-{attempt}", own_result)
+        if result == TAKEN_OVER:
+            raise PeerLostError(TAKEN_OVER)
+        return result
+
+    def _save_last_state(self) -> str:
+        """Save the last state; return the reason if that fails, or an empty string."""
+        self._save()
+        if not self.state.checkpoints.wait():
+            seconds = self.options.storage_timeout_seconds
+            return f"its storage has not responded for at least {seconds:.0f} s"
+        return self.state.checkpoints.failure
+
+    def _save_and_announce(self) -> str:
+        """Save the last state and announce the end of the run; return the result of the saver."""
         worker, state = self.worker, self.state
         if self.hooks.open() is None:
-            self._save()
-            if not state.checkpoints.wait():
-                seconds = self.options.storage_timeout_seconds
-                return f"its storage has not responded for at least {seconds:.0f} s"
-            if failure := state.checkpoints.failure:
+            if failure := self._save_last_state():
                 return failure
             if not state.checkpoints.commit(worker.group.generation, state.step):
-                raise PeerLostError("another generation has taken over and completes the run")
+                return TAKEN_OVER
             self.complete_run()
         results = ", ".join(f"{name} {value:.4f}" for name, value in state.metric_values().items())
         worker.group.report_completion(f"{state.step} steps{results and ', '}{results}")
@@ -499,9 +530,9 @@ class Session:
             "world_size": worker.assignment.world_size,
             "generation": worker.group.generation,
         }
-        if worker.leads:
+        if worker.records:
             worker.journal.note("step", **self._last_step)
-        else:
+        elif worker.assignment.shard == 0:
             self._kept_steps.append(self._last_step)
 
 

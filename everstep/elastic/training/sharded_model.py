@@ -4,10 +4,22 @@ from collections.abc import Mapping
 
 from torch import nn
 
+from everstep.elastic.checkpoint.sharded_store import Sharding
 from everstep.elastic.recovery.sharded_worker import ShardedGroup
 from everstep.elastic.recovery.worker import Group
 from everstep.elastic.transport.local_tensors import is_sharded, local_tensor
 from everstep.errors import EverstepError
+
+
+def sharding_of(group: Group | None) -> Sharding | None:
+    """Return this worker's shard of the model; None if each worker has the whole model.
+
+    Args:
+        group: the group that was passed to `Run`.
+    """
+    if not isinstance(group, ShardedGroup) or group.shards == 1:
+        return None
+    return Sharding(group.local_rank, group.shards, lambda: group.node_processes)
 
 
 def check_sharding(model: nn.Module, group: Group | None, unsupported: Mapping[str, bool]) -> None:
