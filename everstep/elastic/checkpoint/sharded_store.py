@@ -35,7 +35,6 @@ from everstep.elastic.checkpoint.files import (
     folder_name,
     shard_file,
     shard_label,
-    step_of,
 )
 from everstep.elastic.checkpoint.folder_store import FolderStore
 from everstep.elastic.checkpoint.state_format import Tensors
@@ -123,11 +122,8 @@ class ShardedFolderStore(FolderStore):
         Raises:
             ValueError: the shard is damaged, or the checkpoint is another one.
         """
-        path, number, count = (
-            self._folder / folder_name(step),
-            self._sharding.number,
-            self._sharding.count,
-        )
+        number, count = self._sharding.number, self._sharding.count
+        path = self._folder / folder_name(step)
         manifest = files.read_manifest(path, self._disk)
         if (manifest.step, manifest.generation, len(manifest.shards)) != (step, generation, count):
             raise ValueError("it was replaced by another checkpoint")
@@ -170,6 +166,9 @@ class ShardedFolderStore(FolderStore):
             size = sum(shard.bytes for shard in shards)
             complete_manifest = replace(manifest, shards=shards)
             files.write_manifest(staging, complete_manifest, size, 0, self._disk)
+            self._disk.sync_folder(
+                self._folder.parent
+            )  # the worker that created it may have ended before that
         except OSError as error:
             self._abandon(staging, error)
             raise OSError(error.errno, error.strerror, str(self._folder)) from error
@@ -258,12 +257,14 @@ class ShardedFolderStore(FolderStore):
         assert own_name is not None  # noqa: S101 - a model in shards has named snapshots
         if own_name.node != self._sharding.node():
             return "a worker of this node was replaced"
+        if not self._disk.exists(staging):  # by the writer of a later checkpoint
+            return "its folder was removed"
         for name in self._disk.names(self._folder):
             later_name = SnapshotName.parse(name)
             if (
                 later_name
-                and step_of(name[1:]) >= 0
-                and (later_name.node, later_name.number > own_name.number) == (own_name.node, True)
+                and later_name.node == own_name.node
+                and later_name.number > own_name.number
                 and self._disk.exists(self._folder / name / shard_file(number, count))
             ):
                 return "its worker has begun a later one"
@@ -281,5 +282,5 @@ def _failed_file(number: int, count: int) -> str:
 
 
 def _identity(manifest: Manifest) -> tuple[object, ...]:
-    """Return everything that all shards of a snapshot have in common."""
-    return manifest.snapshot, manifest.step, manifest.generation, dict(manifest.fingerprint)
+    """Return what the manifests of all shards of a snapshot have in common."""
+    return manifest.snapshot, manifest.step, manifest.generation
