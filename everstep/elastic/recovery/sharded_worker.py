@@ -169,6 +169,7 @@ class ShardedGroup(LiveGroup):
             rank=shard.rank,
             world_size=shard.world_size,
             shard=self.local_rank,
+            shards=self.shards,
             store=shard.store,
             sum=self._sum_shard,
             # Gradients that torch sums in the node may be wrong until the backward pass has ended.

@@ -334,9 +334,14 @@ class Session:
 
     def save_if_due(self) -> None:
         """Start a checkpoint if one is due and this worker writes them."""
-        if self.attached and self.worker.saves and self._is_save_due:
+        agreed_due, self._is_save_due = self._is_save_due, False
+        if not (self.attached and self.worker.saves):
+            return
+        is_shared = (
+            self.worker.assignment.shards > 1
+        )  # then workers decide together, before the step is applied
+        if agreed_due if is_shared else self.state.checkpoints.is_due(self.state.step):
             self._save()
-        self._is_save_due = False
 
     def _change_saver(self) -> None:
         """Make the worker of the next rank write the checkpoints: the current writer's storage hangs or fails.
