@@ -3,13 +3,14 @@
 import contextlib
 import re
 import runpy
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from everstep.elastic.launch.launcher import DONE
+from everstep.elastic.launch.launcher import DONE, NOTICE
 from tests.everstep.elastic.launch.launched import (
     REPOSITORY,
     WAIT_SECONDS,
@@ -114,6 +115,30 @@ def test_a_sharded_run_continues_from_its_checkpoint_after_the_loss_of_all_nodes
     for node in nodes:
         assert steps(node) == list(range(first_step, EPOCHS * STEPS_PER_EPOCH + 1))
     compare_with_whole_model(script, tmp_path, monkeypatch)
+
+
+def test_a_drained_node_with_the_only_state_saves_all_shards(tmp_path: Path) -> None:
+    """Fewer nodes than the minimum are left, so no group can take its state."""
+    (tmp_path / "etcd").mkdir()
+    with contextlib.ExitStack() as stack:
+        endpoint = stack.enter_context(running_etcd(tmp_path / "etcd"))
+        options = [
+            *("--nproc-per-node", "2", "--nnodes", "2"),
+            *("--rendezvous-endpoint", endpoint, "--run-id", "sharded"),
+            *(str(SCRIPTS / "train.py"), "--run", str(tmp_path), "--epochs", "1000000"),
+            *("--checkpoint-steps", "1000000"),
+        ]
+        lost_node = stack.enter_context(run_launcher(tmp_path, *options, name="n0"))
+        drained_node = stack.enter_context(run_launcher(tmp_path, *options, name="n1"))
+        drained_node.wait_until(lambda: steps(drained_node), "the nodes train")
+        lost_node.kill()
+        drained_node.wait_for("lost n0")
+        drained_node.process.send_signal(signal.SIGTERM)
+
+        assert drained_node.wait() == NOTICE, drained_node.log
+    assert committed_steps(tmp_path) == [steps(drained_node)[-1]]
+    [checkpoint] = tmp_path.glob("checkpoints/step-*")
+    assert len(list(checkpoint.glob("*.safetensors"))) == 2
 
 
 def committed_steps(folder: Path) -> list[int]:

@@ -166,9 +166,8 @@ class ShardedFolderStore(FolderStore):
             size = sum(shard.bytes for shard in shards)
             complete_manifest = replace(manifest, shards=shards)
             files.write_manifest(staging, complete_manifest, size, 0, self._disk)
-            self._disk.sync_folder(
-                self._folder.parent
-            )  # the worker that created it may have ended before that
+            # The worker that created the folder may have ended before it did this.
+            self._disk.sync_folder(self._folder.parent)
         except OSError as error:
             self._abandon(staging, error)
             raise OSError(error.errno, error.strerror, str(self._folder)) from error

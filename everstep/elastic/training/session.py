@@ -337,9 +337,8 @@ class Session:
         agreed_due, self._is_save_due = self._is_save_due, False
         if not (self.attached and self.worker.saves):
             return
-        is_shared = (
-            self.worker.assignment.shards > 1
-        )  # then workers decide together, before the step is applied
+        # The workers of a node with one shard each have decided together, before the step was applied.
+        is_shared = self.worker.assignment.shards > 1
         if agreed_due if is_shared else self.state.checkpoints.is_due(self.state.step):
             self._save()
 

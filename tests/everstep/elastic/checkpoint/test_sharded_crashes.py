@@ -232,3 +232,19 @@ def test_everything_is_durable_before_the_commit(worlds: list[World]) -> None:
         world.disk.lose_power(world.rng)
         world.form_group()
         assert world.step == 8, "the commit must outlive a power failure right after it"
+
+
+def test_the_folder_of_a_worker_that_was_killed_just_after_creating_it_becomes_durable(
+    worlds: list[World],
+) -> None:
+    for seed in range(20):
+        worlds.append(world := World(seed))
+        world.disk.actions_before[len(world.disk.operations) + 1] = crash
+        manifest = Manifest(8, 1, RUN, snapshot=world.node.next_snapshot(1))
+        with pytest.raises(CrashError):
+            world._write_shard(world.node, 1, manifest)
+        assert world.disk.operations[-2:] == [("mkdir", FOLDER.name), ("sync folder", "run")]
+
+        world.write()
+        world.disk.lose_power(world.rng)
+        world.form_group()
