@@ -412,10 +412,10 @@ class Session:
     def _complete_as_saver(self, attempt: int) -> str:
         """Save the last state and announce the end of the run; return `COMPLETE`, or why it cannot be saved.
 
+        If the node's workers have shards of the model, each saves its own, and the first one's result counts for all.
+
         Raises:
             PeerLostError: another generation has taken over.
-
-        If the node's workers have shards of the model, each saves its own, and the first one's result counts for all.
         """
         leads_node = self.worker.assignment.shard == 0
         own_result = self._save_and_announce() if leads_node else self._save_last_state()

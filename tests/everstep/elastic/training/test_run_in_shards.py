@@ -1,6 +1,7 @@
 """Checkpoints of `Run` in the workers of a node with one shard each, which run one after the other."""
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,7 @@ class ShardGroup(SingleProcessGroup, ShardedGroup):
     Args:
         shard: number of the shard.
         result: result of the node's first worker, for the others.
+        nodes: number of nodes in its group.
 
     Attributes:
         votes: function that changes the votes of this worker to those that all have agreed on.
@@ -36,7 +38,8 @@ class ShardGroup(SingleProcessGroup, ShardedGroup):
 
     generation = 1  # type: ignore[assignment]
 
-    def __init__(self, shard: int, result: str = COMPLETE) -> None:
+    def __init__(self, shard: int, result: str = COMPLETE, nodes: int = 1) -> None:
+        self._nodes = nodes
         self.shards, self.local_rank, self.node_processes = SHARDS, shard, "0000000a"
         self._core, self._snapshots, self._result = Recovery(), 0, result
         self._core.progress = StepProgress(1, 0)
@@ -53,7 +56,9 @@ class ShardGroup(SingleProcessGroup, ShardedGroup):
             step = state.restore(StepProgress())
             self.restored = (step, state.restored_generation())
         self._state = state
-        return RankAssignment(0, 1, None, 1, lambda _: None, shard=self.local_rank, shards=SHARDS)
+        return RankAssignment(
+            0, self._nodes, None, 1, lambda _: None, shard=self.local_rank, shards=SHARDS
+        )
 
     def agree(self, votes: Votes) -> Votes:
         return self.votes(votes)
@@ -201,6 +206,28 @@ def test_a_shard_that_cannot_be_written_fails_the_last_checkpoint_of_the_run(
 
     with pytest.raises(EverstepError, match=r"of step 1, .*shard 1 of 2 is not written"):
         train(ShardGroup(0), tmp_path, max_steps=1, storage_timeout_seconds=1)
+
+
+def test_the_next_node_writes_when_the_storage_of_any_worker_hangs(tmp_path: Path) -> None:
+    """The worker really waits in a system call, on a pipe without a reader."""
+    staging = tmp_path / "checkpoints" / ".step-00000001-0000000a-000001-g00000001"
+    staging.mkdir(parents=True)
+    os.mkfifo(staging / "state-1-of-2.safetensors")
+    group = ShardGroup(1, nodes=2)
+    options = {"checkpoint_steps": 1, "storage_timeout_seconds": 1, "epochs": 1_000_000}
+    run, model, _ = start_run(group, checkpoint=tmp_path, **options)
+    group.votes = lambda votes: replace(votes, due=float(not group._snapshots))
+
+    for batch in run:
+        compute(batch, model)
+        if run._session.worker.saver == 1:
+            break
+
+    assert run._session.attached, "the worker with the hung storage continues to train"
+    assert not run._session.worker.saves
+    reader = os.open(staging / "state-1-of-2.safetensors", os.O_RDONLY | os.O_NONBLOCK)
+    run._session.state.flush()
+    os.close(reader)
 
 
 def test_a_bucket_is_refused_for_a_model_in_shards() -> None:
