@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from everstep.catalog import metrics
+from everstep.elastic.accounting import journal
 from everstep.elastic.checkpoint import sharded_store
 from everstep.elastic.recovery.sharded_worker import ShardedGroup
 from everstep.elastic.recovery.state_machine import Recovery, StepProgress
@@ -80,6 +81,14 @@ class ShardGroup(SingleProcessGroup, ShardedGroup):
         """Do nothing: the workers run one after the other."""
 
 
+@pytest.fixture(autouse=True)
+def _closes_journals() -> Iterator[None]:
+    """Close the journals: otherwise they free descriptors some seconds later, which another test needs to be used."""
+    yield
+    for open_journal in list(journal._open_journals):
+        open_journal.close()
+
+
 def train(group: ShardGroup, folder: Path, **options: Any) -> tuple[Any, nn.Module]:
     """Train one worker; its saves are not concurrent with its steps."""
     arguments = {"checkpoint": folder, "checkpoint_steps": 2, "epochs": 5, **options}
@@ -88,7 +97,6 @@ def train(group: ShardGroup, folder: Path, **options: Any) -> tuple[Any, nn.Modu
         compute(batch, model)
         run._session.save_if_due()
         run._session.state.flush()
-    run._session.worker.journal.flush()
     return run, model
 
 
@@ -97,7 +105,9 @@ def train_node(folder: Path, **options: Any) -> list[nn.Module]:
     return [train(ShardGroup(shard), folder, **options)[1] for shard in (1, 0)][::-1]
 
 
-def journal(folder: Path) -> list[dict[str, Any]]:
+def entries_in(folder: Path) -> list[dict[str, Any]]:
+    for open_journal in list(journal._open_journals):
+        open_journal.flush()
     [path] = folder.glob("journal/*.jsonl")
     return [json.loads(line) for line in path.read_text().splitlines()]
 
@@ -149,13 +159,13 @@ def test_checkpoints_have_both_shards_and_only_the_first_worker_commits(tmp_path
 
 def test_one_worker_of_a_node_records_its_steps_and_checkpoints(tmp_path: Path) -> None:
     run, _ = train(ShardGroup(1), tmp_path)
-    kinds = {entry["kind"] for entry in journal(tmp_path)}
+    kinds = {entry["kind"] for entry in entries_in(tmp_path)}
     assert kinds.isdisjoint({"step", "checkpoint"}), "the first worker records them"
     values = run._session.state.checkpoints.metric_values(saves=True)
     assert values[metrics.CHECKPOINT_TIME] is None, "an old time would be an alert"
 
     train(ShardGroup(0), tmp_path)
-    kinds = {entry["kind"] for entry in journal(tmp_path)}
+    kinds = {entry["kind"] for entry in entries_in(tmp_path)}
     assert kinds >= {"step", "checkpoint"}
 
 
