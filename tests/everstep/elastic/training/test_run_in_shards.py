@@ -47,7 +47,7 @@ class ShardGroup(SingleProcessGroup, ShardedGroup):
         self.votes: Callable[[Votes], Votes] = lambda votes: votes
         self.restored = (0, 0)
         self.joins, self.commits = 0, list[int]()
-        self.asked: list[str] = []
+        self.agreed_keys: list[str] = []
 
     def join(self, state: TrainingState) -> RankAssignment:
         self.joins += 1
@@ -65,8 +65,8 @@ class ShardGroup(SingleProcessGroup, ShardedGroup):
         return self.votes(votes)
 
     def agree_in_node(self, key: str, text: str) -> str:
-        self.asked.append(key)
-        if self.local_rank and self._result == TAKEN_OVER and len(self.asked) > 1:
+        self.agreed_keys.append(key)
+        if self.local_rank and self._result == TAKEN_OVER and len(self.agreed_keys) > 1:
             return COMPLETE
         return self._result if self.local_rank else text
 
