@@ -49,6 +49,7 @@ def main() -> None:
         epochs=options.epochs,
         checkpoint=options.run,
         checkpoint_steps=options.checkpoint_steps,
+        max_grad_norm=options.max_grad_norm,
         group=(group, accounting) if group else None,
     )
     for batch in run:
@@ -99,6 +100,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--global-batch", type=int, default=32)
     parser.add_argument("--checkpoint-steps", type=int, default=100)
+    parser.add_argument("--max-grad-norm", type=float, default=0.1)
     options = parser.parse_args()
     options.run.mkdir(parents=True, exist_ok=True)
     return options

@@ -636,8 +636,8 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "gradients that are not clipped",
         _SESSION,
-        "            clip(parameters, self.options.max_grad_norm)\n",
-        "            del parameters\n",
+        "            clip(self._trained_parameters(), max_norm)\n",
+        "            pass\n",
         _CLIPPING_TESTS,
     ),
 )

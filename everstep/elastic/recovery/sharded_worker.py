@@ -189,14 +189,16 @@ class ShardedGroup(LiveGroup):
         """Return the votes of the workers with all shards, once the all-reduces of all shards are complete.
 
         A checkpoint is due if it is for all workers of the node that writes it: a worker that still writes the
-        last one is not ready for another.
+        last one is not ready for another. The nodes have equal gradients, so only one node's squares count.
         """
         self._raise_node_loss()
-        numbers = [votes.regroup, votes.leavers, votes.hung, votes.due]
+        link = self._sharded_link()
+        squares = votes.squares if link.shard.rank == 0 else 0.0
+        numbers = [votes.regroup, votes.leavers, votes.hung, votes.due, squares]
         sums = torch.tensor(numbers, dtype=torch.float64, device=self._device)
-        self._sharded_link().sum(sums)
-        regroup, leavers, hung, due = sums.tolist()
-        return Votes(regroup, leavers, hung, float(due == self.shards))
+        link.sum(sums)
+        regroup, leavers, hung, due, squares = sums.tolist()
+        return Votes(regroup, leavers, hung, float(due == self.shards), squares)
 
     def agree_in_node(self, key: str, text: str) -> str:
         """Return the text of the node's first worker on all of its workers; `key` is used once in a generation."""

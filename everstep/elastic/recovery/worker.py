@@ -23,12 +23,14 @@ class Votes:
         leavers: number of workers whose nodes leave.
         hung: number of workers that report that the storage of the checkpoints hangs.
         due: 1 if the checkpoint of the step is due.
+        squares: sum of the squares of the gradients, if each worker has a shard of them and they are clipped.
     """
 
     regroup: float = 0
     leavers: float = 0
     hung: float = 0
     due: float = 0
+    squares: float = 0
 
 
 class TrainingState(Protocol):

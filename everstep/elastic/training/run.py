@@ -103,10 +103,11 @@ class Run:
         scaler = scaler if scaler and scaler.is_enabled() else None
         unsupported = {
             "mode='exact'": run_options.exact,
-            "max_grad_norm": run_options.max_grad_norm is not None,
             "scaler": scaler is not None,
         }
-        check_sharding(model, group[0] if group else None, unsupported)
+        # It counts each parameter once, but a program that makes its own shards may have some on all workers.
+        unsupported_by_hand = {"max_grad_norm": run_options.max_grad_norm is not None}
+        check_sharding(model, group[0] if group else None, unsupported, unsupported_by_hand)
         size = size_of(dataset, dataset_size)
         device = _device_of(model)
         states = _all_states(states or {}, scheduler, scaler, run_options)

@@ -21,7 +21,7 @@ from everstep.elastic.accounting.metrics import Reading
 from everstep.elastic.accounting.time_account import Activity
 from everstep.elastic.data_order.sampler import Ids, SampleOrder
 from everstep.elastic.recovery.worker import Votes
-from everstep.elastic.training.clipping import clip
+from everstep.elastic.training.clipping import clip, clip_shards, sum_of_squares
 from everstep.elastic.training.microbatches import Microbatch, MicrobatchLimit
 from everstep.elastic.training.options import RunHooks, RunOptions
 from everstep.elastic.training.skipped_steps import (
@@ -256,7 +256,7 @@ class Session:
 
         def apply() -> None:
             rate = self._learning_rate()
-            self._skip_update(reason) if reason else self._update()
+            self._skip_update(reason) if reason else self._update(votes)
             self.state.step += 1
             self.state.ledger = self.state.ledger.with_step(sums.samples, sums.digest)
             self._note_step(sums.loss, rate, samples)
@@ -272,7 +272,9 @@ class Session:
     def _agree(self, sums: Sums) -> Votes:
         """Return what all workers do after this step; workers with different shards have different sums."""
         is_due = self.worker.saves and self.state.checkpoints.is_due(self.state.step + 1)
-        votes = Votes(sums.votes, sums.leavers, sums.hung, float(is_due))
+        is_clipped = self.options.max_grad_norm is not None and self.worker.assignment.shards > 1
+        squares = sum_of_squares(self._trained_parameters()) if is_clipped else 0.0
+        votes = Votes(sums.votes, sums.leavers, sums.hung, float(is_due), squares)
         agreed_votes = self.worker.group.agree(votes)
         self._is_save_due = bool(agreed_votes.due)
         return agreed_votes
@@ -285,16 +287,19 @@ class Session:
             self.scaler.unscale_(self.state.optimizer)  # the scaler observes the overflow
             self.scaler.update()
 
-    def _update(self) -> None:
+    def _update(self, votes: Votes) -> None:
         self._finish_snapshot()
-        self._take_optimizer_step()
+        self._take_optimizer_step(votes)
         if self.scheduler is not None:
             self.scheduler.step()
         for callback in self.step_callbacks:
             callback()
         self.state.skipped_steps = 0
 
-    def _take_optimizer_step(self) -> None:
+    def _trained_parameters(self) -> list[torch.Tensor]:
+        return [p for group in self.state.optimizer.param_groups for p in group["params"]]
+
+    def _take_optimizer_step(self, votes: Votes) -> None:
         optimizer, scaler = self.state.optimizer, self.scaler
         self.state.optimizer_state.check_unchanged()
         if not self.state.optimizer_state.is_initialized:
@@ -302,13 +307,18 @@ class Session:
         if scaler:
             scaler.unscale_(optimizer)
         if self.options.max_grad_norm is not None:
-            parameters = [p for group in optimizer.param_groups for p in group["params"]]
-            clip(parameters, self.options.max_grad_norm)
+            self._clip(self.options.max_grad_norm, votes)
         if scaler:
             scaler.step(optimizer)
             scaler.update()
         else:
             optimizer.step()
+
+    def _clip(self, max_norm: float, votes: Votes) -> None:
+        if self.worker.assignment.shards > 1:
+            clip_shards(self._trained_parameters(), max_norm, votes.squares)
+        else:
+            clip(self._trained_parameters(), max_norm)
 
     def _skip_or_fail(self, reason: SkipReason, loss: float) -> None:
         """Record a step whose update is skipped, or end the run.

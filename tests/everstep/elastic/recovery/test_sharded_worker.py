@@ -4,6 +4,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -93,6 +94,7 @@ class NodeLink:
 
     def __init__(self, node: NodeInThreads, rank: int, other_votes: list[float]) -> None:
         self.node, self.rank, self.store = self, rank, node.store
+        self.shard = SimpleNamespace(rank=0)
         self._node, self._other_votes = node, other_votes
 
     def all_gather(self, numbers: torch.Tensor) -> list[torch.Tensor]:
@@ -128,7 +130,7 @@ def node_of(*processes: int, states: Sequence[Any] = (None, None)) -> list[Group
     """Return the groups of a node's workers."""
     node = NodeInThreads(len(processes))
     return [
-        GroupInThread(NodeLink(node, rank, [0.0] * 4), process, states[rank])
+        GroupInThread(NodeLink(node, rank, [0.0] * 5), process, states[rank])
         for rank, process in enumerate(processes)
     ]
 
@@ -175,15 +177,24 @@ def test_a_checkpoint_is_due_only_if_it_is_for_all_workers_of_the_node(
     others_due: int, *, is_due: bool
 ) -> None:
     """A worker that still writes the last one is not ready; then no other worker may take a snapshot."""
-    group = GroupInThread(NodeLink(NodeInThreads(1), 0, [0, 0, 0, others_due]), 5)
+    group = GroupInThread(NodeLink(NodeInThreads(1), 0, [0, 0, 0, others_due, 0]), 5)
 
     assert group.agree(Votes(due=1)) == Votes(due=float(is_due))
 
 
 def test_votes_of_the_workers_with_another_shard_count() -> None:
-    group = GroupInThread(NodeLink(NodeInThreads(1), 0, [1, 1, 1, 0]), 5)
+    group = GroupInThread(NodeLink(NodeInThreads(1), 0, [1, 1, 1, 0, 0]), 5)
 
     assert group.agree(Votes()) == Votes(regroup=1, leavers=1, hung=1)
+
+
+@pytest.mark.parametrize(("node", "squares"), [(0, 13.0), (1, 9.0)])
+def test_the_squares_of_one_node_count(node: int, squares: float) -> None:
+    """All nodes have the same gradients; the other worker of the first node has squares of 9."""
+    link = NodeLink(NodeInThreads(1), 0, [0, 0, 0, 0, 9])
+    link.shard.rank = node
+
+    assert GroupInThread(link, 5).agree(Votes(squares=4)).squares == squares
 
 
 def test_all_workers_of_a_node_have_the_text_of_the_first() -> None:
