@@ -119,26 +119,37 @@ def test_a_sharded_run_continues_from_its_checkpoint_after_the_loss_of_all_nodes
 
 def test_a_drained_node_with_the_only_state_saves_all_shards(tmp_path: Path) -> None:
     """Fewer nodes than the minimum are left, so no group can take its state."""
-    (tmp_path / "etcd").mkdir()
+    for attempt in range(3):
+        folder = tmp_path / str(attempt)
+        last_step = drain_last_node(folder)
+        # The loss came between the two shards of a step: then the node has no state (docs/decisions/0012).
+        if len({path.name.split("-")[1] for path in folder.glob("checkpoints/.step-*")}) < 2:
+            break
+    assert committed_steps(folder) == [last_step]
+    [checkpoint] = folder.glob("checkpoints/step-*")
+    assert len(list(checkpoint.glob("*.safetensors"))) == 2
+
+
+def drain_last_node(folder: Path) -> int:
+    """Train on two nodes, kill the first one, and drain the other one; return its last step."""
+    (folder / "etcd").mkdir(parents=True)
     with contextlib.ExitStack() as stack:
-        endpoint = stack.enter_context(running_etcd(tmp_path / "etcd"))
+        endpoint = stack.enter_context(running_etcd(folder / "etcd"))
         options = [
             *("--nproc-per-node", "2", "--nnodes", "2"),
             *("--rendezvous-endpoint", endpoint, "--run-id", "sharded"),
-            *(str(SCRIPTS / "train.py"), "--run", str(tmp_path), "--epochs", "1000000"),
+            *(str(SCRIPTS / "train.py"), "--run", str(folder), "--epochs", "1000000"),
             *("--checkpoint-steps", "1000000"),
         ]
-        lost_node = stack.enter_context(run_launcher(tmp_path, *options, name="n0"))
-        drained_node = stack.enter_context(run_launcher(tmp_path, *options, name="n1"))
+        lost_node = stack.enter_context(run_launcher(folder, *options, name="n0"))
+        drained_node = stack.enter_context(run_launcher(folder, *options, name="n1"))
         drained_node.wait_until(lambda: steps(drained_node), "the nodes train")
         lost_node.kill()
         drained_node.wait_for("lost n0")
         drained_node.process.send_signal(signal.SIGTERM)
 
         assert drained_node.wait() == NOTICE, drained_node.log
-    assert committed_steps(tmp_path) == [steps(drained_node)[-1]]
-    [checkpoint] = tmp_path.glob("checkpoints/step-*")
-    assert len(list(checkpoint.glob("*.safetensors"))) == 2
+    return steps(drained_node)[-1]
 
 
 def committed_steps(folder: Path) -> list[int]:
