@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from everstep.elastic.checkpoint import restore, sharded_store, state_format
+from everstep.elastic.checkpoint import restore, state_format
 from everstep.elastic.checkpoint.files import FencedError, Manifest
 from everstep.elastic.checkpoint.restore import CommitRecord
 from everstep.elastic.checkpoint.sharded_store import ShardedFolderStore, Sharding, SnapshotName
@@ -158,7 +158,8 @@ class World:
 def worlds(monkeypatch: pytest.MonkeyPatch) -> list[World]:
     """Return the list for the current world, whose first workers do not really wait."""
     current = list[World]()
-    monkeypatch.setattr(sharded_store.time, "sleep", lambda _: current[-1].polls[-1]())
+    sleep = "everstep.elastic.checkpoint.sharded_store.time.sleep"
+    monkeypatch.setattr(sleep, lambda _: current[-1].polls[-1]())
     return current
 
 
