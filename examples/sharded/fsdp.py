@@ -47,6 +47,9 @@ def main() -> None:
         dataset=samples(),
         global_batch=options.global_batch,
         epochs=options.epochs,
+        checkpoint=options.run,
+        checkpoint_steps=options.checkpoint_steps,
+        max_grad_norm=options.max_grad_norm,
         group=(group, accounting) if group else None,
     )
     for batch in run:
@@ -93,9 +96,11 @@ def samples() -> TensorDataset:
 def parse() -> argparse.Namespace:
     """Return the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--run", type=Path, default=Path(), help="folder of the result")
+    parser.add_argument("--run", type=Path, default=Path(), help="folder of checkpoints and result")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--global-batch", type=int, default=32)
+    parser.add_argument("--checkpoint-steps", type=int, default=100)
+    parser.add_argument("--max-grad-norm", type=float, default=0.1)
     options = parser.parse_args()
     options.run.mkdir(parents=True, exist_ok=True)
     return options

@@ -122,6 +122,8 @@ def main() -> None:
         dataset=samples(),
         global_batch=options.global_batch,
         epochs=options.epochs,
+        checkpoint=options.run,
+        checkpoint_steps=options.checkpoint_steps,
         overlap="off",
         group=(group, accounting) if group else None,
     )
@@ -147,9 +149,10 @@ def samples() -> TensorDataset:
 def parse() -> argparse.Namespace:
     """Return the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--run", type=Path, default=Path(), help="folder of the result")
+    parser.add_argument("--run", type=Path, default=Path(), help="folder of checkpoints and result")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--global-batch", type=int, default=32)
+    parser.add_argument("--checkpoint-steps", type=int, default=100)
     options = parser.parse_args()
     options.run.mkdir(parents=True, exist_ok=True)
     return options

@@ -5,6 +5,8 @@ from tests.mutation.mutations import Mutation
 _FILES = "everstep/elastic/checkpoint/files.py"
 _DISK = "everstep/elastic/checkpoint/disk.py"
 _RESTORE = "everstep/elastic/checkpoint/restore.py"
+_SHARDS = "everstep/elastic/checkpoint/sharded_store.py"
+_SHARDED_GROUP = "everstep/elastic/recovery/sharded_worker.py"
 _BUCKET = "everstep/elastic/checkpoint/bucket_store.py"
 _SESSION = "everstep/elastic/training/session.py"
 _CONNECTIVITY = "everstep/elastic/membership/connectivity.py"
@@ -18,6 +20,12 @@ _ETCD = "everstep/elastic/membership/etcd_client.py"
 _OWN_KEY = "everstep/elastic/membership/own_key.py"
 _MEMBERSHIP = "everstep/elastic/membership/state_machine.py"
 _SUSPICION = "everstep/elastic/membership/suspicion.py"
+_SHARD_TESTS = (
+    "tests/everstep/elastic/checkpoint/test_sharded_store.py",
+    "tests/everstep/elastic/checkpoint/test_sharded_crashes.py",
+)
+_SHARDED_GROUP_TESTS = ("tests/everstep/elastic/recovery/test_sharded_worker.py",)
+_SHARDED_RUN_TESTS = ("tests/everstep/elastic/training/test_run_in_shards.py",)
 _CHECKPOINT_TESTS = ("tests/everstep/elastic/checkpoint",)
 _RECOVERY_TESTS = ("tests/everstep/elastic/recovery",)
 _GROUP_TESTS = ("tests/everstep/elastic/training/test_run_in_groups.py",)
@@ -126,6 +134,87 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _CHECKPOINT_TESTS,
     ),
     Mutation(
+        "shard reported before it is synced",
+        _SHARDS,
+        "        size, checksum = files.write_state(staging / shard_file(number, count), state, self._disk)\n",
+        "        with self._disk.create(staging / _written_file(number, count)) as file:\n"
+        "            parts = b''.join(map(bytes, files.EncodedState(state)))\n"
+        "            file.write(files.manifest_content(manifest, len(parts), files.zlib.crc32(parts)))\n"
+        "        size, checksum = files.write_state(staging / shard_file(number, count), state, self._disk)\n",
+        _SHARD_TESTS,
+    ),
+    Mutation(
+        "shards of different snapshots combined",
+        _SHARDS,
+        "        if _identity(written) != _identity(manifest):\n            return None\n",
+        "",
+        _SHARD_TESTS,
+    ),
+    Mutation(
+        "only the first shard verified",
+        _FILES,
+        "    for number, shard in enumerate(manifest.shards):\n        count",
+        "    for number, shard in enumerate(manifest.shards[:1]):\n        count",
+        _SHARD_TESTS,
+    ),
+    Mutation(
+        "endless wait for a shard whose snapshot was replaced",
+        _SHARDS,
+        '                return "its worker has begun a later one"\n',
+        "                continue\n",
+        _SHARD_TESTS,
+    ),
+    Mutation(
+        "shard given up although its file appears just before the next one",
+        _SHARDS,
+        "            if shard := self._written_shard(staging, manifest, number):\n                return shard\n",
+        "            if not obstacle and (shard := self._written_shard(staging, manifest, number)):\n"
+        "                return shard\n",
+        _SHARD_TESTS,
+    ),
+    Mutation(
+        "snapshot of a shard while another worker is not ready",
+        _SHARDED_GROUP,
+        "float(due == self.shards)",
+        "float(due > 0)",
+        _SHARDED_GROUP_TESTS,
+    ),
+    Mutation(
+        "shards of different histories with one name",
+        _SHARDED_GROUP,
+        "        agreed_generation = self._core.progress.agreed_generation\n",
+        "        agreed_generation = 0\n",
+        _SHARDED_GROUP_TESTS,
+    ),
+    Mutation(
+        "each worker of a node chooses its checkpoint",
+        _SHARDED_GROUP,
+        "        if node.rank == 0:\n            with state",
+        "        if node.rank >= 0:\n            with state",
+        _SHARDED_GROUP_TESTS,
+    ),
+    Mutation(
+        "state offered that a checkpoint has half replaced",
+        _RECOVERY,
+        "                self.phase, self.progress = Phase.RESTORING, StepProgress()",
+        "                self.phase = Phase.RESTORING",
+        _RECOVERY_TESTS,
+    ),
+    Mutation(
+        "worker with a shard that decides by its own clock",
+        _SESSION,
+        "        is_shared = self.worker.assignment.shards > 1",
+        "        is_shared = False",
+        _SHARDED_RUN_TESTS,
+    ),
+    Mutation(
+        "worker with a shard that counts only its own sums",
+        _SESSION,
+        "                self._save_before_regroup(votes.leavers)",
+        "                self._save_before_regroup(sums.leavers)",
+        _SHARDED_RUN_TESTS,
+    ),
+    Mutation(
         "checkpoint in a bucket visible before its commit",
         _BUCKET,
         "        if not commit(manifest):\n            raise fenced_error(manifest)\n"
@@ -151,7 +240,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "hung storage that the run still waits for",
         _SESSION,
-        "            if sums.hung:",
+        "            if votes.hung:",
         "            if False:",
         ("tests/everstep/elastic/training/test_hung_storage.py",),
     ),
@@ -572,8 +661,8 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "gradients that are not clipped",
         _SESSION,
-        "            clip(parameters, self.options.max_grad_norm)\n",
-        "            del parameters\n",
+        "            clip(self._trained_parameters(), max_norm)\n",
+        "            pass\n",
         _CLIPPING_TESTS,
     ),
 )

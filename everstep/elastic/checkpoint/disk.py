@@ -50,6 +50,13 @@ class Disk:
         """Return True if a file or folder has this name."""
         return path.exists()
 
+    def size(self, path: Path) -> int:
+        """Return the size of a file in bytes; -1 if it does not exist."""
+        try:
+            return path.stat().st_size
+        except FileNotFoundError:
+            return -1
+
     def make_folder(self, path: Path) -> None:
         """Create a folder; create missing parents and make their names durable."""
         if not path.parent.exists():

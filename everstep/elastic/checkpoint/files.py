@@ -8,6 +8,8 @@ thawed cannot commit. The next generation reads the newest commit, so that no wo
 state (`restore`). If a writer died between the commit and the rename, the restoring worker renames
 the folder (`place_committed`).
 
+A model in shards has a state file for each shard; `sharded_store` has their format.
+
 Why safetensors and not torch.save: half the time, no code in the file, and readable without torch.
 """
 
@@ -18,7 +20,7 @@ import re
 import secrets
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,21 @@ class FencedError(Exception):
 
 
 @dataclass(frozen=True)
+class ShardFile:
+    """The file of one shard of a state.
+
+    Attributes:
+        bytes: size of the file.
+        checksum: CRC-32 of the file.
+        extra: small values of the worker with this shard, as in a manifest.
+    """
+
+    bytes: int
+    checksum: int
+    extra: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Manifest:
     """Description of a checkpoint.
 
@@ -46,8 +63,10 @@ class Manifest:
         generation: the writer's generation.
         fingerprint: settings that must be equal to continue from it: model, data set, seed, ...
         extra: small values of the training loop.
-        checksum: CRC-32 of the state file.
-        bytes: size of the state file.
+        checksum: CRC-32 of the state file; 0 if the state is in shards.
+        bytes: size of the state file, or of all files of a state in shards.
+        snapshot: name of the snapshot, equal for all of its shards; empty if the state is not in shards.
+        shards: files of the shards, in order; none if the state is not in shards.
     """
 
     step: int
@@ -56,14 +75,23 @@ class Manifest:
     extra: Mapping[str, Any] = field(default_factory=dict)
     checksum: int = 0
     bytes: int = 0
+    snapshot: str = ""
+    shards: tuple[ShardFile, ...] = ()
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A verified checkpoint."""
+    """A verified checkpoint.
+
+    Attributes:
+        path: its folder.
+        manifest: its manifest.
+        state_file: name of the file with this worker's tensors.
+    """
 
     path: Path
     manifest: Manifest
+    state_file: str = STATE_FILE
 
     @property
     def location(self) -> str:
@@ -72,7 +100,7 @@ class Checkpoint:
 
     def load(self) -> Tensors:
         """Return its tensors, on the CPU."""
-        with safe_open(str(self.path / STATE_FILE), framework="pt", device="cpu") as file:
+        with safe_open(str(self.path / self.state_file), framework="pt", device="cpu") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
 
 
@@ -82,27 +110,55 @@ def check(path: Path, disk: Disk = DISK) -> Checkpoint:
     Raises:
         ValueError: the checkpoint is torn, damaged, misnamed or of another format; the message has the details.
     """
-    try:
-        manifest = _read_manifest(path, disk)
-    except FileNotFoundError as error:
-        raise ValueError("it has no manifest") from error
-    except OSError as error:
-        raise ValueError(f"its manifest cannot be read: {error}") from error
-    try:
-        size, checksum = _checksum(path / STATE_FILE, disk)
-    except OSError as error:
-        raise ValueError(f"its state cannot be read: {error}") from error
-    if size != manifest.bytes:
-        raise ValueError(f"its state has {size} bytes instead of {manifest.bytes}")
-    if checksum != manifest.checksum:
-        raise ValueError("its state is damaged: the checksum differs")
+    manifest = read_manifest(path, disk)
+    if not manifest.shards:
+        check_file(path / STATE_FILE, "state", manifest, disk)
+    for number, shard in enumerate(manifest.shards):
+        count = len(manifest.shards)
+        check_file(path / shard_file(number, count), shard_label(number, count), shard, disk)
     if path.name.startswith("step-") and path.name != folder_name(manifest.step):
         raise ValueError(f"its folder is not named after its step, {manifest.step}")
     return Checkpoint(path, manifest)
 
 
-def _read_manifest(path: Path, disk: Disk) -> Manifest:
-    return parse_manifest(b"".join(disk.read(path / MANIFEST_FILE)))
+def check_file(path: Path, label: str, expected: Manifest | ShardFile, disk: Disk) -> None:
+    """Verify every byte of a state file.
+
+    Raises:
+        ValueError: the file is missing or damaged; the message calls it `label`.
+    """
+    try:
+        size, checksum = _checksum(path, disk)
+    except OSError as error:
+        raise ValueError(f"its {label} cannot be read: {error}") from error
+    if size != expected.bytes:
+        raise ValueError(f"its {label} has {size} bytes instead of {expected.bytes}")
+    if checksum != expected.checksum:
+        raise ValueError(f"its {label} is damaged: the checksum differs")
+
+
+def shard_file(number: int, count: int) -> str:
+    """Return the name of a shard's file."""
+    return f"state-{number}-of-{count}.safetensors"
+
+
+def shard_label(number: int, count: int) -> str:
+    """Return the words for a shard in messages."""
+    return f"shard {number} of {count}"
+
+
+def read_manifest(path: Path, disk: Disk) -> Manifest:
+    """Return the manifest of a checkpoint's folder.
+
+    Raises:
+        ValueError: there is no manifest, or it is damaged or of another format.
+    """
+    try:
+        return parse_manifest(b"".join(disk.read(path / MANIFEST_FILE)))
+    except FileNotFoundError as error:
+        raise ValueError("it has no manifest") from error
+    except OSError as error:
+        raise ValueError(f"its manifest cannot be read: {error}") from error
 
 
 def parse_manifest(content: bytes) -> Manifest:
@@ -126,7 +182,8 @@ def _decode_manifest(content: bytes) -> Manifest:
         raise ValueError("its manifest has another format")
     if fields.pop("seal", None) != _seal(fields):
         raise ValueError("its manifest is damaged: the checksum differs")
-    return Manifest(**fields)
+    shards = tuple(ShardFile(**shard) for shard in fields.pop("shards", ()))
+    return Manifest(**fields, shards=shards)
 
 
 def folder_name(step: int) -> str:
@@ -168,10 +225,27 @@ def write(
     except OSError as error:
         disk.remove(staging)
         raise OSError(error.errno, error.strerror, str(folder)) from error
+    return publish(Checkpoint(staging, manifest), commit=commit, keep=keep, disk=disk)
+
+
+def publish(
+    staged_checkpoint: Checkpoint,
+    *,
+    commit: Callable[[Manifest], bool],
+    keep: int,
+    disk: Disk,
+) -> Path:
+    """Commit a durable checkpoint, rename it, remove all but the `keep` newest, and return its path.
+
+    Raises:
+        FencedError: `commit` has refused it; its folder stays.
+        OSError: the disk is gone.
+    """
+    manifest = staged_checkpoint.manifest
     if not commit(manifest):
         raise fenced_error(manifest)
-    final = put_in_place(Checkpoint(staging, manifest), disk)
-    _retire(folder, manifest.step, keep, disk)
+    final = put_in_place(staged_checkpoint, disk)
+    _retire(final.parent, manifest.step, keep, disk)
     return final
 
 
@@ -269,7 +343,12 @@ def _is_valid(path: Path, generation: int, disk: Disk) -> bool:
 def _write_staging(staging: Path, state: Tensors, manifest: Manifest, disk: Disk) -> None:
     """Write the files of a checkpoint durably, its manifest last, then the name of its folder."""
     disk.make_folder(staging)
-    size, checksum = _write_state(staging / STATE_FILE, state, disk)
+    size, checksum = write_state(staging / STATE_FILE, state, disk)
+    write_manifest(staging, manifest, size, checksum, disk)
+
+
+def write_manifest(staging: Path, manifest: Manifest, size: int, checksum: int, disk: Disk) -> None:
+    """Write the manifest of durable state files durably, then the names in the folder and the folder's own."""
     with disk.create(staging / MANIFEST_FILE) as file:
         file.write(manifest_content(manifest, size, checksum))
         file.sync()
@@ -278,7 +357,7 @@ def _write_staging(staging: Path, state: Tensors, manifest: Manifest, disk: Disk
     disk.sync_parents(staging.parent)
 
 
-def _write_state(path: Path, state: Tensors, disk: Disk) -> tuple[int, int]:
+def write_state(path: Path, state: Tensors, disk: Disk) -> tuple[int, int]:
     """Write a state durably; return its size and CRC-32."""
     size = checksum = 0
     with disk.create(path) as file:
@@ -313,7 +392,9 @@ def _checksum(path: Path, disk: Disk) -> tuple[int, int]:
 
 def manifest_content(manifest: Manifest, size: int, checksum: int) -> bytes:
     """Return the content of a manifest's file, for a state of this size and CRC-32."""
-    fields = {**vars(manifest), "bytes": size, "checksum": checksum}
+    fields = {**asdict(manifest), "bytes": size, "checksum": checksum}
+    if not manifest.snapshot:  # a state that is not in shards
+        del fields["snapshot"], fields["shards"]
     return json.dumps({"format": FORMAT, "seal": _seal(fields), **fields}, indent=1).encode()
 
 

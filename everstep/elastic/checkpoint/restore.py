@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 VISIBILITY_SECONDS = 75.0
 """Time to wait for a committed checkpoint: an NFS client may list a folder from its cache for 60 s."""
 POLL_SECONDS = 1.0
+SHARDS = "shards"  # the fingerprint's name for the number of shards of the model; absent for a whole model
 
 
 @dataclass(frozen=True)
@@ -214,6 +215,13 @@ def _hide_newer(store: CheckpointStore, accepted: StoredCheckpoint | None) -> No
 
 def _other_run(checkpoint: StoredCheckpoint, settings: Mapping[str, Any]) -> OtherRunError:
     recorded = checkpoint.manifest.fingerprint
+    if (count := recorded.get(SHARDS, 1)) != (own_count := settings.get(SHARDS, 1)):
+        return OtherRunError(
+            checkpoint,
+            f"{checkpoint.location} has the model in {amount(count, 'shard')}, and this run has it in {own_count}",
+            f"Start {amount(count, 'worker')} with one shard each on every node (--nproc-per-node {count}), as the run "
+            "did that wrote it. Or give this run another folder (job.name in a stack): it starts from the beginning.",
+        )
     names = sorted(set(recorded) | set(settings))
     differences = [
         f"{name} is {recorded.get(name)!r} there and {settings.get(name)!r} here"

@@ -58,7 +58,7 @@ from everstep.elastic.recovery.state_machine import (
     Train,
     WarmedUp,
 )
-from everstep.elastic.recovery.worker import TrainingState
+from everstep.elastic.recovery.worker import TrainingState, Votes
 from everstep.elastic.recovery.worker_process import connect_to_agent, end_process
 from everstep.elastic.transport import channel
 from everstep.elastic.transport.group import PeerLostError, RankAssignment, choose_interface
@@ -153,6 +153,19 @@ class LiveGroup:
             self._received_bytes,
             self._sources,
         )
+
+    def agree(self, votes: Votes) -> Votes:
+        """Return the votes: the step's all-reduce has summed them over all workers."""
+        return votes
+
+    def agree_in_node(self, key: str, text: str) -> str:
+        """Return the text: each worker has the whole model."""
+        del key
+        return text
+
+    def next_snapshot(self) -> str:
+        """Return an empty name: a snapshot has the whole state."""
+        return ""
 
     def after_all_reduce(self, votes: float, apply: Callable[[], None]) -> bool:
         """Apply a step whose sum has arrived; return True if the workers regroup now.

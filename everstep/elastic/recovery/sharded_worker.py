@@ -10,7 +10,7 @@ computed different parts of it.
 """
 
 import contextlib
-from collections.abc import Callable
+import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ import torch
 from torch.distributed import get_node_local_rank
 
 from everstep.elastic.accounting.time_account import Activity, TimeAccount
+from everstep.elastic.checkpoint.sharded_store import SnapshotName
 from everstep.elastic.recovery import copying
 from everstep.elastic.recovery.live_worker import LiveGroup
 from everstep.elastic.recovery.state_machine import (
@@ -28,13 +29,19 @@ from everstep.elastic.recovery.state_machine import (
     Copied,
     Copy,
     Event,
+    Restore,
+    Restored,
     StateReport,
     StepProgress,
 )
-from everstep.elastic.recovery.worker import TrainingState
+from everstep.elastic.recovery.worker import TrainingState, Votes
 from everstep.elastic.recovery.worker_process import connect_to_agent
 from everstep.elastic.transport import channel
-from everstep.elastic.transport.group import PeerLostError, RankAssignment
+from everstep.elastic.transport.group import (
+    PeerLostError,
+    RankAssignment,
+    convert_peer_losses,
+)
 from everstep.elastic.transport.link import GroupAddress, Link
 from everstep.elastic.transport.stalls import Stall
 from everstep.errors import EverstepError
@@ -104,6 +111,11 @@ class ShardedGroup(LiveGroup):
         device: device of the model.
         shards: number of workers of each node.
         accounting: account of the worker's time.
+
+    Attributes:
+        shards: number of workers of each node.
+        local_rank: number of this worker's shard.
+        node_processes: text for the processes of this node's workers, as they have last met; see `SnapshotName`.
     """
 
     def __init__(
@@ -113,7 +125,9 @@ class ShardedGroup(LiveGroup):
         shards: int,
         accounting: TimeAccount | None = None,
     ) -> None:
-        self._shards = shards
+        self.shards, self.local_rank = shards, get_node_local_rank(0)
+        self.node_processes = ""
+        self._own_process, self._snapshots = secrets.randbits(31), 0
         self._node_group: NodeProcessGroup | None = None
         super().__init__(stream, device, accounting)
 
@@ -132,7 +146,7 @@ class ShardedGroup(LiveGroup):
         from everstep.elastic.recovery.node_group import NodeProcessGroup, node_mesh
 
         self._node_group = NodeProcessGroup(
-            get_node_local_rank(0), self._shards, lambda: self._sharded_link().node
+            self.local_rank, self.shards, lambda: self._sharded_link().node
         )
         return node_mesh(self._node_group, self._device)
 
@@ -154,6 +168,8 @@ class ShardedGroup(LiveGroup):
             assignment,
             rank=shard.rank,
             world_size=shard.world_size,
+            shard=self.local_rank,
+            shards=self.shards,
             store=shard.store,
             sum=self._sum_shard,
             # Gradients that torch sums in the node may be wrong until the backward pass has ended.
@@ -169,25 +185,57 @@ class ShardedGroup(LiveGroup):
         if self._node_group:
             self._node_group.raise_error()
 
-    def after_all_reduce(self, votes: float, apply: Callable[[], None]) -> bool:
-        """Apply a step once the all-reduces of all shards are complete; return True if the workers regroup now."""
-        self._raise_node_error()
-        all_votes = torch.tensor([votes], dtype=torch.float64, device=self._device)
-        self._sharded_link().sum(all_votes)
-        return super().after_all_reduce(float(all_votes), apply)
+    def agree(self, votes: Votes) -> Votes:
+        """Return the votes of the workers with all shards, once the all-reduces of all shards are complete.
 
-    def commit(self, snapshot_generation: int, step: int, run: str = "") -> bool:
-        """Commit the last step of a run without checkpoints.
-
-        Raises:
-            EverstepError: the run has checkpoints, whose shards would overwrite each other.
+        A checkpoint is due if it is for all workers of the node that writes it: a worker that still writes the
+        last one is not ready for another. The nodes have equal gradients, so only one node's squares count.
         """
-        if run:
-            raise EverstepError(
-                "checkpoints of a sharded model are not supported; its state is only in the memory of the nodes",
-                "Pass checkpoint=None.",
-            )
-        return super().commit(snapshot_generation, step, run)
+        self._raise_node_error()
+        link = self._sharded_link()
+        squares = votes.squares if link.shard.rank == 0 else 0.0
+        numbers = [votes.regroup, votes.leavers, votes.hung, votes.stops, votes.due, squares]
+        sums = torch.tensor(numbers, dtype=torch.float64, device=self._device)
+        link.sum(sums)
+        regroup, leavers, hung, stops, due, squares = sums.tolist()
+        return Votes(regroup, leavers, hung, stops, float(due == self.shards), squares)
+
+    def agree_in_node(self, key: str, text: str) -> str:
+        """Return the text of the node's first worker on all of its workers; `key` is used once in a generation."""
+        node = self._sharded_link().node
+        with convert_peer_losses():
+            if node.store is None:
+                raise PeerLostError("the group of this node is not built")
+            if node.rank == 0:
+                node.store.set(key, text)
+            return str(node.store.get(key).decode())
+
+    def next_snapshot(self) -> str:
+        """Return the name of the next snapshot, equal on all workers of this node."""
+        self._snapshots += 1
+        agreed_generation = self._core.progress.agreed_generation
+        return str(SnapshotName(self.node_processes, self._snapshots, agreed_generation))
+
+    def _meet_node(self, node: Link) -> None:
+        """Exchange with the workers of this node what makes the names of their next snapshots equal."""
+        own_numbers = torch.tensor([self._own_process, self._snapshots], dtype=torch.int64)
+        processes, snapshots = zip(*(n.tolist() for n in node.all_gather(own_numbers)), strict=True)
+        self.node_processes = f"{sum(processes) % 2**32:08x}"
+        self._snapshots = max(snapshots)
+
+    def _restore(self) -> int:
+        """Restore all shards of this node from one checkpoint, which its first worker chooses; return the steps."""
+        node, state = self._sharded_link().node, self._required_state()
+        choice = torch.zeros(2, dtype=torch.int64)
+        if node.rank == 0:
+            with state.watch_reading(self._give_up_reading):
+                step = state.restore(self._core.committed)
+            choice = torch.tensor([step, state.restored_generation()])
+        step, generation = node.all_gather(choice)[0].tolist()
+        if node.rank:
+            with state.watch_reading(self._give_up_reading):
+                state.restore_shard(step, generation)
+        return int(step)
 
     def wait_for_all(self) -> None:
         """Wait until all workers have completed the run: the exit of one ends the group of the others."""
@@ -210,11 +258,11 @@ class ShardedGroup(LiveGroup):
         return link
 
     def _new_link(self, address: GroupAddress) -> Link:
-        return ShardedLink(address, self._shards, self._device, self)
+        return ShardedLink(address, self.shards, self._device, self)
 
     def _next_assignment(self) -> Assigned:
         assignment = super()._next_assignment()
-        node, nodes = assignment.rank // self._shards, assignment.world_size // self._shards
+        node, nodes = assignment.rank // self.shards, assignment.world_size // self.shards
         return replace(assignment, rank=node, world_size=nodes)
 
     def _carry_out(self, action: Action) -> Event | None:
@@ -224,7 +272,10 @@ class ShardedGroup(LiveGroup):
                 tensors = self._required_state().shared_tensors()
                 link = self._sharded_link()
                 reports = copying.compare(link, report, tensors)
-                return Compared(reports_of_shard(reports, self._shards, link.node.rank))
+                self._meet_node(link.node)
+                return Compared(reports_of_shard(reports, self.shards, link.node.rank))
+            case Restore():
+                return Restored(self._restore())
             case Copy(plan):
                 self._copy(self._sharded_link().shard, plan)
                 self._required_state().adopt(plan.progress.step, (), keeps_units=False)

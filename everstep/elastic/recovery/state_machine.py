@@ -389,7 +389,7 @@ class Recovery:
         plan = plan_copy(reports)
         if plan is None:
             if self.rank == 0:
-                self.phase = Phase.RESTORING
+                self.phase, self.progress = Phase.RESTORING, StepProgress()  # torn from here on
                 return [Restore()]
             return self._compare()  # matches rank 0's second report
         receives_tensors = bool(plan.missing_tensors.get(self.rank))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -11,6 +12,27 @@ from everstep.elastic.recovery.state_machine import StepProgress
 from everstep.elastic.recovery.worker_process import FAILED, end_process
 from everstep.elastic.transport.group import RankAssignment
 from everstep.elastic.transport.stalls import Stall
+
+
+@dataclass(frozen=True)
+class Votes:
+    """Votes of workers about what happens after a step; 0 means no.
+
+    Attributes:
+        regroup: number of workers that want to regroup.
+        leavers: number of workers whose nodes leave.
+        hung: number of workers that report that the storage of the checkpoints hangs.
+        stops: number of workers whose program ends the run with the step.
+        due: 1 if the checkpoint of the step is due.
+        squares: sum of the squares of the gradients, if each worker has a shard of them and they are clipped.
+    """
+
+    regroup: float = 0
+    leavers: float = 0
+    hung: float = 0
+    stops: float = 0
+    due: float = 0
+    squares: float = 0
 
 
 class TrainingState(Protocol):
@@ -27,6 +49,17 @@ class TrainingState(Protocol):
 
         Args:
             committed: the newest committed checkpoint, whose files may not be visible in the storage yet.
+        """
+
+    def restored_generation(self) -> int:
+        """Return the generation of the checkpoint that `restore` has loaded; 0 if it has loaded none."""
+
+    def restore_shard(self, step: int, generation: int) -> None:
+        """Load this worker's shard of a checkpoint that another worker of the node has restored.
+
+        Args:
+            step: completed steps.
+            generation: result of `restored_generation` there.
         """
 
     def watch_reading(self, on_hung: Callable[[str], object]) -> AbstractContextManager[None]:
@@ -81,6 +114,19 @@ class Group(Protocol):
 
     def handle_group_loss(self, reason: str) -> None:
         """Roll back and leave the group after a failed collective."""
+
+    def agree(self, votes: Votes) -> Votes:
+        """Return the votes that count for all workers, before a step is applied; raise PeerLostError if one is gone.
+
+        Args:
+            votes: votes from the step's all-reduce, and this worker's opinion whether a checkpoint is due.
+        """
+
+    def agree_in_node(self, key: str, text: str) -> str:
+        """Return the text of the node's first worker on all of its workers; `key` is used once in a generation."""
+
+    def next_snapshot(self) -> str:
+        """Return the name of the next snapshot, equal on all workers of this node; empty if they have no shards."""
 
     def after_all_reduce(self, votes: float, apply: Callable[[], None]) -> bool:
         """Apply a step whose all-reduce is complete; return True if the workers regroup now.
@@ -138,6 +184,19 @@ class SingleProcessGroup:
         del reason
         if self._state is not None:
             self._state.roll_back()
+
+    def agree(self, votes: Votes) -> Votes:
+        """Return the votes: there are no other workers."""
+        return votes
+
+    def agree_in_node(self, key: str, text: str) -> str:
+        """Return the text: there are no other workers."""
+        del key
+        return text
+
+    def next_snapshot(self) -> str:
+        """Return an empty name."""
+        return ""
 
     def after_all_reduce(self, votes: float, apply: Callable[[], None]) -> bool:
         """Apply the step."""

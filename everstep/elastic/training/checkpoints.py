@@ -16,6 +16,7 @@ from everstep.elastic.checkpoint.restore import (
     LostCheckpointError,
     SkippedCheckpoint,
 )
+from everstep.elastic.checkpoint.sharded_store import ShardedFolderStore
 from everstep.elastic.checkpoint.store import StoredCheckpoint
 from everstep.elastic.checkpoint.writer import Writer
 from everstep.elastic.recovery.state_machine import StepProgress
@@ -55,6 +56,7 @@ class Checkpoints:
         fingerprint: settings that must be equal to continue from a checkpoint.
         group: group through which checkpoints are committed.
         journal: journal of this worker.
+        leads: whether this worker commits what its node writes; False for a worker with a later shard.
     """
 
     def __init__(
@@ -64,7 +66,10 @@ class Checkpoints:
         fingerprint: Mapping[str, Any],
         group: Group,
         journal: Journal,
+        *,
+        leads: bool = True,
     ) -> None:
+        self._leads = leads
         self._storage, self._options, self._fingerprint = storage, options, dict(fingerprint)
         self._group, self._journal = group, journal
         self._saved_at, self._saved_step = time.monotonic(), 0
@@ -75,6 +80,8 @@ class Checkpoints:
 
     def _create_writer(self, storage: RunStorage) -> Writer:
         def on_written(manifest: Manifest, seconds: float, size: int) -> None:
+            if not self._leads:  # the node's first worker records the checkpoint of all shards
+                return
             self._journal.note(
                 "checkpoint", step=manifest.step, seconds=round(seconds, 3), bytes=size
             )
@@ -105,7 +112,7 @@ class Checkpoints:
         last_written = self._last_written
         saved_at = max(last_written.committed_at if last_written else 0.0, self._writer_since)
         return {
-            metrics.CHECKPOINT_TIME: saved_at if saves else None,
+            metrics.CHECKPOINT_TIME: saved_at if saves and self._leads else None,
             metrics.CHECKPOINT_INTERVAL: self._options.checkpoint_seconds,
             metrics.CHECKPOINT_WRITE: last_written.seconds if last_written else None,
             metrics.CHECKPOINT_BYTES: last_written.size if last_written else None,
@@ -160,7 +167,10 @@ class Checkpoints:
         if self._writer is None:
             return
         self._saved_at, self._saved_step = time.monotonic(), step
-        manifest = Manifest(step, self._group.generation, self._fingerprint, extra)
+        manifest = Manifest(
+            *(step, self._group.generation, self._fingerprint, extra),
+            snapshot=self._group.next_snapshot(),
+        )
         self._writer.start(tensors, manifest, unchanging_names=unchanging_names)
 
     def wait_snapshot(self) -> None:
@@ -190,12 +200,12 @@ class Checkpoints:
 
     def open(self, samples: int) -> None:
         """Record the start of the run, with this number of samples."""
-        if self._storage:
+        if self._storage and self._leads:
             self._storage.open(samples, self._fingerprint)
 
     def note_samples(self, step: int, samples: int) -> None:
         """Record the number of samples from the step after `step` on."""
-        if self._storage:
+        if self._storage and self._leads:
             self._storage.note_samples(step, samples)
 
     def newest_checkpoint(self, committed: StepProgress) -> StoredCheckpoint | None:
@@ -225,6 +235,16 @@ class Checkpoints:
             self._options.accept_older_checkpoint,
             self._note_lost,
         )
+
+    def own_shard(self, step: int, generation: int) -> StoredCheckpoint:
+        """Return this worker's shard of the checkpoint that the node's first worker has chosen.
+
+        Raises:
+            ValueError: the shard is damaged, or the checkpoint was replaced.
+        """
+        store = self._storage.checkpoints if self._storage else None
+        assert isinstance(store, ShardedFolderStore)  # noqa: S101 - others have no shards
+        return store.check_own(step, generation)
 
     def _note_lost(self, lost: LostCheckpointError) -> None:
         log.warning("accepted: %s", lost.problem)

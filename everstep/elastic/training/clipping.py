@@ -10,6 +10,8 @@ from collections.abc import Iterable
 
 import torch
 
+from everstep.elastic.transport.local_tensors import local_tensor
+
 BITS = 16
 """Significant bits of a norm: its relative error of at most 2^-16 is below the error of a float32 sum over 25 million
 numbers, 2e-5.
@@ -32,12 +34,42 @@ def clip(parameters: Iterable[torch.Tensor], max_norm: float) -> None:
         torch.nn.utils.clip_grads_with_norm_(clipped, max_norm, norm)
 
 
+def clip_shards(parameters: Iterable[torch.Tensor], max_norm: float, sum_of_squares: float) -> None:
+    """Scale this worker's shards of the gradients, in place, so that the norm of all shards does not exceed a maximum.
+
+    Args:
+        parameters: parameters, of which this worker has shards.
+        max_norm: maximum of the Euclidean norm of all gradients together.
+        sum_of_squares: sum of the squares of all gradients, over all shards.
+    """
+    norm = torch.tensor(_rounded(math.sqrt(sum_of_squares)))
+    factor = torch.clamp(max_norm / (norm + 1e-6), max=1.0)  # as torch does
+    if gradients := _local_gradients(parameters):
+        torch._foreach_mul_(gradients, float(factor))
+
+
+def sum_of_squares(parameters: Iterable[torch.Tensor]) -> float:
+    """Return the sum of the squares of this worker's shards of the gradients."""
+    if not (gradients := _local_gradients(parameters)):
+        return 0.0
+    norms = torch._foreach_norm(gradients, 2, dtype=torch.float64)
+    return float(torch.stack(list(norms)).square().sum())
+
+
+def _local_gradients(parameters: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    return [local_tensor(parameter.grad) for parameter in parameters if parameter.grad is not None]
+
+
 def gradient_norm(gradients: list[torch.Tensor]) -> float:
     """Return the Euclidean norm of all gradients together, rounded to `BITS` bits."""
     norms = torch._foreach_norm(gradients, 2, dtype=torch.float64)
     # On one device first, so that the GPU is waited for once.
     device = norms[0].device
-    norm = math.hypot(*torch.stack([norm.to(device) for norm in norms]).tolist())
+    return _rounded(math.hypot(*torch.stack([norm.to(device) for norm in norms]).tolist()))
+
+
+def _rounded(norm: float) -> float:
+    """Return a norm rounded to `BITS` bits."""
     if not math.isfinite(norm):
         return norm
     mantissa, exponent = math.frexp(norm)

@@ -15,6 +15,8 @@ from torch.nn.parameter import is_lazy
 from everstep.elastic.accounting import metrics
 from everstep.elastic.accounting.journal import Journal
 from everstep.elastic.accounting.time_account import Activity, TimeAccount
+from everstep.elastic.checkpoint.restore import SHARDS
+from everstep.elastic.checkpoint.sharded_store import Sharding
 from everstep.elastic.data_order.sampler import Ids, SampleOrder
 from everstep.elastic.recovery.live_worker import LiveGroup
 from everstep.elastic.recovery.sharded_worker import ShardedGroup
@@ -30,7 +32,7 @@ from everstep.elastic.training.resume import DATA
 from everstep.elastic.training.run_storage import RunStorage, storage_at
 from everstep.elastic.training.samples import SampleLoader, size_of
 from everstep.elastic.training.session import Session
-from everstep.elastic.training.sharded_model import check_sharding
+from everstep.elastic.training.sharded_model import check_sharding, sharding_of
 from everstep.elastic.training.steps import SCALARS, ExactSteps, LiveSteps
 from everstep.elastic.training.training_state import RunState, Stateful
 from everstep.elastic.training.worker import Worker, announce_errors, connect, worker_name
@@ -102,24 +104,27 @@ class Run:
         scaler = scaler if scaler and scaler.is_enabled() else None
         unsupported = {
             "mode='exact'": run_options.exact,
-            "max_grad_norm": run_options.max_grad_norm is not None,
             "scaler": scaler is not None,
-            "checkpoint": checkpoint is not None,
         }
-        check_sharding(model, group[0] if group else None, unsupported)
+        # It counts each parameter once, but a program that makes its own shards may have some on all workers.
+        unsupported_by_hand = {"max_grad_norm": run_options.max_grad_norm is not None}
+        check_sharding(model, group[0] if group else None, unsupported, unsupported_by_hand)
         size = size_of(dataset, dataset_size)
         device = _device_of(model)
         states = _all_states(states or {}, scheduler, scaler, run_options)
-        folder, storage = storage_at(checkpoint)
+        sharding = sharding_of(group[0] if group else None)
+        timeout_seconds = run_options.storage_timeout_seconds
+        folder, storage = storage_at(checkpoint, sharding, timeout_seconds)
         worker = _worker(group, device, folder)
         run_fingerprint = {
             DATA: f"{size} samples",
             **(fingerprint or _fingerprint(run_options, model, optimizer)),
+            **({SHARDS: sharding.count} if sharding else {}),
         }
         self.model, self.optimizer = model, optimizer
         self._device, self._collate = device, collate_fn
         self._session = self._new_session(
-            _Setup(run_options, size, folder, storage, worker, run_fingerprint, hooks),
+            _Setup(run_options, size, folder, storage, worker, run_fingerprint, hooks, sharding),
             states,
             identity or program.script_version(),
             hooks.load or SampleLoader(dataset, collate_fn, device),
@@ -149,7 +154,9 @@ class Run:
         reducer = _reducer(options, self.model)
         with announce_errors(worker.group):
             state = setup.run_state(self.model, self.optimizer, states, reducer, identity, order)
-        limit = MicrobatchLimit(options.max_microbatch, setup.folder, worker.device)
+        # A bound that one shard's worker has found must not apply to that worker only.
+        limit_folder = None if setup.sharding else setup.folder
+        limit = MicrobatchLimit(options.max_microbatch, limit_folder, worker.device)
         return Session(
             options=options,
             state=state,
@@ -256,17 +263,8 @@ class Run:
 
         In a callback of `each_epoch`, the run ends after the callbacks; elsewhere, after the next step whose
         `Batch.step` is called. The end belongs to the state: a later start with this checkpoint trains no more.
-
-        Raises:
-            EverstepError: the model is sharded.
         """
-        worker = self._session.worker
-        if isinstance(worker.group, ShardedGroup):
-            raise EverstepError(
-                "a run with a sharded model cannot be stopped early: only workers with the same shard would learn it",
-                "Pass max_steps.",
-            )
-        worker.requests_stop = True
+        self._session.worker.requests_stop = True
 
     def note(self, kind: str, **fields: object) -> None:
         """Append a line to this worker's journal in the run's folder."""
@@ -379,6 +377,7 @@ class _Setup:
         worker: this process as a worker.
         fingerprint: settings that must be equal to continue from a checkpoint.
         hooks: callbacks of the program.
+        sharding: this worker's shard of the model; None if it has the whole model.
     """
 
     options: RunOptions
@@ -388,6 +387,7 @@ class _Setup:
     worker: Worker
     fingerprint: Mapping[str, Any]
     hooks: RunHooks
+    sharding: Sharding | None = None
 
     def run_state(
         self,
@@ -407,7 +407,8 @@ class _Setup:
             states,
             reducer,
             checkpoints=Checkpoints(
-                self.storage, options, fingerprint, worker.group, worker.journal
+                *(self.storage, options, fingerprint, worker.group, worker.journal),
+                leads=not self.sharding or self.sharding.leads,
             ),
             journal=worker.journal,
             hooks=self.hooks,

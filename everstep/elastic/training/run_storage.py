@@ -12,9 +12,11 @@ from everstep.elastic.checkpoint.bucket import Bucket, MissingObjectError
 from everstep.elastic.checkpoint.bucket_store import BucketStore
 from everstep.elastic.checkpoint.files import Manifest
 from everstep.elastic.checkpoint.folder_store import FolderStore
+from everstep.elastic.checkpoint.sharded_store import ShardedFolderStore, Sharding
 from everstep.elastic.checkpoint.store import CheckpointStore
 from everstep.elastic.training import run_record
 from everstep.elastic.training.run_record import RUN_FILE, new_record, with_samples
+from everstep.errors import EverstepError
 
 LEDGER_FILE = "ledger.jsonl"
 
@@ -61,11 +63,20 @@ class FolderStorage:
 
     Args:
         folder: folder of the run.
+        sharding: this worker's shard of the model; None if it has the whole model.
+        timeout_seconds: time without progress of another worker's shard after which its write counts as hung.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self, folder: Path, sharding: Sharding | None = None, timeout_seconds: float = 300.0
+    ) -> None:
         self._folder, self.location, self.name = folder, str(folder), folder.name
-        self.checkpoints = FolderStore(folder / "checkpoints")
+        checkpoints = folder / "checkpoints"
+        self.checkpoints = (
+            ShardedFolderStore(checkpoints, sharding, timeout_seconds)
+            if sharding
+            else FolderStore(checkpoints)
+        )
 
     def open(self, samples: int, fingerprint: Mapping[str, Any]) -> None:
         """Write the record of a new run; keep the record of a run that continues."""
@@ -131,8 +142,15 @@ class BucketStorage:
 
 def storage_at(
     checkpoint: str | os.PathLike[str] | None,
+    sharding: Sharding | None = None,
+    timeout_seconds: float = 300.0,
 ) -> tuple[Path | None, RunStorage | None]:
     """Return the local folder of a run, None for a bucket, and its storage; both are None without a checkpoint.
+
+    Args:
+        checkpoint: folder or address of the run.
+        sharding: this worker's shard of the model; None if it has the whole model.
+        timeout_seconds: time without progress of another worker's shard after which its write counts as hung.
 
     Raises:
         EverstepError: the address or the configuration of boto3 is not valid, or boto3 is not installed.
@@ -141,11 +159,18 @@ def storage_at(
     if checkpoint is None:
         return None, None
     if "://" in (address := os.fspath(checkpoint)):
+        if sharding:
+            raise EverstepError(
+                f"the checkpoints of a model in shards cannot be in a bucket ({address}): all workers of a node "
+                "write into one folder, which is renamed",
+                "Pass a folder that all nodes share.",
+            )
         # Imported only here: the trainer's image, which uses a folder, lacks `everstep.optional_packages`.
         from everstep.elastic.checkpoint.s3_bucket import bucket_at
 
         return None, BucketStorage(bucket_at(address))
-    return Path(checkpoint), FolderStorage(Path(checkpoint))
+    folder = Path(checkpoint)
+    return folder, FolderStorage(folder, sharding, timeout_seconds)
 
 
 def _ledger_entry(manifest: Manifest) -> dict[str, Any]:

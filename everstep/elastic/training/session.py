@@ -21,7 +21,8 @@ from everstep.elastic.accounting import journal
 from everstep.elastic.accounting.metrics import Reading
 from everstep.elastic.accounting.time_account import Activity
 from everstep.elastic.data_order.sampler import Ids, SampleOrder
-from everstep.elastic.training.clipping import clip
+from everstep.elastic.recovery.worker import Votes
+from everstep.elastic.training.clipping import clip, clip_shards, sum_of_squares
 from everstep.elastic.training.microbatches import Microbatch, MicrobatchLimit
 from everstep.elastic.training.options import RunHooks, RunOptions
 from everstep.elastic.training.skipped_steps import (
@@ -43,8 +44,8 @@ from everstep.errors import EverstepError
 
 log = logging.getLogger(__name__)
 
-COMPLETE = "yes"
-"""Result of a saver that completed the run; any other result is the reason why it could not."""
+COMPLETE, TAKEN_OVER = "yes", "another generation has taken over and completes the run"
+"""Results of a saver that completed the run, or may not; any other result is the reason why it could not."""
 
 READ_AHEAD = 1  # steps whose samples are read while the current one computes
 KEPT_STEPS = 500  # maximum number of steps whose journal lines a worker keeps without writing them
@@ -89,6 +90,7 @@ class Session:
     interruptible: bool = False
     _has_entered: bool = False
     _has_loss: bool = False
+    _is_save_due: bool = False  # as agreed with the last step
     _step_began_at: float = 0.0
     _steps_done: int = 0  # completed by this process
     _last_step: dict[str, Any] = field(default_factory=dict)
@@ -254,28 +256,41 @@ class Session:
         if reason:
             self._skip_or_fail(reason, sums.loss)
         samples = len(self.order.batch(self.state.step))
+        votes = self._agree(sums)
 
         def apply() -> None:
             rate = self._learning_rate()
-            self._skip_update(reason) if reason else self._update()
+            self._skip_update(reason) if reason else self._update(votes)
             self.state.step += 1
             self.state.ledger = self.state.ledger.with_step(sums.samples, sums.digest)
             self._note_step(sums.loss, rate, samples)
             self.worker.accounting.end_step()
-            if sums.stops:
+            if votes.stops:
                 self.stop()
-            if sums.hung:
+            if votes.hung:
                 self._change_saver()
-            if sums.votes > 0:
-                self._save_before_regroup(sums.leavers)
+            if votes.regroup:
+                self._save_before_regroup(votes.leavers)
 
-        self.attached = not self.worker.group.after_all_reduce(sums.votes, apply)
+        self.attached = not self.worker.group.after_all_reduce(votes.regroup, apply)
         return sums.loss if self._has_loss else math.nan
+
+    def _agree(self, sums: Sums) -> Votes:
+        """Return what all workers do after this step; workers with different shards have different sums."""
+        is_due = self.worker.saves and self.state.checkpoints.is_due(self.state.step + 1)
+        is_clipped = self.options.max_grad_norm is not None and self.worker.assignment.shards > 1
+        squares = sum_of_squares(self._trained_parameters()) if is_clipped else 0.0
+        votes = Votes(
+            sums.votes, sums.leavers, sums.hung, sums.stops, due=float(is_due), squares=squares
+        )
+        agreed_votes = self.worker.group.agree(votes)
+        self._is_save_due = bool(agreed_votes.due)
+        return agreed_votes
 
     def stop(self) -> None:
         """End the run with the last completed step; all workers do so after the same step."""
         self.state.is_stopped = True
-        if self.worker.leads:
+        if self.worker.records:
             self.worker.journal.note("early_stop", step=self.state.step)
 
     def _skip_update(self, reason: SkipReason) -> None:
@@ -286,16 +301,19 @@ class Session:
             self.scaler.unscale_(self.state.optimizer)  # the scaler observes the overflow
             self.scaler.update()
 
-    def _update(self) -> None:
+    def _update(self, votes: Votes) -> None:
         self._finish_snapshot()
-        self._take_optimizer_step()
+        self._take_optimizer_step(votes)
         if self.scheduler is not None:
             self.scheduler.step()
         for callback in self.step_callbacks:
             callback()
         self.state.skipped_steps = 0
 
-    def _take_optimizer_step(self) -> None:
+    def _trained_parameters(self) -> list[torch.Tensor]:
+        return [p for group in self.state.optimizer.param_groups for p in group["params"]]
+
+    def _take_optimizer_step(self, votes: Votes) -> None:
         optimizer, scaler = self.state.optimizer, self.scaler
         self.state.optimizer_state.check_unchanged()
         if not self.state.optimizer_state.is_initialized:
@@ -303,13 +321,18 @@ class Session:
         if scaler:
             scaler.unscale_(optimizer)
         if self.options.max_grad_norm is not None:
-            parameters = [p for group in optimizer.param_groups for p in group["params"]]
-            clip(parameters, self.options.max_grad_norm)
+            self._clip(self.options.max_grad_norm, votes)
         if scaler:
             scaler.step(optimizer)
             scaler.update()
         else:
             optimizer.step()
+
+    def _clip(self, max_norm: float, votes: Votes) -> None:
+        if self.worker.assignment.shards > 1:
+            clip_shards(self._trained_parameters(), max_norm, votes.squares)
+        else:
+            clip(self._trained_parameters(), max_norm)
 
     def _skip_or_fail(self, reason: SkipReason, loss: float) -> None:
         """Record a step whose update is skipped, or end the run.
@@ -335,7 +358,12 @@ class Session:
 
     def save_if_due(self) -> None:
         """Start a checkpoint if one is due and this worker writes them."""
-        if self.attached and self.worker.saves and self.state.checkpoints.is_due(self.state.step):
+        agreed_due, self._is_save_due = self._is_save_due, False
+        if not (self.attached and self.worker.saves):
+            return
+        # The workers of a node with one shard each have decided together, before the step was applied.
+        is_shared = self.worker.assignment.shards > 1
+        if agreed_due if is_shared else self.state.checkpoints.is_due(self.state.step):
             self._save()
 
     def _change_saver(self) -> None:
@@ -362,7 +390,7 @@ class Session:
         self.state.checkpoints.wait_snapshot()
         self.worker.accounting.begin(Activity.COMPUTE)
 
-    def _save_before_regroup(self, leavers: int) -> None:
+    def _save_before_regroup(self, leavers: float) -> None:
         """Save the state if workers leave, and note this worker's own departure.
 
         The state survives in the workers that stay. But they may be drained before the next group is
@@ -388,7 +416,7 @@ class Session:
         self.note_seconds()
         worker, reason = self.worker, ""
         for attempt in range(worker.assignment.world_size):
-            result = self._complete_as_saver() if worker.saves else ""
+            result = self._complete_as_saver(attempt) if worker.saves else ""
             try:
                 reason = broadcast_text(
                     worker.assignment, f"finished-{attempt}", result, worker.saver
@@ -405,18 +433,37 @@ class Session:
             "Check the storage, then start the job again: it continues from the last committed checkpoint.",
         )
 
-    def _complete_as_saver(self) -> str:
-        """Save the last state and announce the end of the run; return `COMPLETE`, or why it cannot be saved."""
+    def _complete_as_saver(self, attempt: int) -> str:
+        """Save the last state and announce the end of the run; return `COMPLETE`, or why it cannot be saved.
+
+        If the node's workers have shards of the model, each saves its own, and the first one's result counts for all.
+
+        Raises:
+            PeerLostError: another generation has taken over.
+        """
+        leads_node = self.worker.assignment.shard == 0
+        own_result = self._save_and_announce() if leads_node else self._save_last_state()
+        result = self.worker.group.agree_in_node(f"completed-{attempt}", own_result)
+        if result == TAKEN_OVER:
+            raise PeerLostError(TAKEN_OVER)
+        return result
+
+    def _save_last_state(self) -> str:
+        """Save the last state; return the reason if that fails, or an empty string."""
+        self._save()
+        if not self.state.checkpoints.wait():
+            seconds = self.options.storage_timeout_seconds
+            return f"its storage has not responded for at least {seconds:.0f} s"
+        return self.state.checkpoints.failure
+
+    def _save_and_announce(self) -> str:
+        """Save the last state and announce the end of the run; return the result of the saver."""
         worker, state = self.worker, self.state
         if self.hooks.open() is None:
-            self._save()
-            if not state.checkpoints.wait():
-                seconds = self.options.storage_timeout_seconds
-                return f"its storage has not responded for at least {seconds:.0f} s"
-            if failure := state.checkpoints.failure:
+            if failure := self._save_last_state():
                 return failure
             if not state.checkpoints.commit(worker.group.generation, state.step):
-                raise PeerLostError("another generation has taken over and completes the run")
+                return TAKEN_OVER
             self.complete_run()
         results = ", ".join(f"{name} {value:.4f}" for name, value in state.metric_values().items())
         worker.group.report_completion(f"{state.step} steps{results and ', '}{results}")
@@ -511,9 +558,9 @@ class Session:
             "world_size": worker.assignment.world_size,
             "generation": worker.group.generation,
         }
-        if worker.leads:
+        if worker.records:
             worker.journal.note("step", **self._last_step)
-        else:
+        elif worker.assignment.shard == 0:
             self._kept_steps.append(self._last_step)
 
 

@@ -108,6 +108,7 @@ class RunState:
         self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._text_buffer = torch.empty(0)
         self._initial_sums: tuple[int, ...] = ()
+        self._restored_generation = 0
 
     def begin(self) -> None:
         """Record that the state is now the program's initial state; call it before the first group."""
@@ -193,10 +194,8 @@ class RunState:
 
         If the run is complete already, only its metrics are loaded.
         """
-        self.in_flight = InFlight()
-        if (result := self._hooks.open()) is not None:
-            self.step, self.evaluated_epochs = self._totals
-            self.metrics.update(result)
+        self.in_flight, self._restored_generation = InFlight(), 0
+        if self._is_complete():
             return self.step
         try:
             self._restore_from_storage(committed)
@@ -204,16 +203,46 @@ class RunState:
             end_process(f"the checkpoints cannot be read: {error}")
         return self.step
 
+    def restored_generation(self) -> int:
+        """Return the generation of the checkpoint that `restore` has loaded; 0 if it has loaded none."""
+        return self._restored_generation
+
+    def restore_shard(self, step: int, generation: int) -> None:
+        """Load this worker's shard of a checkpoint that another worker of the node has restored."""
+        self.in_flight = InFlight()
+        if self._is_complete():
+            return
+        if not generation:
+            self._check_initial()
+            return
+        try:
+            self._load(self.checkpoints.own_shard(step, generation))
+        except ValueError as error:  # it was intact a moment ago: the next attempt chooses again
+            end_process(f"the shard of the checkpoint of step {step} cannot be loaded: {error}")
+
+    def _is_complete(self) -> bool:
+        """Return True if the run is complete already; then load its metrics."""
+        if (result := self._hooks.open()) is None:
+            return False
+        self.step, self.evaluated_epochs = self._totals
+        self.metrics.update(result)
+        return True
+
     def _restore_from_storage(self, committed: StepProgress) -> None:
         self.checkpoints.open(self._samples)
         if checkpoint := self.checkpoints.newest_checkpoint(committed):
             self._load(checkpoint)
-        elif checksums(self.shared_tensors()) != self._initial_sums:
-            # Without a checkpoint the initial state is needed, which only a new process has.
-            end_process(
+            self._restored_generation = checkpoint.manifest.generation
+        else:
+            self._check_initial()
+        self.checkpoints.note_samples(self.step, self._samples)
+
+    def _check_initial(self) -> None:
+        """End this process if its state is not the initial one, which is needed without a checkpoint."""
+        if checksums(self.shared_tensors()) != self._initial_sums:
+            end_process(  # only a new process has it
                 "there is no checkpoint, and an unfinished copy has changed the initial state"
             )
-        self.checkpoints.note_samples(self.step, self._samples)
 
     # --- tensors and numbers ---
 

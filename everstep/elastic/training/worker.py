@@ -44,12 +44,17 @@ class Worker:
 
     @property
     def leads(self) -> bool:
-        """True if this worker is rank 0, which records the steps of the group; see `saves` for the checkpoints."""
+        """True if this worker is rank 0; the node's workers have one rank if each has a shard of the model."""
         return self.assignment.rank == 0
 
     @property
+    def records(self) -> bool:
+        """True if this worker records the steps of the group: of several workers with rank 0, the first."""
+        return self.leads and self.assignment.shard == 0
+
+    @property
     def saves(self) -> bool:
-        """True if this worker writes the checkpoints."""
+        """True if this worker writes the checkpoints, or its shard of them."""
         return self.assignment.rank == self.saver
 
     def overlaps(self, choice: str) -> bool:

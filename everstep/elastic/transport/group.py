@@ -43,6 +43,8 @@ class RankAssignment:
         received_bytes: bytes of the state that this worker received when the group formed, by the rank that sent
             them.
         sources: ranks whose state the group continues from.
+        shard: number of this worker's shard of the model; 0 if it has the whole model.
+        shards: number of shards of the model, and of workers of a node that save it together.
     """
 
     rank: int
@@ -54,6 +56,8 @@ class RankAssignment:
     unequal_ranks: tuple[int, ...] = ()
     received_bytes: Mapping[int, int] = field(default_factory=dict)
     sources: tuple[int, ...] = ()
+    shard: int = 0
+    shards: int = 1
 
     @classmethod
     def single(cls) -> "RankAssignment":

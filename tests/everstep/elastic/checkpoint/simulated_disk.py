@@ -94,6 +94,10 @@ class SimulatedDisk(Disk):
     def exists(self, path: Path) -> bool:
         return path.name in self.names(path.parent)
 
+    def size(self, path: Path) -> int:
+        entry = self._folder(path.parent).entries.get(path.name) if self.exists(path) else None
+        return len(entry.data) if isinstance(entry, File) else -1
+
     def make_folder(self, path: Path) -> None:
         if path.parent != path.parent.parent and not self.exists(path.parent):
             self.make_folder(path.parent)

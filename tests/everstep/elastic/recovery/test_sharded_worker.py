@@ -1,7 +1,25 @@
-"""Nodes with a complete state when each worker has one shard of it."""
+"""Nodes with a complete state when each worker has one shard of it, and the agreements of a node's workers."""
 
-from everstep.elastic.recovery.sharded_worker import reports_of_shard
-from everstep.elastic.recovery.state_machine import StateReport, StepProgress, plan_copy
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from everstep.elastic.recovery.sharded_worker import ShardedGroup, reports_of_shard
+from everstep.elastic.recovery.state_machine import (
+    Recovery,
+    Restore,
+    Restored,
+    StateReport,
+    StepProgress,
+    plan_copy,
+)
+from everstep.elastic.recovery.worker import Votes
 
 
 def report(step: int, shard: int) -> StateReport:
@@ -31,3 +49,192 @@ def test_if_the_shards_of_each_node_are_of_different_steps_there_is_no_state() -
     reports = (report(6, 0), report(5, 1))
 
     assert all(plan_copy(reports_of_shard(reports, 2, shard)) is None for shard in range(2))
+
+
+# --- what the workers of a node agree on ---
+
+
+class MemoryStore:
+    """A store of a group, in memory."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, str] = {}
+
+    def set(self, key: str, value: str) -> None:
+        self._values[key] = value
+
+    def get(self, key: str) -> bytes:
+        return self._values[key].encode()
+
+
+class NodeInThreads:
+    """The links of a node's workers, which are threads of this process."""
+
+    def __init__(self, size: int) -> None:
+        self._numbers: list[torch.Tensor] = [torch.empty(0)] * size
+        self._barrier = threading.Barrier(size, timeout=60)
+        self.store = MemoryStore()
+
+    def all_gather(self, rank: int, numbers: torch.Tensor) -> list[torch.Tensor]:
+        self._numbers[rank] = numbers.clone()
+        self._barrier.wait()
+        result = list(self._numbers)
+        self._barrier.wait()
+        return result
+
+
+class NodeLink:
+    """One worker's link in `NodeInThreads`; `sum` adds the votes of all other workers.
+
+    Args:
+        node: links of the node's workers.
+        rank: local rank.
+        other_votes: sum of the votes of the other workers.
+    """
+
+    def __init__(self, node: NodeInThreads, rank: int, other_votes: list[float]) -> None:
+        self.node, self.rank, self.store = self, rank, node.store
+        self.shard = SimpleNamespace(rank=0)
+        self._node, self._other_votes = node, other_votes
+
+    def all_gather(self, numbers: torch.Tensor) -> list[torch.Tensor]:
+        return self._node.all_gather(self.rank, numbers)
+
+    def sum(self, tensor: torch.Tensor) -> None:
+        tensor += torch.tensor(self._other_votes, dtype=tensor.dtype)
+
+
+class GroupInThread(ShardedGroup):
+    """The group of a worker without an agent.
+
+    Args:
+        link: the link of its present generation.
+        process: number of its process.
+        state: the state of its training loop.
+    """
+
+    def __init__(self, link: NodeLink, process: int, state: Any = None) -> None:
+        self.shards, self.local_rank, self.node_processes = 2, link.rank, ""
+        self._own_process, self._snapshots = process, 0
+        self._core, self._state, self._node_group = Recovery(), state, None
+        self._device, self._test_link = torch.device("cpu"), link
+
+    def _sharded_link(self) -> Any:
+        return self._test_link
+
+    def meet(self) -> None:
+        self._meet_node(self._test_link)  # type: ignore[arg-type]
+
+
+def node_of(*processes: int, states: Sequence[Any] = (None, None)) -> list[GroupInThread]:
+    """Return the groups of a node's workers."""
+    node = NodeInThreads(len(processes))
+    return [
+        GroupInThread(NodeLink(node, rank, [0.0] * 5), process, states[rank])
+        for rank, process in enumerate(processes)
+    ]
+
+
+def in_threads(groups: Sequence[GroupInThread], run: Callable[[GroupInThread], Any]) -> list[Any]:
+    """Return the results of all workers of a node, which run at the same time."""
+    with ThreadPoolExecutor(len(groups)) as executor:
+        return list(executor.map(run, groups))
+
+
+def test_workers_of_a_node_give_a_snapshot_the_same_name() -> None:
+    groups = node_of(5, 6)
+    groups[
+        1
+    ]._snapshots = 7  # it had saved in the last group, and the first worker is a new process
+    for group in groups:
+        group._core.progress = StepProgress(3, 40)
+
+    in_threads(groups, GroupInThread.meet)
+
+    names = [[group.next_snapshot() for _ in range(2)] for group in groups]
+    assert names[0] == names[1] == ["0000000b-000008-g00000003", "0000000b-000009-g00000003"]
+
+
+def test_snapshots_of_different_histories_have_different_names() -> None:
+    groups = node_of(5, 6)
+    in_threads(groups, GroupInThread.meet)
+    for group, generation in zip(groups, (3, 4), strict=True):
+        group._core.progress = StepProgress(generation, 40)
+
+    assert groups[0].next_snapshot() != groups[1].next_snapshot()
+
+
+def test_a_node_has_another_name_once_one_of_its_processes_is_replaced() -> None:
+    first, second = node_of(5, 6), node_of(5, 9)
+    in_threads(first, GroupInThread.meet)
+    in_threads(second, GroupInThread.meet)
+
+    assert first[0].node_processes != second[0].node_processes
+
+
+@pytest.mark.parametrize(("others_due", "is_due"), [(0, False), (1, True)])
+def test_a_checkpoint_is_due_only_if_it_is_for_all_workers_of_the_node(
+    others_due: int, *, is_due: bool
+) -> None:
+    """A worker that still writes the last one is not ready; then no other worker may take a snapshot."""
+    group = GroupInThread(NodeLink(NodeInThreads(1), 0, [0, 0, 0, 0, others_due, 0]), 5)
+
+    assert group.agree(Votes(due=1)) == Votes(due=float(is_due))
+
+
+def test_votes_of_the_workers_with_another_shard_count() -> None:
+    group = GroupInThread(NodeLink(NodeInThreads(1), 0, [1, 1, 1, 1, 0, 0]), 5)
+
+    assert group.agree(Votes()) == Votes(regroup=1, leavers=1, hung=1, stops=1)
+
+
+@pytest.mark.parametrize(("node", "squares"), [(0, 13.0), (1, 9.0)])
+def test_the_squares_of_one_node_count(node: int, squares: float) -> None:
+    """All nodes have the same gradients; the other worker of the first node has squares of 9."""
+    link = NodeLink(NodeInThreads(1), 0, [0, 0, 0, 0, 0, 9])
+    link.shard.rank = node
+
+    assert GroupInThread(link, 5).agree(Votes(squares=4)).squares == squares
+
+
+def test_all_workers_of_a_node_have_the_text_of_the_first() -> None:
+    groups = node_of(5, 6)
+
+    assert groups[0].agree_in_node("completed-0", "full disk") == "full disk"
+    assert groups[1].agree_in_node("completed-0", "") == "full disk"
+
+
+class RestoringState:
+    """The state of a worker that records what it restores.
+
+    Args:
+        chosen: step and generation of the checkpoint that it would choose.
+    """
+
+    def __init__(self, chosen: tuple[int, int]) -> None:
+        self._chosen, self.events = chosen, list[tuple[str, int, int]]()
+
+    def restore(self, committed: StepProgress) -> int:
+        self.events.append(("chosen", committed.agreed_generation, committed.step))
+        return self._chosen[0]
+
+    def restored_generation(self) -> int:
+        return self._chosen[1]
+
+    def restore_shard(self, step: int, generation: int) -> None:
+        self.events.append(("followed", step, generation))
+
+    def watch_reading(self, _: object) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+
+def test_the_first_worker_of_a_node_chooses_the_checkpoint_for_all() -> None:
+    """The others must not choose: a checkpoint may become visible, or be hidden, between two looks."""
+    states = [RestoringState((16, 3)), RestoringState((8, 2))]
+    groups = node_of(5, 6, states=states)
+    for group in groups:
+        group._core.committed = StepProgress(3, 16)
+
+    assert in_threads(groups, lambda group: group._carry_out(Restore())) == [Restored(16)] * 2
+    assert states[0].events == [("chosen", 3, 16)]
+    assert states[1].events == [("followed", 16, 3)]

@@ -205,6 +205,20 @@ def test_a_checkpoint_ahead_of_all_workers_is_restored() -> None:
     assert plan_copy(reports) is None
 
 
+def test_a_state_that_a_checkpoint_replaces_counts_as_none_until_all_of_it_is_loaded() -> None:
+    """The worker may load its shard, and lose its node's others before they have theirs."""
+    core = training_worker(step=10, rank=0)
+    core.handle(GroupLost("peer"))
+    core.handle(Assigned(3, 0, 1, StepProgress(2, 16)))
+    core.handle(Connected())
+    ahead = StateReport(StepProgress(2, 10), StepProgress(2, 16), (7,))
+    assert core.handle(Compared((ahead,))) == [Restore()]
+
+    core.handle(GroupLost("a worker of this node"))
+
+    assert core.progress == StepProgress()
+
+
 def test_a_partially_copied_state_counts_as_no_state() -> None:
     core = Recovery()
     core.handle(WarmedUp())

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from torch import nn
 
 from everstep import elastic
-from everstep.elastic.training.clipping import BITS, clip, gradient_norm
+from everstep.elastic.training.clipping import (
+    BITS,
+    clip,
+    clip_shards,
+    gradient_norm,
+    sum_of_squares,
+)
 
 PRECISION = 2.0**-BITS
 
@@ -97,3 +103,30 @@ def test_a_run_clips_the_gradients_of_each_step() -> None:
         batch.step()
 
     assert model.weight.item() == pytest.approx(0.5)  # two steps
+
+
+@given(tensors, st.floats(1e-3, 1e6))
+def test_shards_are_scaled_like_the_whole_gradients(
+    gradients: list[torch.Tensor], max_norm: float
+) -> None:
+    parameters, whole = with_gradients(gradients), with_gradients(gradients)
+    shards = (parameters[::2], parameters[1::2])
+
+    squares = sum(sum_of_squares(shard) for shard in shards)
+    for shard in shards:
+        clip_shards(shard, max_norm, squares)
+
+    clip(whole, max_norm)
+    for parameter, reference in zip(parameters, whole, strict=True):
+        assert parameter.grad is not None
+        assert reference.grad is not None
+        torch.testing.assert_close(parameter.grad, reference.grad, rtol=2 * PRECISION, atol=1e-6)
+
+
+def test_the_gradients_of_all_shards_become_nan_if_one_is() -> None:
+    first, second = with_gradients([torch.ones(3)]), with_gradients([torch.full((3,), math.nan)])
+
+    clip_shards(first, 1.0, sum_of_squares(first) + sum_of_squares(second))
+
+    assert first[0].grad is not None
+    assert first[0].grad.isnan().all(), "as with a whole model"

@@ -25,7 +25,8 @@ class GroupOfSize(ShardedGroup):
     """
 
     def __init__(self, size: int) -> None:
-        self._size = size
+        self._size = self.shards = size
+        self.local_rank, self.node_processes = 0, ""
 
     @property
     def mesh_size(self) -> int:
@@ -45,7 +46,7 @@ def sharded_model(tmp_path: Path) -> Iterator[nn.Module]:
 
 def error_of(model: nn.Module, group: ShardedGroup | None, **unsupported: bool) -> EverstepError:
     with pytest.raises(EverstepError) as exception:
-        check_sharding(model, group, unsupported)
+        check_sharding(model, group, unsupported, {"max_grad_norm": True})
     return exception.value
 
 
@@ -57,11 +58,16 @@ def test_a_sharded_model_needs_a_group_that_has_its_mesh(sharded_model: nn.Modul
 
 
 def test_arguments_that_need_the_whole_model_are_refused(sharded_model: nn.Module) -> None:
-    error = error_of(
-        sharded_model, GroupOfSize(1), scaler=True, checkpoint=False, max_grad_norm=True
-    )
+    error = error_of(sharded_model, GroupOfSize(1), scaler=True, exact=False, other=True)
 
-    assert "cannot be trained with scaler, max_grad_norm:" in error.problem
+    assert "cannot be trained with scaler, other:" in error.problem
+
+
+def test_a_model_that_the_program_has_sharded_allows_fewer_arguments() -> None:
+    """A parameter that is on all workers would count several times in the norm of the gradients."""
+    error = error_of(nn.Linear(5, 6), GroupOfSize(2), scaler=False)
+
+    assert "cannot be trained with max_grad_norm:" in error.problem
 
 
 def test_a_disabled_gradient_scaler_counts_as_none(sharded_model: nn.Module) -> None:
@@ -96,8 +102,8 @@ def test_a_parameter_that_is_not_sharded_is_refused(sharded_model: nn.Module) ->
 
 
 def test_equal_shards_and_unsharded_models_are_accepted(sharded_model: nn.Module) -> None:
-    check_sharding(sharded_model, GroupOfSize(1), {"scaler": False})
-    check_sharding(nn.Linear(5, 6), None, {"scaler": True})
+    check_sharding(sharded_model, GroupOfSize(1), {"scaler": False}, {"max_grad_norm": True})
+    check_sharding(nn.Linear(5, 6), None, {"scaler": True}, {"max_grad_norm": True})
 
 
 def test_a_local_tensor_shares_the_memory_of_its_dtensor(sharded_model: nn.Module) -> None:
