@@ -494,6 +494,19 @@ def test_a_job_that_follows_capacity_removes_only_workers_without_a_machine() ->
     assert later_plan.status.scaling.desired == 2
 
 
+def test_the_worker_that_found_no_machine_is_removed_not_one_that_has_just_begun_to_wait() -> None:
+    elastic_job = capacity_job()
+    pods = (
+        pod(0),
+        pod(1, "Pending", node=None),
+        pod(2, "Pending", node=None, created=NOW + timedelta(seconds=100)),
+    )
+
+    later_plan = decide(job_after_pass(elastic_job, decide(elastic_job, *pods)), *pods, after=120)
+
+    assert deleted_indices(later_plan) == [1]
+
+
 def test_a_job_grows_into_stable_capacity_without_disturbing_other_workers() -> None:
     elastic_job = capacity_job()
     first_plan = decide(elastic_job, pod(0), pod(1), pod(2), schedulable=1)
