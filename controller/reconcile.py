@@ -44,7 +44,7 @@ class Reconciler:
     Attributes:
         client: the API server.
         metrics: metrics of the controller.
-        now: function that returns the current time.
+        now: function that returns the current time, by the clock that sets the times in objects.
         last_errors: error of each job's last pass, for its status; it is not stored, because the first pass after a
             restart encounters the error again.
         uids: uid of each job, to forget the job once it is deleted.
