@@ -1,10 +1,14 @@
 """The actions of a pass that the API server refuses."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import pytest
+from urllib3.exceptions import HTTPError
 
+from controller.actions import Event
+from controller.api import ElasticJob
 from controller.client import ApiError
 from controller.metrics import Metrics
 from controller.reconcile import Reconciler, RetryError
@@ -69,3 +73,22 @@ def test_an_overloaded_api_server_gets_no_further_requests_in_the_pass() -> None
     reconcile_with_refusal(cluster)
 
     assert cluster.attempts == 1
+
+
+class ClusterWithoutEvents(ModelCluster):
+    """A cluster whose store of events does not respond, which may be another etcd than that of the pods."""
+
+    attempts = 0
+
+    def record_event(self, _job: ElasticJob, _event: Event, _now: datetime) -> None:
+        self.attempts += 1
+        raise HTTPError("the read operation timed out")
+
+
+def test_events_that_get_no_response_do_not_prevent_the_actions_of_a_pass() -> None:
+    cluster = ClusterWithoutEvents(replicas=3)
+
+    Reconciler(cluster, Metrics(), now=lambda: cluster.now).reconcile(KEY)
+
+    assert len(cluster.pods) == 3
+    assert cluster.attempts == 1, "each further event would wait for a timeout as well"
