@@ -32,7 +32,7 @@ from controller.spending_state import ReadShare
 log = logging.getLogger(__name__)
 
 Key = tuple[str, str]  # namespace, name
-TOO_MANY_REQUESTS, SERVER_ERROR = 429, 500
+TOO_MANY_REQUESTS, INTERNAL_ERROR = 429, 500
 
 
 class RetryError(Exception):
@@ -198,7 +198,8 @@ class Reconciler:
                 act()
             except ApiError as error:
                 first_error = first_error or error
-                if error.code == TOO_MANY_REQUESTS or error.code >= SERVER_ERROR:
+                # An internal error may concern one kind of object, as with an admission webhook that is down.
+                if error.code == TOO_MANY_REQUESTS or error.code > INTERNAL_ERROR:
                     break  # more requests would not help an overloaded server
         if first_error:
             raise self._retry(key, first_error, events) from first_error
