@@ -80,7 +80,7 @@ def test_an_overloaded_api_server_gets_no_further_requests_in_the_pass(code: int
 
 
 class ClusterWithoutEvents(ModelCluster):
-    """A cluster whose store of events does not respond, which may be another etcd than that of the pods."""
+    """A cluster whose store of events does not respond, which may be in another etcd than the pods."""
 
     attempts = 0
 

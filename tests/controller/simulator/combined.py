@@ -74,7 +74,7 @@ class CombinedCluster(ZonedCluster):
         return self.machines[zone] - self.used_machines(zone) + lost_nodes
 
     def schedule(self, name: str) -> None:
-        """Bind a pod; one that has a node starts."""
+        """Bind a pod, or start it if it has a node."""
         pod = self.pods[name]
         if "deletionTimestamp" in pod["metadata"] or pod["status"]["phase"] != "Pending":
             return
