@@ -494,7 +494,7 @@ def test_a_job_that_follows_capacity_removes_only_workers_without_a_machine() ->
     assert later_plan.status.scaling.desired == 2
 
 
-def test_the_worker_that_found_no_machine_is_removed_not_one_that_has_just_begun_to_wait() -> None:
+def test_the_worker_that_has_waited_longest_for_a_machine_is_removed_first() -> None:
     elastic_job = capacity_job()
     pods = (
         pod(0),

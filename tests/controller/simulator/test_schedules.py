@@ -63,7 +63,7 @@ class Schedule(RuleBasedStateMachine):
         self.cluster.crash_in = None
 
     @rule(faults=st.lists(st.sampled_from(WriteFault), min_size=1, max_size=6))
-    def refuse_or_do_not_answer_writes_of_the_next_pass(self, faults: list[WriteFault]) -> None:
+    def fail_writes_of_the_next_pass(self, faults: list[WriteFault]) -> None:
         self.cluster.write_faults = list(faults)
         self.reconcile()
         self.cluster.write_faults = []
