@@ -175,6 +175,7 @@ class _Replay:
     below_min_since: float = 0.0
     suspended: bool = False
     decision: PlacementDecision | None = None
+    use_spot: bool = True
     ticks: list[TickRecord] = field(default_factory=list)
     lifetimes: list[LifetimeRecord] = field(default_factory=list)  # by zone
     idle: dict[int, _IdleMachines] = field(default_factory=dict)  # by zone
@@ -211,6 +212,7 @@ class _Replay:
         self.idle = _later(idle, available, gap)
         self.moves += moved
         self.spot, self.on_demand, self.decision = spot, on_demand, decision
+        self.use_spot = purchase.use_spot
         self.now += gap
         if self.record:
             self.ticks.append(TickRecord(decision.zone, spot, on_demand, decision.reason))
@@ -248,6 +250,14 @@ class _Replay:
         running = min(available[policy_state.zone], desired)
         if before and running >= desired and before.state is PlacementPhase.SETTLED:
             return before  # a complete group stays, whatever else is observed
+        if (
+            before and not self.use_spot
+        ):  # a group that is to run on demand requests no spot machines
+            policy_state = replace(policy_state, short_since=None)
+            reason = "all workers are to run on demand"
+            return PlacementDecision(
+                PlacementPhase.SETTLED, policy_state.zone, (), reason, policy_state
+            )
         zones = tuple(
             ZoneObservation(
                 running=running if zone == policy_state.zone else 0,

@@ -278,6 +278,16 @@ def test_on_demand_machines_train_without_any_spot_capacity() -> None:
     assert outcome.usd == pytest.approx(4 * 3.0 * 600 / HOUR_SECONDS)
 
 
+def test_a_group_that_is_to_run_on_demand_does_not_move_for_spot_machines() -> None:
+    job = replace(JOB, work=10 * 4 * GAP_SECONDS)
+    ticks = (*((0, 0),) * 6, *((0, 4),) * 10)
+
+    outcome = run(history(*ticks), job, OnDemand.FALLBACK, deadline=12 * GAP_SECONDS)
+
+    assert (outcome.complete, outcome.moves) == (True, 0)
+    assert outcome.usd == pytest.approx(10 * 4 * 3.0 * GAP_SECONDS / HOUR_SECONDS)
+
+
 def test_bought_machines_bridge_the_start_of_spot_machines() -> None:
     """After the latest start, a spot machine that arrives replaces a bought machine one tick later."""
     job = replace(JOB, work=6 * 4 * GAP_SECONDS, boot=ChangeCost(100, "this test"))
