@@ -109,7 +109,9 @@ class Process:
             up_seconds=options.scale_up_after,
             request_seconds=options.request_capacity_after,
         )
-        reconciler = Reconciler(kubernetes_client, self.metrics, timeouts=timeouts)
+        reconciler = Reconciler(
+            kubernetes_client, self.metrics, now=kubernetes_client.clock.now, timeouts=timeouts
+        )
         namespace = None if options.all_namespaces else options.namespace
         self.operator = Operator(reconciler, namespace, configuration)
         lease_client = KubernetesClient(

@@ -19,6 +19,7 @@ from controller.actions import Deletion, Event
 from controller.api import ElasticJob, Spec
 from controller.capacity import count_schedulable
 from controller.objects import Node, Placeholder, Pod, read_node, read_placeholder
+from controller.server_clock import ServerClock
 from controller.timestamps import format_time
 from everstep.catalog.names import (
     BOUNDS_ANNOTATION,
@@ -80,11 +81,13 @@ class KubernetesClient:
         api: connections and credentials.
         identity: name of the controller in events.
         timeout_seconds: timeout of each request, or timeouts of the connection and of the response.
+        clock: the time of the API server.
     """
 
     api: client.ApiClient
     identity: str = MAINTAINED_CONTROLLER
     timeout_seconds: float | tuple[float, float] = TIMEOUT_SECONDS
+    clock: ServerClock = field(default_factory=ServerClock)
     _rejections: dict[str, tuple[int, str | None]] = field(default_factory=dict)
 
     def request(
@@ -110,6 +113,7 @@ class KubernetesClient:
             auth_settings=["BearerToken"],
         )
         response = self.api.call_api(*parameters, _request_timeout=self.timeout_seconds)
+        self.clock.correct(response.getheader("Date"))
         text = _text(response)
         if 200 <= response.status < 300:
             return json.loads(text)

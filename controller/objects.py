@@ -33,8 +33,9 @@ class Pod:
     """One worker's pod.
 
     Attributes:
-        phase: Kubernetes' phase with two corrections: `Succeeded` means that the training container
-            exited with 0, and not because of a deletion or disruption; `Failed` is every other end.
+        phase: Kubernetes' phase with three corrections: `Succeeded` means that the training container
+            exited with 0, and not because of a deletion or disruption; `Failed` is every other end; a pod has
+            ended although another container still runs.
         exit_code: exit code of the training container, or of the init container that failed before it; None if it is
             unknown.
         init_container: name of the init container that failed or does not start; empty if there is none.
@@ -47,6 +48,7 @@ class Pod:
         on_demand: True if it was created for an on-demand machine.
         bound_since: time since which it has had a node; None if the pod's status does not contain it.
         address: IP address of the pod; empty until it has one.
+        lingering: True if it has ended, and another container still runs on its machine.
     """
 
     name: str
@@ -72,11 +74,17 @@ class Pod:
     on_demand: bool = False
     bound_since: datetime | None = None
     address: str = ""
+    lingering: bool = False
 
     @property
     def ended(self) -> bool:
         """True if it has ended permanently."""
         return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def occupies_machine(self) -> bool:
+        """True if it has a machine that no other pod can use."""
+        return self.node is not None and (self.lingering or not self.ended)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +169,10 @@ def read_pod(source: Mapping[str, Any]) -> Pod:
     terminated = state.get("terminated") or {}
     running = terminated or state.get("running") or {}
     last_terminated = (container.get("lastState") or {}).get("terminated") or {}
-    selector = source.get("spec", {}).get("nodeSelector") or {}
+    spec, kubernetes_phase = source.get("spec", {}), status.get("phase", "Pending")
+    selector = spec.get("nodeSelector") or {}
+    disrupted = _is_disrupted(status)
+    trainer_phase = _trainer_phase(kubernetes_phase, spec, terminated, disrupted=disrupted)
     crash_looping = (state.get("waiting") or {}).get("reason") == "CrashLoopBackOff"
     exit_code = terminated.get(
         "exitCode", last_terminated.get("exitCode") if crash_looping else None
@@ -170,10 +181,8 @@ def read_pod(source: Mapping[str, Any]) -> Pod:
         name=metadata["name"],
         uid=metadata["uid"],
         index=int(metadata["labels"][REPLICA_INDEX_LABEL]),
-        phase=_phase(
-            status.get("phase", "Pending"), metadata, terminated, disrupted=_is_disrupted(status)
-        ),
-        node=source.get("spec", {}).get("nodeName"),
+        phase=_phase(trainer_phase, metadata, terminated, disrupted=disrupted),
+        node=spec.get("nodeName"),
         terminating="deletionTimestamp" in metadata,
         created=_required_time(metadata["creationTimestamp"]),
         started=None if init_container else parse_time(running.get("startedAt")),
@@ -181,7 +190,7 @@ def read_pod(source: Mapping[str, Any]) -> Pod:
         exit_code=exit_code,
         init_container=init_container.get("name", ""),
         out_of_memory=terminated.get("reason") == "OOMKilled",
-        disrupted=_is_disrupted(status),
+        disrupted=disrupted,
         reason=status.get("reason", ""),
         waiting_reason=_waiting_reason(status, state),
         restarts=container.get("restartCount", 0),
@@ -192,6 +201,7 @@ def read_pod(source: Mapping[str, Any]) -> Pod:
         on_demand=selector.get(CAPACITY_LABEL) == ON_DEMAND,
         bound_since=_bound_since(source),
         address=status.get("podIP", ""),
+        lingering=trainer_phase != kubernetes_phase,
     )
 
 
@@ -214,6 +224,21 @@ def _bound_since(source: Mapping[str, Any]) -> datetime | None:
     conditions = (source.get("status") or {}).get("conditions") or ()
     scheduled = [item for item in conditions if item["type"] == "PodScheduled"]
     return parse_time(scheduled[0].get("lastTransitionTime")) if scheduled else None
+
+
+def _trainer_phase(
+    phase: str, spec: Mapping[str, Any], terminated: Mapping[str, Any], *, disrupted: bool
+) -> str:
+    """Return the phase that a pod would have without the containers that run beside the trainer.
+
+    A pod runs until all its containers have ended. With `OnFailure` the kubelet restarts a trainer that has failed.
+    """
+    exit_code = terminated.get("exitCode")
+    if phase != "Running" or exit_code is None:
+        return phase
+    if exit_code == 0 and not disrupted:
+        return "Succeeded"
+    return "Failed" if spec.get("restartPolicy") == "Never" else phase
 
 
 def _phase(

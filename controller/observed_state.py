@@ -157,6 +157,7 @@ class ObservedState:
             now=self.now,
             starting_since=self._starting_since(),
             joined=self.joined,
+            uses_spot=self.purchase is None or self.purchase.use_spot,
             machines=ObservedMachines(
                 pods=[pod for pod in self.pods if not _is_on_demand(pod, nodes)],
                 lost_uids=frozenset(pod.uid for pod in self.lost_pods),

@@ -207,9 +207,20 @@ class Operator:
                     "%s/%s: the pass failed; retry in %.1f s", *key, self.queue.failed(key)
                 )
             else:
+                self.observe_pass(key)
                 self.queue.done(key)
                 if next_pass is not None:
                     self.queue.add(key, next_pass)
+
+    def observe_pass(self, key: Key) -> None:
+        """Add or forget a job that a pass did or did not find: a watch that starts again reports no deletion."""
+        if key in self.reconciler.uids:
+            self.jobs.add(key)
+            return
+        self.jobs.discard(key)
+        self.tls_endpoints.pop(key, None)
+        self.certificates_due.pop(key, None)
+        self.reconciler.metrics.certificate_expiry.remove(*key)
 
     async def _resync(self) -> None:
         due = 0.0

@@ -54,6 +54,7 @@ class ObservedPlacement:
             for them.
         joined: uids of the pods that have joined the group.
         machines: its spot machines, whose lifetimes are observed.
+        uses_spot: False if all its workers have to run on demand.
     """
 
     settings: PlacementSettings
@@ -66,6 +67,7 @@ class ObservedPlacement:
     starting_since: datetime | None
     machines: ObservedMachines
     joined: frozenset[str] = frozenset()
+    uses_spot: bool = True
 
     @property
     def is_starting(self) -> bool:
@@ -129,15 +131,7 @@ def plan_placement(observed: ObservedPlacement, previous: PlacementState | None)
         )
         for zone in zones
     }
-    decision = place(
-        _config(observed),
-        Observation(
-            seconds=observed.now.timestamp(),
-            zones=tuple(observations.values()),
-            moving=state.move is not None,
-        ),
-        _policy_state(state, zones),
-    )
+    decision = _decide(observed, state, observations)
     new_state = _with_decision(observed, state, zones, offers, decision)
     search_zones = [zones[position] for position in decision.search]
     requests = {
@@ -169,6 +163,33 @@ def _initial_state(observed: ObservedPlacement) -> PlacementState:
     preferred = next(filter(settings.admits, settings.zones), settings.zones[0])
     zone = max(zones, key=zones.count, default=preferred)
     return PlacementState(zone=zone, state=PlacementPhase.SETTLED, since=observed.now)
+
+
+def _decide(
+    observed: ObservedPlacement,
+    state: PlacementState,
+    observations: Mapping[str, ZoneObservation],
+) -> PlacementDecision:
+    """Return the decision of the policy.
+
+    A group that is to run on demand stays: placeholders request spot machines, which it would not use.
+    """
+    policy_state = _policy_state(state, tuple(observations))
+    if not observed.uses_spot and state.move is None:
+        policy_state = replace(policy_state, short_since=None)
+        reason = "all workers are to run on demand"
+        return PlacementDecision(
+            PlacementPhase.SETTLED, policy_state.zone, (), reason, policy_state
+        )
+    return place(
+        _config(observed),
+        Observation(
+            seconds=observed.now.timestamp(),
+            zones=tuple(observations.values()),
+            moving=state.move is not None,
+        ),
+        policy_state,
+    )
 
 
 def _config(observed: ObservedPlacement) -> PlacementConfig:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
+from urllib3.exceptions import HTTPError
+
 from controller.actions import Deletion, Event, PlaceholderRequest, Plan
 from controller.api import ElasticJob, read_job
 from controller.client import CONFLICT, NOT_FOUND, ApiError, KubernetesClient
@@ -30,11 +32,36 @@ from controller.spending_state import ReadShare
 log = logging.getLogger(__name__)
 
 Key = tuple[str, str]  # namespace, name
-TOO_MANY_REQUESTS, SERVER_ERROR = 429, 500
+TOO_MANY_REQUESTS, INTERNAL_ERROR = 429, 500
 
 
 class RetryError(Exception):
     """The pass could not be completed: an object changed, or the API server refused an action."""
+
+
+@dataclass
+class EventRecorder:
+    """Recorder of the events of one pass, which are only informative: a failure does not prevent the pass's actions.
+
+    Attributes:
+        responds: False once a request got no response; later events are only logged, since each would wait as long.
+    """
+
+    client: KubernetesClient
+    job: ElasticJob
+    now: datetime
+    responds: bool = True
+
+    def record(self, event: Event) -> None:
+        """Log an event and record it about the job."""
+        log.info("%s/%s: %s: %s", self.job.namespace, self.job.name, event.reason, event.message)
+        if not self.responds:
+            return
+        try:
+            self.client.record_event(self.job, event, self.now)
+        except (ApiError, HTTPError) as error:
+            self.responds = isinstance(error, ApiError)
+            log.warning("event not recorded: %s", error)
 
 
 @dataclass(frozen=True)
@@ -44,7 +71,7 @@ class Reconciler:
     Attributes:
         client: the API server.
         metrics: metrics of the controller.
-        now: function that returns the current time.
+        now: function that returns the current time, by the clock that sets the times in objects.
         last_errors: error of each job's last pass, for its status; it is not stored, because the first pass after a
             restart encounters the error again.
         uids: uid of each job, to forget the job once it is deleted.
@@ -162,35 +189,37 @@ class Reconciler:
 
     def _act(self, key: Key, job: ElasticJob, new_plan: Plan, now: datetime) -> None:
         """Record the events and apply the plan; a refused action does not prevent the others."""
+        events = EventRecorder(self.client, job, now)
         for event in new_plan.events:
-            self._record(job, event, now)
+            events.record(event)
         first_error: ApiError | None = None
-        for act in self._actions(job, new_plan, now):
+        for act in self._actions(job, new_plan, events):
             try:
                 act()
             except ApiError as error:
                 first_error = first_error or error
-                if error.code == TOO_MANY_REQUESTS or error.code >= SERVER_ERROR:
+                # An internal error may concern one kind of object, as with an admission webhook that is down.
+                if error.code == TOO_MANY_REQUESTS or error.code > INTERNAL_ERROR:
                     break  # more requests would not help an overloaded server
         if first_error:
-            raise self._retry(key, job, first_error, now) from first_error
+            raise self._retry(key, first_error, events) from first_error
         self.last_errors.pop(key, None)
 
     def _actions(
-        self, job: ElasticJob, new_plan: Plan, now: datetime
+        self, job: ElasticJob, new_plan: Plan, events: EventRecorder
     ) -> Iterator[Callable[[], None]]:
         """Yield the actions of a plan in their order."""
         client, namespace = self.client, job.namespace
         for placeholder in new_plan.delete_placeholders:
             yield partial(client.delete_placeholder, namespace, placeholder)
         for deletion in new_plan.delete_pods:
-            yield partial(self._delete_pod, job, deletion, now)
+            yield partial(self._delete_pod, job, deletion, events)
         for name in new_plan.delete_services:
             yield partial(client.delete_service, namespace, name)
         for index in new_plan.create_services:
             yield partial(client.create, "services", namespace, render_service(job, index))
         for index in new_plan.create_pods:
-            yield partial(self._create_pod, job, index, new_plan, now)
+            yield partial(self._create_pod, job, index, new_plan, events)
         for pod in new_plan.update_bounds:
             yield partial(client.update_bounds, job, pod)
         for request in new_plan.create_placeholders:
@@ -198,38 +227,29 @@ class Reconciler:
         if new_plan.delete_job:
             yield partial(client.delete_job, job)
 
-    def _delete_pod(self, job: ElasticJob, deletion: Deletion, now: datetime) -> None:
+    def _delete_pod(self, job: ElasticJob, deletion: Deletion, events: EventRecorder) -> None:
         self.client.delete_pod(job.namespace, deletion)
         message = f"deleted {deletion.pod.name}: {deletion.cause}"
-        self._record(job, Event(reason="WorkerDeleted", message=message), now)
+        events.record(Event(reason="WorkerDeleted", message=message))
 
     def _create_placeholder(self, job: ElasticJob, request: PlaceholderRequest) -> None:
         assert job.spec is not None, "only for a valid spec"  # noqa: S101
         body = render_placeholder(job, job.spec, request.zone, request.number)
         self.client.create("pods", job.namespace, body)
 
-    def _create_pod(self, job: ElasticJob, index: int, new_plan: Plan, now: datetime) -> None:
+    def _create_pod(
+        self, job: ElasticJob, index: int, new_plan: Plan, events: EventRecorder
+    ) -> None:
         assert job.spec is not None, "only for a valid spec"  # noqa: S101
         placement = new_plan.status.placement
         zone = placement.zone if placement else None
         on_demand = index in new_plan.create_on_demand
         body = render_pod(job, job.spec, index, zone, on_demand=on_demand)
         self.client.create("pods", job.namespace, body)
-        self._record(
-            job, Event(reason="WorkerCreated", message=f"created {job.worker_name(index)}"), now
-        )
+        events.record(Event(reason="WorkerCreated", message=f"created {job.worker_name(index)}"))
 
-    def _retry(self, key: Key, job: ElasticJob, error: ApiError, now: datetime) -> RetryError:
+    def _retry(self, key: Key, error: ApiError, events: EventRecorder) -> RetryError:
         if self.last_errors.get(key) != error.message:
             self.last_errors[key] = error.message
-            self._record(
-                job, Event(reason="ActionRefused", message=error.message, warning=True), now
-            )
+            events.record(Event(reason="ActionRefused", message=error.message, warning=True))
         return RetryError(error.message)
-
-    def _record(self, job: ElasticJob, event: Event, now: datetime) -> None:
-        log.info("%s/%s: %s: %s", job.namespace, job.name, event.reason, event.message)
-        try:
-            self.client.record_event(job, event, now)
-        except ApiError as error:  # events are only informative
-            log.warning("event not recorded: %s", error)

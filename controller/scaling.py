@@ -192,8 +192,9 @@ def _scale_down(
     """Return the state without overdue pending workers, or with 0 below the minimum; None without a change."""
     overdue = now - timedelta(seconds=timeouts.down_seconds)
     unscheduled = sum(since <= overdue for since in capacity.pending_since)
-    # Scheduled workers stay desired: an edit may have left fewer desired workers than pods.
-    remaining = max(state.desired - unscheduled, min(capacity.scheduled, state.desired))
+    # More pods than desired remain after an edit, or while the API server refuses a deletion.
+    workers = max(capacity.scheduled + len(capacity.pending_since), state.desired)
+    remaining = min(workers - unscheduled, state.desired)
     if remaining == state.desired:
         return None
     reason = f"{state.desired - remaining} of {state.desired} found no node"

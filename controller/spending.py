@@ -189,7 +189,7 @@ def count(observed: ObservedSpending, previous: SpendingState | None) -> Spendin
 
 def _pods_with_machines(observed: ObservedSpending) -> list[Pod]:
     """Return the pods that occupy a machine."""
-    return [pod for pod in observed.pods if pod.node is not None and not pod.ended]
+    return [pod for pod in observed.pods if pod.occupies_machine]
 
 
 def _billed_before(
@@ -199,7 +199,8 @@ def _billed_before(
     pods = {pod.uid: pod for pod in observed.pods}
     for machine in last_state.machines:
         pod = pods.get(machine.pod)
-        end = pod.finished if pod and pod.ended and pod.finished else observed.now
+        end = pod.finished if pod and not pod.occupies_machine else None
+        end = end or observed.now
         yield machine, max(min(end, observed.now) - last_state.counted_at, timedelta())
 
 
@@ -216,7 +217,7 @@ def _newly_billed(
             continue
         start = pod.bound_since or pod.started or pod.created
         start = max(start, previous.counted_at) if previous else start
-        end = (pod.finished or start) if pod.ended else observed.now
+        end = observed.now if pod.occupies_machine else pod.finished or start
         yield _machine(observed, pod), max(end - start, timedelta())
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from spot.client import NodeClient
 from spot.drain import DeadlineChange, DrainDecision, Eviction, decide
-from spot.http import RefusedError, UnavailableError
+from spot.http import UnavailableError
 from spot.metadata import Metadata
 from spot.notice import Notice
 
@@ -71,12 +71,15 @@ class Watcher:
         )
 
     def _act(self, decision: DrainDecision, notices: tuple[Notice, ...]) -> None:
-        """Apply a decision: the cordon first, the request to start the event last."""
+        """Apply a decision: the cordon first, the request to start the event last.
+
+        A change that is refused or gets no response, as behind a slow admission webhook, does not prevent the others.
+        """
         self._log_change(decision.reason)
         if decision.patch is not None:
             try:
                 self.client.patch_node(decision.patch)
-            except RefusedError as error:
+            except UnavailableError as error:
                 log.warning("the node was not changed: %s", error)  # its pods can still be evicted
         for change in decision.deadline_changes:
             self._set_deadline(change)
@@ -87,18 +90,18 @@ class Watcher:
         self._settled_notices = notices if decision.is_settled else None
 
     def _set_deadline(self, change: DeadlineChange) -> None:
-        """Set or remove the deadline of one worker; a refusal must not delay the drain."""
+        """Set or remove the deadline of one worker; a failure must not delay the drain."""
         try:
             self.client.set_deadline(change)
-        except RefusedError as error:
+        except UnavailableError as error:
             log.warning("the deadline of %s was not changed: %s", change.pod.name, error)
 
     def _evict(self, eviction: Eviction) -> None:
-        """Evict one pod; a refusal must not keep the others from being evicted."""
+        """Evict one pod; a failure must not keep the others from being evicted."""
         name = f"{eviction.pod.namespace}/{eviction.pod.name}"
         try:
             is_evicted = self.client.evict(eviction)
-        except RefusedError as error:
+        except UnavailableError as error:
             log.warning("%s was not evicted: %s", name, error)
             return
         if is_evicted:

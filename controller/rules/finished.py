@@ -61,8 +61,9 @@ def _deletion_cause(state: ObservedState, spec: Spec, pod: Pod) -> str:
     policy = spec.run_policy.clean_pod_policy
     failed = state.status.condition(ConditionType.FAILED)
     exceeded = failed is not None and failed.is_true and failed.reason == DEADLINE_EXCEEDED
-    if policy is CleanPodPolicy.ALL or (policy is CleanPodPolicy.RUNNING and not pod.ended):
+    runs = pod.lingering or not pod.ended
+    if policy is CleanPodPolicy.ALL or (policy is CleanPodPolicy.RUNNING and runs):
         return f"the job has finished and its cleanPodPolicy is {policy}"
-    if exceeded and not pod.ended:
+    if exceeded and runs:
         return DEADLINE_PASSED
     return "the job finished before the pod started" if pod.phase == "Pending" else ""

@@ -115,12 +115,17 @@ def _surplus_pods(state: ObservedState, spec: Spec) -> list[Pod]:
 
 
 def _least_useful_pods(candidates: list[Pod], number: int) -> list[Pod]:
-    """Return this number of pods: failed pods first, then pending pods, then the highest indices."""
+    """Return this number of pods: failed pods first, then pending pods, then the highest indices.
+
+    Of the pods without a node, those that have waited longest are first: they are the ones that found none.
+    """
     ranks = {"Failed": 0, "Pending": 1, "Unknown": 2, "Running": 4}
 
-    def usefulness(pod: Pod) -> tuple[int, int]:
+    def usefulness(pod: Pod) -> tuple[int, float, int]:
         rank = ranks.get(pod.phase, 2)
-        return (rank + (pod.phase == "Pending" and pod.node is not None), -pod.index)
+        is_bound = pod.phase == "Pending" and pod.node is not None
+        waits = pod.phase == "Pending" and pod.node is None
+        return (rank + is_bound, pod.created.timestamp() if waits else 0.0, -pod.index)
 
     return sorted(candidates, key=usefulness)[: max(number, 0)]
 

@@ -13,7 +13,8 @@ A tick has to last about as long as the start of a machine, or longer: to the po
 the previous tick is training.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from everstep.capacity.history import CapacityHistory
 from everstep.capacity.job import MIN_BILLED_TIME, JobModel
@@ -130,6 +131,28 @@ class _IdleMachines:
     seconds: float
 
 
+def _later(
+    idle: Mapping[int, _IdleMachines], available: tuple[int, ...], gap_seconds: float
+) -> dict[int, _IdleMachines]:
+    """Return the idle machines of each zone that are left after a tick."""
+    left = {
+        zone: _IdleMachines(min(machines.count, available[zone]), machines.seconds - gap_seconds)
+        for zone, machines in idle.items()
+    }
+    return {
+        zone: machines for zone, machines in left.items() if machines.count and machines.seconds > 0
+    }
+
+
+@dataclass(frozen=True)
+class _Charge:
+    """A part of the cost of a tick: machine-seconds and their price."""
+
+    usd: float
+    spot_seconds: float = 0.0
+    on_demand_seconds: float = 0.0
+
+
 @dataclass
 class _Replay:
     """The state of one replay. Work is counted in machine-seconds."""
@@ -152,6 +175,7 @@ class _Replay:
     below_min_since: float = 0.0
     suspended: bool = False
     decision: PlacementDecision | None = None
+    use_spot: bool = True
     ticks: list[TickRecord] = field(default_factory=list)
     lifetimes: list[LifetimeRecord] = field(default_factory=list)  # by zone
     idle: dict[int, _IdleMachines] = field(default_factory=dict)  # by zone
@@ -168,17 +192,27 @@ class _Replay:
         purchase = self._purchase(offered, moved=moved)
         spot = offered if purchase.use_spot else 0
         on_demand = purchase.on_demand
-        hourly_cost = self.job.hourly_cost(spot, on_demand, decision.zone)
-        if not within_budget(self.parameters, self.usd, hourly_cost * gap / HOUR_SECONDS):
+        remaining = min(available[left_zone], self.spot)
+        # The group uses its zone's machines.
+        idle = {zone: machines for zone, machines in self.idle.items() if zone != decision.zone}
+        charges = [
+            self._group_charge(spot, on_demand, gap, decision.zone),
+            *self._unused_charges(before, decision, available),
+        ]
+        if moved:
+            idle[left_zone] = _IdleMachines(remaining, self.job.idle.seconds)
+            charges.append(self._overlap_charge(remaining, left_zone))
+        charges += self._idle_charges(idle, available)
+        if not within_budget(self.parameters, self.usd, sum(charge.usd for charge in charges)):
             self.suspended = True
             return False
-        self._pay(spot, on_demand, gap, decision.zone)
-        self._pay_unused(before, decision, available)
-        remaining = min(available[left_zone], self.spot)
-        self._train(spot, on_demand, remaining, left_zone=left_zone if moved else None)
-        self._pay_idle(decision.zone, available)
+        for charge in charges:
+            self._pay(charge)
+        self._train(spot, on_demand, remaining, moved=moved)
+        self.idle = _later(idle, available, gap)
         self.moves += moved
         self.spot, self.on_demand, self.decision = spot, on_demand, decision
+        self.use_spot = purchase.use_spot
         self.now += gap
         if self.record:
             self.ticks.append(TickRecord(decision.zone, spot, on_demand, decision.reason))
@@ -216,6 +250,14 @@ class _Replay:
         running = min(available[policy_state.zone], desired)
         if before and running >= desired and before.state is PlacementPhase.SETTLED:
             return before  # a complete group stays, whatever else is observed
+        if (
+            before and not self.use_spot
+        ):  # a group that is to run on demand requests no spot machines
+            policy_state = replace(policy_state, short_since=None)
+            reason = "all workers are to run on demand"
+            return PlacementDecision(
+                PlacementPhase.SETTLED, policy_state.zone, (), reason, policy_state
+            )
         zones = tuple(
             ZoneObservation(
                 running=running if zone == policy_state.zone else 0,
@@ -242,49 +284,56 @@ class _Replay:
         )
         return self.policy(self.parameters, progress)
 
-    def _pay(self, spot: int, on_demand: int, seconds: float, zone: int) -> None:
-        self.usd += self.job.hourly_cost(spot, on_demand, zone) * seconds / HOUR_SECONDS
-        self.spot_seconds += spot * seconds
-        self.on_demand_seconds += on_demand * seconds
+    def _pay(self, charge: _Charge) -> None:
+        self.usd += charge.usd
+        self.spot_seconds += charge.spot_seconds
+        self.on_demand_seconds += charge.on_demand_seconds
 
-    def _pay_unused(
+    def _group_charge(self, spot: int, on_demand: int, seconds: float, zone: int) -> _Charge:
+        usd = self.job.hourly_cost(spot, on_demand, zone) * seconds / HOUR_SECONDS
+        return _Charge(usd, spot * seconds, on_demand * seconds)
+
+    def _unused_charges(
         self,
         before: PlacementDecision | None,
         decision: PlacementDecision,
         available: tuple[int, ...],
-    ) -> None:
-        """Pay for machines that another zone granted and the group does not use."""
-        if before is None or not before.search:
-            return
-        for zone in before.search:
+    ) -> Iterator[_Charge]:
+        """Yield the charges for machines that another zone granted and the group does not use."""
+        for zone in before.search if before else ():
             if zone != decision.zone:
                 unused = min(available[zone], self.job.machines)
-                self._pay_spot(unused, MIN_BILLED_TIME.seconds, zone)
+                yield self._spot_charge(unused, MIN_BILLED_TIME.seconds, zone)
 
-    def _pay_spot(self, machines: int, seconds: float, zone: int) -> None:
-        """Pay for machines in addition to the group's."""
-        self.spot_seconds += machines * seconds
-        self.usd += self.job.prices.usd_per_hour(zone, machines) * seconds / HOUR_SECONDS
+    def _spot_charge(self, machines: int, seconds: float, zone: int) -> _Charge:
+        """Return the charge for machines in addition to the group's."""
+        usd = self.job.prices.usd_per_hour(zone, machines) * seconds / HOUR_SECONDS
+        return _Charge(usd, machines * seconds)
 
-    def _pay_idle(self, zone: int, available: tuple[int, ...]) -> None:
-        """Pay for the machines of the zones that the group has left, until they are removed or lost."""
-        self.idle.pop(zone, None)  # the group uses its zone's machines
-        gap = self.history.gap_seconds
-        for left_zone, machines in list(self.idle.items()):
-            count = min(machines.count, available[left_zone])
-            self._pay_spot(count, min(gap, machines.seconds), left_zone)
-            self.idle[left_zone] = _IdleMachines(count, machines.seconds - gap)
-            if not count or machines.seconds <= gap:
-                del self.idle[left_zone]
+    def _overlap_charge(self, remaining: int, zone: int) -> _Charge:
+        """Return the charge for the old zone's machines while the new ones start."""
+        charge = self._group_charge(remaining, self.on_demand, self.job.start_seconds, zone)
+        fixed_usd = self.job.prices.fixed * self.job.start_seconds / HOUR_SECONDS  # billed once
+        return replace(charge, usd=charge.usd - fixed_usd)
 
-    def _train(self, spot: int, on_demand: int, remaining: int, *, left_zone: int | None) -> None:
-        gap, job, moved = self.history.gap_seconds, self.job, left_zone is not None
+    def _idle_charges(
+        self, idle: Mapping[int, _IdleMachines], available: tuple[int, ...]
+    ) -> Iterator[_Charge]:
+        """Yield the charges for the machines of the zones that the group has left, until they are removed or lost."""
+        for zone, machines in idle.items():
+            count = min(machines.count, available[zone])
+            seconds = min(self.history.gap_seconds, machines.seconds)
+            yield self._spot_charge(count, seconds, zone)
+
+    def _train(self, spot: int, on_demand: int, remaining: int, *, moved: bool) -> None:
+        gap, job = self.history.gap_seconds, self.job
         continuing = 0 if moved else min(self.spot, spot) + min(self.on_demand, on_demand)
         new_machines = spot + on_demand - continuing
         machines = continuing + new_machines
         overlap, survivors = 0.0, continuing
-        if left_zone is not None:
-            overlap, survivors = self._overlap(remaining, left_zone), remaining + self.on_demand
+        if moved:  # the old zone's machines train while the new ones start
+            survivors = remaining + self.on_demand
+            overlap = survivors * job.start_seconds * job.steady_goodput
         if self.spot + self.on_demand and not survivors:
             self.work_done -= min(
                 self.work_done, job.design.checkpoint_seconds * (self.spot + self.on_demand)
@@ -300,14 +349,6 @@ class _Replay:
         work -= self._pauses(spot, continuing, new_machines)
         if machines >= job.min_machines:
             self.work_done += max(0.0, work) + overlap
-
-    def _overlap(self, remaining: int, zone: int) -> float:
-        """Return the work of the old zone's machines while the new ones start, and bill them for this time."""
-        job = self.job
-        self._pay(remaining, self.on_demand, job.start_seconds, zone)
-        self.usd -= job.prices.fixed * job.start_seconds / HOUR_SECONDS  # billed once
-        self.idle[zone] = _IdleMachines(remaining, job.idle.seconds)
-        return (remaining + self.on_demand) * job.start_seconds * job.steady_goodput
 
     def _pauses(self, spot: int, continuing: int, new_machines: int) -> float:
         """Return the machine-seconds that the remaining machines pause for losses and joins."""

@@ -5,6 +5,8 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,30 @@ def test_a_failed_request_is_not_retried(tmp_path: Path) -> None:
         server.shutdown(socket.SHUT_RDWR)
 
     assert len(requests) == 1
+
+
+def test_the_time_of_the_api_server_is_read_from_its_responses(tmp_path: Path) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(NOT_FOUND)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def date_time_string(self, timestamp: float | None = None) -> str:
+            del timestamp
+            return "Thu, 01 Jan 2026 12:00:00 GMT"
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the base's name)
+            """Log nothing."""
+
+    kubeconfig = tmp_path / "kubeconfig"
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        kubeconfig.write_text(KUBECONFIG.format(port=server.server_port))
+        api = KubernetesClient(ApiClient(client_configuration(str(kubeconfig))))
+        assert api.job("ns", "training") is None
+
+    assert api.clock.now() - NOW < timedelta(seconds=10)
 
 
 def test_a_deletion_applies_to_the_observed_object_only() -> None:

@@ -138,6 +138,34 @@ def test_a_failed_sidecar_does_not_fail_a_finished_worker() -> None:
     assert read_pod(pod_json("Failed", {"exitCode": 0})).phase == "Succeeded"
 
 
+@pytest.mark.parametrize(
+    ("code", "restart_policy", "phase"),
+    [
+        (0, "Never", "Succeeded"),
+        (0, "OnFailure", "Succeeded"),
+        (1, "Never", "Failed"),
+        (1, "OnFailure", "Running"),
+    ],
+)
+def test_a_worker_has_ended_although_a_sidecar_still_runs(
+    code: int, restart_policy: str, phase: str
+) -> None:
+    source = pod_json("Running", {"exitCode": code, "startedAt": CREATED})
+    source["spec"] = {"restartPolicy": restart_policy, "nodeName": "n0"}
+
+    pod = read_pod(source)
+
+    assert (pod.phase, pod.lingering) == (phase, phase != "Running")
+    assert pod.occupies_machine, "its machine is still billed"
+
+
+def test_a_disrupted_worker_that_exited_with_0_beside_a_sidecar_has_not_finished() -> None:
+    source = pod_json("Running", {"exitCode": 0}, {"conditions": [DISRUPTION]})
+    source["spec"] = {"restartPolicy": "Never"}
+
+    assert read_pod(source).phase == "Failed"
+
+
 def init_status(state: dict[str, Any], **fields: Any) -> dict[str, Any]:
     """Return the status of a pod whose training container waits for its second init container."""
     done = {"name": "done", "state": {"terminated": {"exitCode": 0}}}

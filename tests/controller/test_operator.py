@@ -10,6 +10,7 @@ from controller.client import ApiError, KubernetesClient
 from controller.metrics import Metrics
 from controller.operator import Operator
 from controller.reconcile import Reconciler
+from tests.controller.simulator.model import KEY, NAMESPACE, ModelCluster
 
 UNAVAILABLE = 503
 GROUPS = {"groups": [{"name": "elastic.pytorch.org"}]}
@@ -69,3 +70,19 @@ def test_sigterm_ends_the_wait_for_the_crd() -> None:
         await asyncio.wait_for(waiting, 10)
 
     asyncio.run(wait())
+
+
+def test_a_job_whose_deletion_was_not_watched_is_forgotten_by_its_next_pass() -> None:
+    """A watch that lists the jobs again reports no deletion that happened before."""
+    cluster = ModelCluster()
+    operator = Operator(Reconciler(cluster, Metrics()), NAMESPACE, client.Configuration)
+    operator.tls_endpoints[KEY] = ("etcd", 2379)
+    operator.reconciler.reconcile(KEY)
+    operator.observe_pass(KEY)
+    assert operator.jobs == {KEY}
+
+    cluster.deleted = True
+    operator.reconciler.reconcile(KEY)
+    operator.observe_pass(KEY)
+
+    assert (operator.jobs, operator.tls_endpoints) == (set(), {})

@@ -52,6 +52,7 @@ def decide(
     starting_since: float | None = None,
     joined: Sequence[Pod] = (),
     lost: Sequence[Pod] = (),
+    uses_spot: bool = True,
 ) -> PlacementPlan:
     """Return the result of one pass; the status goes through its JSON, as after a restart."""
     stored_state = (
@@ -71,6 +72,7 @@ def decide(
         ),
         starting_since=None if starting_since is None else NOW + timedelta(seconds=starting_since),
         joined=frozenset(pod.uid for pod in joined),
+        uses_spot=uses_spot,
     )
     return plan_placement(observed, stored_state)
 
@@ -318,6 +320,17 @@ def test_on_demand_workers_do_not_end_the_search_for_spot_machines() -> None:
     group = [worker(index, on_demand=True) for index in range(4)]
 
     assert decide(group, searching_state()).state.state is PlacementPhase.SEARCHING
+
+
+def test_a_group_that_is_to_run_on_demand_neither_searches_nor_leaves_its_zone() -> None:
+    group = [worker(index, on_demand=True) for index in range(4)]
+    offer = [bound_placeholder(ZONE_B, number) for number in range(4)]
+
+    plan = decide(group, searching_state(group), offer, after=SHORT_SECONDS, uses_spot=False)
+
+    assert (plan.state.zone, plan.state.state) == (ZONE_A, PlacementPhase.SETTLED)
+    assert plan.state.reason == "all workers are to run on demand"
+    assert plan.placeholders == {}
 
 
 def test_a_move_ends_when_no_worker_is_left_in_the_old_zone() -> None:

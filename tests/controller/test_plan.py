@@ -343,6 +343,19 @@ def test_a_failed_job_is_cleaned_up_by_its_policy(policy: str, deleted: list[int
     assert deleted_indices(decide(failed_job, failed_pod(0), pod(1))) == deleted
 
 
+@pytest.mark.parametrize(("policy", "deleted"), [("None", []), ("Running", [0])])
+def test_a_job_ends_beside_a_sidecar_that_runs_until_its_policy_deletes_it(
+    policy: str, deleted: list[int]
+) -> None:
+    elastic_job = job(spec(1, cleanPodPolicy=policy))
+    worker = pod(0, "Succeeded", exit_code=0, lingering=True)
+
+    finished = decide(elastic_job, worker)
+
+    assert finished.status.is_true(ConditionType.SUCCEEDED)
+    assert deleted_indices(decide(job_after_pass(elastic_job, finished), worker)) == deleted
+
+
 @pytest.mark.parametrize("node", [None, "n0"])
 def test_workers_of_a_finished_job_that_have_not_started_are_deleted(node: str | None) -> None:
     """They would request a machine, or occupy one, and a worker could train after the end of its job."""
@@ -479,6 +492,19 @@ def test_a_job_that_follows_capacity_removes_only_workers_without_a_machine() ->
     assert later_plan.status.is_true(ConditionType.RUNNING)
     assert later_plan.status.scaling is not None
     assert later_plan.status.scaling.desired == 2
+
+
+def test_the_worker_that_has_waited_longest_for_a_machine_is_removed_first() -> None:
+    elastic_job = capacity_job()
+    pods = (
+        pod(0),
+        pod(1, "Pending", node=None),
+        pod(2, "Pending", node=None, created=NOW + timedelta(seconds=100)),
+    )
+
+    later_plan = decide(job_after_pass(elastic_job, decide(elastic_job, *pods)), *pods, after=120)
+
+    assert deleted_indices(later_plan) == [1]
 
 
 def test_a_job_grows_into_stable_capacity_without_disturbing_other_workers() -> None:

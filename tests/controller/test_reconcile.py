@@ -1,16 +1,20 @@
 """The actions of a pass that the API server refuses."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import pytest
+from urllib3.exceptions import HTTPError
 
+from controller.actions import Event
+from controller.api import ElasticJob
 from controller.client import ApiError
 from controller.metrics import Metrics
 from controller.reconcile import Reconciler, RetryError
 from tests.controller.simulator.model import KEY, ModelCluster
 
-CONFLICT, FORBIDDEN, TOO_MANY_REQUESTS = 409, 403, 429
+CONFLICT, FORBIDDEN, TOO_MANY_REQUESTS, INTERNAL_ERROR, UNAVAILABLE = 409, 403, 429, 500, 503
 
 
 class RefusingCluster(ModelCluster):
@@ -39,9 +43,12 @@ def reconcile_with_refusal(cluster: ModelCluster) -> None:
         reconciler.reconcile(KEY)
 
 
-def test_a_pod_of_the_same_name_does_not_prevent_the_other_workers() -> None:
+@pytest.mark.parametrize("code", [CONFLICT, INTERNAL_ERROR])
+def test_a_pod_of_the_same_name_or_that_a_webhook_fails_does_not_prevent_the_other_workers(
+    code: int,
+) -> None:
     cluster = RefusingCluster(replicas=3)
-    cluster.refused, cluster.code = frozenset({"job-worker-1"}), CONFLICT
+    cluster.refused, cluster.code = frozenset({"job-worker-1"}), code
 
     reconcile_with_refusal(cluster)
 
@@ -62,10 +69,30 @@ def test_an_exhausted_quota_does_not_keep_changed_bounds_from_running_workers() 
     assert bounds == ["1:4", "1:4"]
 
 
-def test_an_overloaded_api_server_gets_no_further_requests_in_the_pass() -> None:
+@pytest.mark.parametrize("code", [TOO_MANY_REQUESTS, UNAVAILABLE])
+def test_an_overloaded_api_server_gets_no_further_requests_in_the_pass(code: int) -> None:
     cluster = RefusingCluster(replicas=3)
-    cluster.refused, cluster.code = frozenset({"job-worker-0"}), TOO_MANY_REQUESTS
+    cluster.refused, cluster.code = frozenset({"job-worker-0"}), code
 
     reconcile_with_refusal(cluster)
 
     assert cluster.attempts == 1
+
+
+class ClusterWithoutEvents(ModelCluster):
+    """A cluster whose store of events does not respond, which may be in another etcd than the pods."""
+
+    attempts = 0
+
+    def record_event(self, _job: ElasticJob, _event: Event, _now: datetime) -> None:
+        self.attempts += 1
+        raise HTTPError("the read operation timed out")
+
+
+def test_events_that_get_no_response_do_not_prevent_the_actions_of_a_pass() -> None:
+    cluster = ClusterWithoutEvents(replicas=3)
+
+    Reconciler(cluster, Metrics(), now=lambda: cluster.now).reconcile(KEY)
+
+    assert len(cluster.pods) == 3
+    assert cluster.attempts == 1, "each further event would wait for a timeout as well"

@@ -192,6 +192,13 @@ def test_scheduled_workers_stay_desired_while_an_edit_removes_pending_ones() -> 
     assert scaling.desired == 3
 
 
+def test_a_worker_whose_deletion_is_refused_is_given_up_once() -> None:
+    lowered, _ = decide(capacity(1, 0, 100), state(3), 120)
+    still_there, _ = decide(capacity(1, 0, 100), lowered, 121)
+
+    assert (lowered.desired, still_there.desired) == (2, 2)
+
+
 def test_the_scaling_state_survives_serialization() -> None:
     scaling = state(
         2, capacity_since=time_after(5), basis=ScaleUpBasis.REQUEST, failed_scale_ups=2, reason="why",

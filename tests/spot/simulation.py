@@ -21,6 +21,7 @@ class Simulation:
         protected_pods: names of the pods whose disruption budget does not allow an eviction.
         refused_pods: names of the pods that the API server refuses to evict or to annotate.
         node_is_refused: True while the API server refuses to change the node.
+        failure: what the API server does with these changes: it refuses them, or does not respond in time.
         refused_events: IDs of the events that the cloud refuses to start.
         evictions: time and eviction, in order.
         started_events: ID of each event that the watcher started, and the number of pods on the node at that time,
@@ -36,6 +37,7 @@ class Simulation:
     protected_pods: Collection[str] = ()
     refused_pods: Collection[str] = ()
     node_is_refused: bool = False
+    failure: type[UnavailableError] = RefusedError
     refused_events: Collection[str] = ()
     evictions: list[tuple[float, Eviction]] = field(default_factory=list)
     started_events: list[tuple[str, int]] = field(default_factory=list)
@@ -64,7 +66,7 @@ class Simulation:
     def patch_node(self, patch: Mapping[str, Any]) -> None:
         self._count_call()
         if self.node_is_refused:
-            raise RefusedError("forbidden")
+            raise self.failure("forbidden")
         changes = patch.get("metadata", {}).get("annotations", {})
         annotations = {**self.current_node.annotations, **changes}
         spec = {"unschedulable": self.current_node.unschedulable, **patch.get("spec", {})}
@@ -77,14 +79,14 @@ class Simulation:
         self._count_call()
         name = change.pod.name
         if name in self.refused_pods:
-            raise RefusedError("forbidden")
+            raise self.failure("forbidden")
         if name in self.running_pods:
             self.running_pods[name] = replace(self.running_pods[name], deadline=change.deadline)
 
     def evict(self, eviction: Eviction) -> bool:
         self._count_call()
         if eviction.pod.name in self.refused_pods:
-            raise RefusedError("more than one budget")
+            raise self.failure("more than one budget")
         if eviction.pod.name in self.protected_pods:
             return False
         self.evictions.append((self.now, eviction))

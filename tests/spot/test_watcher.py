@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from everstep.catalog.names import ADVICE_ANNOTATION, NOTICE_ANNOTATION
 from everstep.catalog.timing import NODE_MARGIN_SECONDS
 from spot.annotation import WatchedNode
 from spot.drain import NodePod
+from spot.http import RefusedError, UnavailableError
 from spot.notice import Effect, Notice
 from tests.spot.simulation import START, Simulation, by_name, pod
 
@@ -74,8 +76,12 @@ def test_a_cloud_that_promises_to_drain_gets_a_sixth_of_the_notice() -> None:
     assert [eviction.pod.name for _, eviction in node.evictions] == ["worker"]
 
 
-def test_a_node_that_cannot_be_annotated_is_drained_no_later() -> None:
+@pytest.mark.parametrize("failure", [RefusedError, UnavailableError])
+def test_a_node_that_cannot_be_annotated_is_drained_no_later(
+    failure: type[UnavailableError],
+) -> None:
     node = Simulation(
+        failure=failure,
         notices=(preemption(30),),
         running_pods=by_name(pod("worker", grace_seconds=25)),
         node_is_refused=True,
@@ -147,8 +153,12 @@ def test_an_event_that_the_cloud_does_not_start_is_retried_and_does_not_block_th
     assert node.started_events == [("event-2", 0), ("event-1", 0)]
 
 
-def test_a_pod_with_a_disruption_budget_is_retried_and_does_not_block_the_others() -> None:
+@pytest.mark.parametrize("failure", [RefusedError, UnavailableError])
+def test_a_pod_with_a_disruption_budget_is_retried_and_does_not_block_the_others(
+    failure: type[UnavailableError],
+) -> None:
     node = Simulation(
+        failure=failure,
         notices=(notice(30),),
         running_pods=by_name(pod("protected"), pod("refused"), pod("free")),
         protected_pods={"protected"},
@@ -370,9 +380,15 @@ def test_a_worker_is_evicted_one_pass_after_it_gets_the_deadline() -> None:
     assert (evicted_at - START, eviction.grace_seconds) == (1, 27)
 
 
-def test_a_worker_that_cannot_be_annotated_is_still_evicted() -> None:
+@pytest.mark.parametrize("failure", [RefusedError, UnavailableError])
+def test_a_worker_that_cannot_be_annotated_is_still_evicted(
+    failure: type[UnavailableError],
+) -> None:
     node = Simulation(
-        notices=(notice(30),), running_pods=by_name(worker()), refused_pods={"worker"}
+        failure=failure,
+        notices=(notice(30),),
+        running_pods=by_name(worker()),
+        refused_pods={"worker"},
     )
     watcher = node.watcher()
     node.run(watcher, 2)

@@ -6,9 +6,13 @@ deletions. All objects except nodes are JSON in the format of the API, so parsin
 """
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from enum import Enum, auto
 from typing import Any
+
+from urllib3.exceptions import HTTPError
 
 from controller.actions import Deletion, Event
 from controller.api import ElasticJob
@@ -26,6 +30,19 @@ class Crash(Exception):  # noqa: N818  (it simulates a crash; it is not an error
     """A simulated crash of the controller's process."""
 
 
+class WriteFault(Enum):
+    """Faults of one write."""
+
+    NONE = auto()
+    BUSY = auto()  # refused because of too many requests
+    ERROR = auto()  # refused because of an internal error
+    FORBIDDEN = auto()  # refused, as by an exhausted quota or a webhook
+    UNANSWERED = auto()  # applied, but the response is lost
+
+
+REFUSALS = {WriteFault.BUSY: 429, WriteFault.ERROR: 500, WriteFault.FORBIDDEN: 403}
+
+
 class ModelCluster(KubernetesClient):
     """One job's cluster.
 
@@ -34,6 +51,9 @@ class ModelCluster(KubernetesClient):
         unready: times since which nodes have not responded, by name.
         crash_in: number of writes that succeed before the controller crashes; None for no crash.
         created_uids: uids of all pods ever created, in order.
+        write_faults: faults of the next writes, in order.
+        changes: changes by others that happen immediately before a request of the controller, by the number of
+            requests before it.
         writes: number of writes, including failed ones.
         failures: number of failures of the workers themselves.
     """
@@ -43,6 +63,8 @@ class ModelCluster(KubernetesClient):
         self.nodes_up: dict[str, bool] = {"n0": True, "n1": True, "n2": True}
         self.unready: dict[str, datetime] = {}
         self.crash_in: int | None = None
+        self.write_faults: list[WriteFault] = []
+        self.changes: dict[int, Callable[[], None]] = {}
         self.created_uids: list[str] = []
         self.writes = 0
         self.failures = 0
@@ -71,12 +93,15 @@ class ModelCluster(KubernetesClient):
     # Used by the controller.
 
     def job(self, _namespace: str, _name: str) -> Any:
+        self._request()
         return None if self.deleted else copy.deepcopy(self.source)
 
     def owned_objects(self, kind: str, *_: str) -> list[Any]:
+        self._request()
         return copy.deepcopy(list((self.pods if kind == "pods" else self.services).values()))
 
     def nodes(self, names: Iterable[str]) -> dict[str, Node | None]:
+        self._request()
         return {
             name: Node(name=name, unready_since=self.unready.get(name))
             if name in self.nodes_up
@@ -91,55 +116,59 @@ class ModelCluster(KubernetesClient):
         """Do nothing: no result of a dry run is kept."""
 
     def write_status(self, source: Mapping[str, Any], status: Mapping[str, Any]) -> None:
-        self._write()
-        if source["metadata"]["resourceVersion"] != self.source["metadata"]["resourceVersion"]:
-            raise ApiError(CONFLICT, "the object has been modified")
-        self.source["status"] = copy.deepcopy(dict(status))
-        self._touch()
+        with self._write():
+            if source["metadata"]["resourceVersion"] != self.source["metadata"]["resourceVersion"]:
+                raise ApiError(CONFLICT, "the object has been modified")
+            self.source["status"] = copy.deepcopy(dict(status))
+            self._touch()
 
     def create(self, kind: str, _namespace: str, body: Mapping[str, Any]) -> None:
-        self._write()
-        objects, name = self.pods if kind == "pods" else self.services, body["metadata"]["name"]
-        if name in objects:
-            raise ApiError(CONFLICT, f"{name} already exists")
-        new_object = copy.deepcopy(dict(body))
-        new_object["metadata"] |= {
-            "uid": f"{name}#{len(self.created_uids)}",
-            "creationTimestamp": format_time(self.now),
-        }
-        if kind == "pods":
-            assert len(self.pods) < self.desired_replicas, (
-                "there are never more pods than desired workers"
-            )
-            new_object["status"] = {"phase": "Pending"}
-            self.created_uids.append(new_object["metadata"]["uid"])
-        objects[name] = new_object
+        with self._write():
+            objects, name = self.pods if kind == "pods" else self.services, body["metadata"]["name"]
+            if name in objects:
+                raise ApiError(CONFLICT, f"{name} already exists")
+            new_object = copy.deepcopy(dict(body))
+            new_object["metadata"] |= {
+                "uid": f"{name}#{len(self.created_uids)}",
+                "creationTimestamp": format_time(self.now),
+            }
+            if kind == "pods":
+                assert len(self.pods) < self.desired_replicas, (
+                    "there are never more pods than desired workers"
+                )
+                new_object["status"] = {"phase": "Pending"}
+                self.created_uids.append(new_object["metadata"]["uid"])
+            objects[name] = new_object
 
     def delete_pod(self, _namespace: str, deletion: Deletion) -> None:
-        self._write()
-        pod = self.pods.get(deletion.pod.name)
-        if pod is None or pod["metadata"]["uid"] != deletion.pod.uid:
-            return
-        if deletion.force or "nodeName" not in pod["spec"]:
-            del self.pods[deletion.pod.name]
-        elif "deletionTimestamp" not in pod["metadata"]:
-            self.request_deletion(deletion.pod.name)
+        with self._write():
+            pod = self.pods.get(deletion.pod.name)
+            if pod is None or pod["metadata"]["uid"] != deletion.pod.uid:
+                return
+            if deletion.force or "nodeName" not in pod["spec"]:
+                del self.pods[deletion.pod.name]
+            elif "deletionTimestamp" not in pod["metadata"]:
+                self.request_deletion(deletion.pod.name)
 
     def update_bounds(self, job: ElasticJob, pod: Pod) -> None:
-        self._write()
-        existing = self.pods.get(pod.name)
-        if existing is not None and existing["metadata"]["uid"] == pod.uid and job.spec is not None:
-            existing["metadata"]["annotations"][BOUNDS_ANNOTATION] = job.spec.bounds
+        with self._write():
+            existing = self.pods.get(pod.name)
+            if (
+                existing is not None
+                and existing["metadata"]["uid"] == pod.uid
+                and job.spec is not None
+            ):
+                existing["metadata"]["annotations"][BOUNDS_ANNOTATION] = job.spec.bounds
 
     def delete_service(self, _namespace: str, name: str) -> None:
-        self._write()
-        self.services.pop(name, None)
+        with self._write():
+            self.services.pop(name, None)
 
     def delete_job(self, _job: ElasticJob) -> None:
-        self._write()
-        self.deleted = True
-        self.pods.clear()
-        self.services.clear()
+        with self._write():
+            self.deleted = True
+            self.pods.clear()
+            self.services.clear()
 
     def record_event(self, _job: ElasticJob, event: Event, _now: datetime) -> None:
         self.events.append(event)
@@ -217,14 +246,30 @@ class ModelCluster(KubernetesClient):
         self.nodes_up[node] = True
         self.unready.pop(node, None)
 
-    def _write(self) -> None:
+    def _request(self) -> None:
+        """Let others change the cluster before a request of the controller."""
+        due = {number - 1: change for number, change in self.changes.items()}
+        change = due.pop(-1, None)
+        self.changes = due
+        if change is not None:
+            change()
+
+    @contextmanager
+    def _write(self) -> Iterator[None]:
+        """Apply a write in the block, with the next fault."""
+        self._request()
         self.writes += 1
-        if self.crash_in is None:
-            return
-        self.crash_in -= 1
-        if self.crash_in < 0:
-            self.crash_in = None
-            raise Crash
+        if self.crash_in is not None:
+            self.crash_in -= 1
+            if self.crash_in < 0:
+                self.crash_in = None
+                raise Crash
+        fault = self.write_faults.pop(0) if self.write_faults else WriteFault.NONE
+        if fault in REFUSALS:
+            raise ApiError(REFUSALS[fault], f"{fault.name.lower()}")
+        yield
+        if fault is WriteFault.UNANSWERED:
+            raise HTTPError("the response is lost")
 
     def _touch(self) -> None:
         metadata = self.source["metadata"]

@@ -78,26 +78,26 @@ class ZonedCluster(ModelCluster):
         return sum(self.machines[zone] - self.used_machines(zone) for zone in zones)
 
     def delete_placeholder(self, _namespace: str, placeholder: Placeholder) -> None:
-        self._write()
-        existing = self.placeholder_pods.get(placeholder.name)
-        if existing is not None and existing["metadata"]["uid"] == placeholder.uid:
-            del self.placeholder_pods[placeholder.name]
+        with self._write():
+            existing = self.placeholder_pods.get(placeholder.name)
+            if existing is not None and existing["metadata"]["uid"] == placeholder.uid:
+                del self.placeholder_pods[placeholder.name]
 
     def create(self, kind: str, namespace: str, body: Mapping[str, Any]) -> None:
         if PLACEHOLDER_LABEL not in body["metadata"].get("labels", {}):
             super().create(kind, namespace, body)
             return
-        self._write()
-        name = body["metadata"]["name"]
-        if name in self.placeholder_pods:
-            raise ApiError(CONFLICT, f"{name} already exists")
-        placeholder = copy.deepcopy(dict(body))
-        placeholder["metadata"] |= {
-            "uid": f"{name}#{self.writes}",
-            "creationTimestamp": format_time(self.now),
-        }
-        placeholder["status"] = {"phase": "Pending"}
-        self.placeholder_pods[name] = placeholder
+        with self._write():
+            name = body["metadata"]["name"]
+            if name in self.placeholder_pods:
+                raise ApiError(CONFLICT, f"{name} already exists")
+            placeholder = copy.deepcopy(dict(body))
+            placeholder["metadata"] |= {
+                "uid": f"{name}#{self.writes}",
+                "creationTimestamp": format_time(self.now),
+            }
+            placeholder["status"] = {"phase": "Pending"}
+            self.placeholder_pods[name] = placeholder
 
     # Used by the model and the tests.
 

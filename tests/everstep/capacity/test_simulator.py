@@ -251,12 +251,41 @@ def test_a_budget_suspends_the_job_before_it_is_exceeded() -> None:
     assert outcome.usd <= hour_usd * 1.04
 
 
+MOVING_TICKS = (*((1, 0),) * 3, *((1, 4),) * 6)
+SEARCHING_TICKS = ((2, 3),) * 12
+
+
+@pytest.mark.parametrize("ticks", [MOVING_TICKS, SEARCHING_TICKS])
+def test_overlaps_searches_and_idle_machines_do_not_exceed_the_budget(
+    ticks: tuple[tuple[int, int], ...],
+) -> None:
+    job = replace(JOB, boot=ChangeCost(250, "this test"), idle=ChangeCost(600, "this test"))
+    cents = round(run(history(*ticks), job).usd * 100)
+
+    outcomes = [
+        (run(history(*ticks), job, budget=budget / 100).usd, budget / 100)
+        for budget in range(10, cents)
+    ]
+
+    assert all(usd <= budget + 1e-9 for usd, budget in outcomes)
+
+
 def test_on_demand_machines_train_without_any_spot_capacity() -> None:
     outcome = run(history((0,), (0,)), on_demand=OnDemand.ALWAYS)
 
     assert outcome.on_demand_seconds == 2 * 4 * GAP_SECONDS
     assert outcome.spot_seconds == 0
     assert outcome.usd == pytest.approx(4 * 3.0 * 600 / HOUR_SECONDS)
+
+
+def test_a_group_that_is_to_run_on_demand_does_not_move_for_spot_machines() -> None:
+    job = replace(JOB, work=10 * 4 * GAP_SECONDS)
+    ticks = (*((0, 0),) * 6, *((0, 4),) * 10)
+
+    outcome = run(history(*ticks), job, OnDemand.FALLBACK, deadline=12 * GAP_SECONDS)
+
+    assert (outcome.complete, outcome.moves) == (True, 0)
+    assert outcome.usd == pytest.approx(10 * 4 * 3.0 * GAP_SECONDS / HOUR_SECONDS)
 
 
 def test_bought_machines_bridge_the_start_of_spot_machines() -> None:

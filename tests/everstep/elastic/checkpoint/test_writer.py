@@ -3,6 +3,7 @@
 import contextlib
 import os
 import resource
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -210,13 +211,13 @@ def test_an_error_of_a_report_does_not_end_the_writing_thread(
     assert caplog.text.count("its report failed: the bucket does not respond") == 2
 
 
-def test_a_read_only_folder_does_not_end_the_training_and_the_next_save_is_tried(
-    tmp_path: Path,
-) -> None:
-    child = os.fork()
-    if child == 0:  # root may write everywhere, so another user tries
-        os._exit(save_in_a_read_only_folder(tmp_path))
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+def test_a_read_only_folder_does_not_end_the_training_and_the_next_save_is_tried() -> None:
+    # Not in `tmp_path`: another pytest that starts removes other users' access to the folder above it.
+    with tempfile.TemporaryDirectory() as folder:
+        child = os.fork()
+        if child == 0:  # root may write everywhere, so another user tries
+            os._exit(save_in_a_read_only_folder(Path(folder)))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def save_in_a_read_only_folder(folder: Path) -> int:
@@ -226,8 +227,7 @@ def save_in_a_read_only_folder(folder: Path) -> int:
         checkpoints.mkdir()
         if os.geteuid() == 0:
             os.chown(checkpoints, UNPRIVILEGED_USER, UNPRIVILEGED_USER)
-            for parent in (folder, *folder.parents[:3]):
-                os.chmod(parent, 0o755)  # noqa: PTH101 - as the call above
+            folder.chmod(0o755)
             os.setuid(UNPRIVILEGED_USER)
         saved_run = SavedRun(checkpoints)
         saved_run.save(1)
