@@ -116,7 +116,7 @@ class KubernetesClient:
         raise ApiError(response.status, _message(text))
 
     def serves_jobs(self) -> bool:
-        """Return True if the API server serves ElasticJobs, which it does a moment after they are defined."""
+        """Return True if the API server serves ElasticJobs, which it does a moment after their CRD is created."""
         groups = {group["name"] for group in self.request("GET", "/apis")["groups"]}
         resources = self._find(JOBS_PATH) if ELASTICJOB_GROUP in groups else None
         names = {resource["name"] for resource in (resources or {}).get("resources") or ()}

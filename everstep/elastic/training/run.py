@@ -262,7 +262,7 @@ class Run:
         worker = self._session.worker
         if isinstance(worker.group, ShardedGroup):
             raise EverstepError(
-                "a run with a sharded model cannot be stopped early: only workers with the same shard would learn it",
+                "a run with a sharded model cannot be stopped early: only workers with the same shard would notice",
                 "Pass max_steps.",
             )
         worker.requests_stop = True
