@@ -127,7 +127,7 @@ def following_rows(histories: Sequence[CapacityHistory], job: JobModel = ENDLESS
         follow(item, job) for item in track(histories, "following capacity", len(histories))
     ]
     best = [sum(map(max, item.machines)) * item.gap_seconds for item in histories]
-    shares = [item.work_done / hours for item, hours in zip(outcomes, best, strict=True)]
+    shares = [item.work_done / available for item, available in zip(outcomes, best, strict=True)]
     total = sum(item.work_done for item in outcomes)
     yield Row(
         "share of the best zone's machine-hours, all histories", f"{total / sum(best):.1%}", "90%"

@@ -1,4 +1,4 @@
-"""Measure a cold start: shards in an object store, through the cache of a node, against a folder.
+"""Measure a cold start: reading shards in an object store through a node's cache, compared with a folder.
 
     python3 -m benchmarks.data_cache            # a table; needs `make build/servers/minio`
     python3 -m benchmarks.data_cache --json     # the same as JSON

@@ -53,9 +53,9 @@ def zone_prices(config: StackConfig) -> dict[str, float]:
 
 
 def zone_ceilings(config: StackConfig) -> dict[str, float]:
-    """Return the price ceiling of the pool of `zone_prices`, in each zone where it has one.
+    """Return the price ceiling of each zone's pool in `zone_prices`, for the zones whose pool has a ceiling.
 
-    A zone with a pool of unknown price has none: the price of that pool cannot be compared.
+    A zone that also has a pool of unknown price is absent: the price of that pool cannot be compared.
     """
     return {
         zone: round(pool.max_price, DIGITS)

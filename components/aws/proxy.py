@@ -2,7 +2,7 @@
 
 EKS has no proxy setting. The user data part is a boothook, since `nodeadm` calls the API of EC2 before shell scripts
 of user data run. Source: AWS re:Post, "How can I automate the configuration of HTTP proxy for EKS containerd nodes?";
-not tried on AWS. The proxy applies only to SERVICES: pods get no variables.
+not tried on AWS. The proxy applies only to SERVICES: pods get no proxy variables.
 """
 
 from base64 import b64encode

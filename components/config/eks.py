@@ -188,7 +188,7 @@ class EksNetworkConfig(Section):
     )
     proxy: ProxyConfig | None = Field(
         default=None,
-        description="HTTP proxy of the nodes: nodeadm, containerd and the kubelet; pods get no variables.",
+        description="HTTP proxy of the nodes: nodeadm, containerd and the kubelet; pods get no proxy variables.",
     )
 
 

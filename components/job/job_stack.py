@@ -133,11 +133,11 @@ class JobStack(Component):
 
     def _declare_job(self, depends_on: Sequence[pulumi.Resource]) -> ElasticTrainingJob:
         platform, data = self._platform, self._args.config.data
-        own_data = bool(self._config.command)
-        folder = None if own_data or data.cache else f"{MOUNT}/{data_folder(data.dataset)}"
+        has_own_program = bool(self._config.command)
+        folder = None if has_own_program or data.cache else f"{MOUNT}/{data_folder(data.dataset)}"
         args = ElasticTrainingJobArgs(
             config=self._config,
-            dataset=None if own_data else data.dataset,
+            dataset=None if has_own_program else data.dataset,
             data=folder,
             cache=data.cache,
             spending=job_spending(self._args.config),

@@ -90,7 +90,7 @@ def _options(
 def build_app(arguments: Sequence[str] = ()) -> typer.Typer:
     """Return the app for a command line.
 
-    The modules of all commands take half a second of imports, so the app has only the command that is
+    Importing the modules of all commands takes half a second, so the app has only the command that is
     called. If the arguments name none, as for the list of commands, it has all of them.
 
     Args:

@@ -1,4 +1,4 @@
-"""Sorted lists on disk: a million entries are sorted and merged in the memory of one chunk.
+"""Sorted lists on disk. An external merge sort holds only one chunk in memory, however long the list is.
 
 Each line is a JSON array. A list is written under a temporary name and renamed, so it is complete or absent.
 """

@@ -177,10 +177,10 @@ def copy_failures(failures: list[FileError]) -> EverstepError:
     problems = "\n".join(sorted(error.problem for error in failures)[:MAX_NAMED_FAILURES])
     remaining = len(failures) - MAX_NAMED_FAILURES
     summary = f"\nand {remaining} more" if remaining > 0 else ""
-    others = "the others are complete" if len(failures) < MAX_FAILURES else "then the copy stopped"
+    outcome = "the others are complete" if len(failures) < MAX_FAILURES else "then the copy stopped"
     fixes = sorted({error.fix for error in failures})
     return EverstepError(
-        f"{amount(len(failures), 'file')} could not be copied; {others}:\n{problems}{summary}",
+        f"{amount(len(failures), 'file')} could not be copied; {outcome}:\n{problems}{summary}",
         "\n".join(fixes),
     )
 

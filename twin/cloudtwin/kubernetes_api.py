@@ -1,7 +1,7 @@
 """A small client of the Kubernetes API.
 
-The official client needs 50 MB and 0.75 s before its first request. The keeper runs as long as the twin and
-should stay small, and a command such as `vanish` should not wait for imports.
+The official client needs 50 MB and 0.75 s before its first request. The keeper (`nodes.control_plane.keeper`) runs
+as long as the twin and should stay small, and a command such as `vanish` should not wait for imports.
 """
 
 import http.client

@@ -54,11 +54,11 @@ def doctor(*, stack: StackToCheck = "", as_json: AsJson = False) -> None:
         )
     else:
         results.print(screen(checks, leftovers, running))
-    if leftovers or any(stops_up(check) for group in checks.values() for check in group):
+    if leftovers or any(blocks_up(check) for group in checks.values() for check in group):
         raise typer.Exit(FAILED)
 
 
-def stops_up(check: HostCheck) -> bool:
+def blocks_up(check: HostCheck) -> bool:
     """Return True if `up` stops because of this check."""
     return check.fatal and not check.passed
 

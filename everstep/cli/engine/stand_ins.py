@@ -108,7 +108,7 @@ def config_overrides(config: "StackConfig", available: Collection[str]) -> dict[
     """Return configuration sections that replace sections of the stack file on a cloud of the twin.
 
     The upstream controller runs only if its image is available; otherwise Everstep's own controller replaces it. An
-    alias is not enough: the two have different permissions and a different definition of the job.
+    alias is not enough: the two controllers need different permissions and different CRDs of ElasticJob.
     """
     controller = config.controller
     if controller.kind == "upstream" and not is_available(controller.image or "", available):

@@ -14,7 +14,7 @@ from everstep.cli.report.group_changes import GroupChange, group_changes
 from everstep.cli.report.moves import MoveCost
 from everstep.cli.report.report import EventRecovery
 from everstep.cli.report.run_record import ARRIVALS, LOSSES, JournalEntry, RunRecord
-from everstep.cli.report.stalls import SlowNode
+from everstep.cli.report.stalls import LongWait
 
 
 class CapacityEffect(StrEnum):
@@ -96,7 +96,7 @@ def incidents(
     run: RunRecord,
     events: Sequence[EventRecovery],
     moves: Sequence[MoveCost] = (),
-    waits: Sequence[SlowNode] = (),
+    waits: Sequence[LongWait] = (),
 ) -> tuple[Incident, ...]:
     """Return all incidents by time.
 
@@ -252,7 +252,7 @@ def _move_incident(move: MoveCost) -> Incident:
     )
 
 
-def _wait_incident(wait: SlowNode) -> Incident:
+def _wait_incident(wait: LongWait) -> Incident:
     waiting = "The other workers" if wait.nodes else "All workers"
     if wait.seconds is None:
         cause = f"{waiting} are waiting in step {wait.step}."

@@ -30,7 +30,7 @@ from everstep.cli.report.run_record import (
     StepRecord,
     is_number,
 )
-from everstep.cli.report.stalls import SlowNode, slow_nodes
+from everstep.cli.report.stalls import LongWait, slow_nodes
 
 VERSION = 1
 """Version of the JSON: increases if a key is removed or changes its meaning, not for a new key."""
@@ -79,7 +79,7 @@ class Report:
     restart_estimate: RestartEstimate | None
     events: tuple[EventRecovery, ...]
     moves: tuple[MoveCost, ...] = ()
-    slow_nodes: tuple[SlowNode, ...] = ()
+    slow_nodes: tuple[LongWait, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain values, as documented in docs/report.md."""

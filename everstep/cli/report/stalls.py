@@ -11,7 +11,7 @@ from everstep.cli.report.run_record import JournalEntry, RunRecord
 
 
 @dataclass(frozen=True)
-class SlowNode:
+class LongWait:
     """A wait of a group in one step. docs/report.md has the definitions.
 
     Attributes:
@@ -29,7 +29,7 @@ class SlowNode:
     lost: bool = False
 
 
-def slow_nodes(run: RunRecord) -> tuple[SlowNode, ...]:
+def slow_nodes(run: RunRecord) -> tuple[LongWait, ...]:
     """Return all recorded waits by time."""
     ends = {_key(entry): entry for entry in run.of_kind("stall_over")}
     waits = (_wait(run, entry, ends.get(_key(entry))) for entry in run.of_kind("stall"))
@@ -40,7 +40,7 @@ def _key(entry: JournalEntry) -> tuple[str, float | None]:
     return entry.worker, entry.measure("began_at")
 
 
-def _wait(run: RunRecord, entry: JournalEntry, end: JournalEntry | None) -> SlowNode:
+def _wait(run: RunRecord, entry: JournalEntry, end: JournalEntry | None) -> LongWait:
     began_at = entry.measure("began_at")
     at = entry.at if began_at is None else began_at
     nodes = entry.values.get("nodes")
@@ -48,7 +48,7 @@ def _wait(run: RunRecord, entry: JournalEntry, end: JournalEntry | None) -> Slow
     # A worker that was killed during the wait has recorded no end; the next step shows it.
     if seconds is None and (next_step := run.step_after(entry.at)):
         seconds = next_step.at - at
-    return SlowNode(
+    return LongWait(
         at=at,
         step=entry.number("step"),
         nodes=tuple(str(node) for node in nodes) if isinstance(nodes, list) else (),
@@ -57,12 +57,12 @@ def _wait(run: RunRecord, entry: JournalEntry, end: JournalEntry | None) -> Slow
     )
 
 
-def slow_node_names(wait: SlowNode) -> str:
+def slow_node_names(wait: LongWait) -> str:
     """Return the nodes that a group waited for as text."""
     return ", ".join(wait.nodes) or "the network"
 
 
-def slow_node_sentence(wait: SlowNode) -> str:
+def slow_node_sentence(wait: LongWait) -> str:
     """Return one wait as a line of text."""
     subject = f"slow {', '.join(wait.nodes) or 'network'}"
     waiting = "the other workers" if wait.nodes else "all workers"
@@ -72,7 +72,7 @@ def slow_node_sentence(wait: SlowNode) -> str:
     return f"{subject}: {waiting} waited {wait.seconds:.1f} s in step {wait.step}{outcome}"
 
 
-def slow_nodes_table(waits: Sequence[SlowNode], training_start: float) -> Table:
+def slow_nodes_table(waits: Sequence[LongWait], training_start: float) -> Table:
     """Return one row for each wait.
 
     Args:

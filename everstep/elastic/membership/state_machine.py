@@ -126,8 +126,8 @@ class Membership:
         A fenced agent continues to send them until the others have continued without it, so that they wait until it is
         registered again.
         """
-        returns = self.own_generation is not None or self.wants_group
-        if self.identity or self.leaving or not returns:
+        will_rejoin = self.own_generation is not None or self.wants_group
+        if self.identity or self.leaving or not will_rejoin:
             return self.identity
         return self._lapsed_identity if self.view.has_fenced(self._lapsed_identity) else None
 
@@ -255,7 +255,7 @@ class Membership:
         self._note_unreadable(snapshot.unreadable)
         self.view.adopt(snapshot)
         if snapshot.complete and self.identity and self.identity not in self.members:
-            self._lapse()  # while this agent did not watch
+            self._lapse()  # the key was removed while this agent did not watch
 
     def _note_unreadable(self, unreadable: UnreadableKeys) -> None:
         """Record which keys cannot be read; once all can, propose again, since the keys may have changed."""
@@ -296,10 +296,10 @@ class Membership:
 
     def _failed_without_step(self, group: Generation) -> bool:
         """Return True if a generation ended without a step although no member was lost."""
-        in_order = self._last_request == ("regroup", group.number)
+        regroup_requested = self._last_request == ("regroup", group.number)
         return (
             self._last_step_generation < group.number
-            and not in_order
+            and not regroup_requested
             and self.view.instructions.reason("stop", group.number) is None
             and all(name in self.members for name in group.members)
         )
@@ -375,8 +375,8 @@ class Membership:
     def _decide(self, now: float) -> list[Action]:
         if self.outcome:
             return self._act_once("ended", [self.outcome])
-        role = self._coordinate(self.identity, now) if self.identity else []
-        return [*role, *self._decide_for_workers(now)]
+        actions = self._coordinate(self.identity, now) if self.identity else []
+        return [*actions, *self._decide_for_workers(now)]
 
     def _decide_for_workers(self, now: float) -> list[Action]:
         if self.identity and (probe := self._probes.probe_avoided(self.view, self.identity, now)):

@@ -42,7 +42,9 @@ def watch_reading(
             last_poll_at = now
             if silent_seconds >= timeout_seconds:
                 reason = f"the storage of the checkpoints has not responded for {silent_seconds:.0f} s: it hangs"
-                log.error("%s; this worker gives up, and another worker reads", reason)
+                log.error(
+                    "%s; this worker gives up, and another worker reads the checkpoint", reason
+                )
                 on_hung(reason)
                 return
             if now >= report_at:

@@ -92,7 +92,8 @@ class Link:
         address: address of the group, with this worker's rank.
         device: device of the tensors.
         on_stall: called several times a second while a collective takes longer than usual.
-        report: called in a thread with a wait of several seconds, and again when it is over; None to observe no waits.
+        report: called in a thread with a `Stall` once a wait has lasted several seconds, and again when the wait is
+            over; None to report no waits.
     """
 
     def __init__(

@@ -215,7 +215,8 @@ class ScalingDecision:
     Attributes:
         sizes: desired sizes of the pools that grow.
         remove: machines that are no longer needed.
-        reasons: one line for each change and each pod that stays pending; or for an invalid flag of the autoscaler.
+        reasons: one line for each change and each pod that stays pending, or one line about an invalid
+            flag of the autoscaler.
     """
 
     sizes: Mapping[str, int]

@@ -1,4 +1,4 @@
-"""Evaluation of the tables: names, limits, rules, references, preconditions. Pure."""
+"""Evaluation of a cloud's tables (`model`): names, limits, rules, references, preconditions. Pure."""
 
 import math
 import re

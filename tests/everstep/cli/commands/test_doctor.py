@@ -11,7 +11,7 @@ from cloudtwin.toolchain.binaries import PROGRAMS
 from cloudtwin.toolchain.gobuild import find_go
 from rich.console import Console
 
-from everstep.cli.commands.doctor import as_value, screen, stops_up
+from everstep.cli.commands.doctor import as_value, blocks_up, screen
 from everstep.cli.engine import prerequisites
 from everstep.cli.engine.host_checks import HostCheck, may_install
 
@@ -83,8 +83,8 @@ def test_running_twins_are_listed_with_their_age_and_the_command_that_takes_them
     assert as_value({}, [], [twin])["twins"][0]["age_seconds"] == 3725
 
 
-def test_only_a_fatal_check_that_up_cannot_fix_stops_up() -> None:
-    assert [stops_up(check) for check in (ROOT, DISK, TO_BUILD, NO_RUNC)] == [
+def test_only_a_fatal_check_that_up_cannot_fix_blocks_up() -> None:
+    assert [blocks_up(check) for check in (ROOT, DISK, TO_BUILD, NO_RUNC)] == [
         False,
         False,
         False,
@@ -92,7 +92,7 @@ def test_only_a_fatal_check_that_up_cannot_fix_stops_up() -> None:
     ]
 
 
-def test_a_missing_package_stops_up_only_if_up_may_not_install_it(
+def test_a_missing_package_blocks_up_only_if_up_may_not_install_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     missing_package = packages.PACKAGES[:1]
@@ -103,9 +103,9 @@ def test_a_missing_package_stops_up_only_if_up_may_not_install_it(
         installed_check.observed
         == f"{len(packages.PACKAGES) - 1} of {len(packages.PACKAGES)} are installed"
     )
-    assert stops_up(missing_check)
+    assert blocks_up(missing_check)
     assert missing_package[0].name in missing_check.fix
-    assert not stops_up(prerequisites.packages(may_install=True)[1])
+    assert not blocks_up(prerequisites.packages(may_install=True)[1])
     assert not may_install([HostCheck("root", passed=False, observed="uid 1000")])
 
 
@@ -122,16 +122,16 @@ def test_on_a_new_host_all_programs_and_images_are_pending() -> None:
     checks = [*prerequisites.programs(), *prerequisites.images()]
 
     assert {check.name for check in checks if check.pending} == {*prerequisites.TOOLS, "images"}
-    assert not any(stops_up(check) for check in checks if check.name != "go")
+    assert not any(blocks_up(check) for check in checks if check.name != "go")
 
 
-def test_a_missing_go_stops_up_if_programs_are_pending(
+def test_a_missing_go_blocks_up_if_programs_are_pending(
     empty_machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(empty_machine))
 
     (go_check,) = [check for check in prerequisites.programs() if check.name == "go"]
-    assert stops_up(go_check)
+    assert blocks_up(go_check)
     assert go_check.fix
 
 

@@ -12,7 +12,7 @@ from everstep.cli.report.money import Money, MoveSpending, PoolSpending, Traffic
 from everstep.cli.report.moves import MoveCost
 from everstep.cli.report.report import EventRecovery, Report, WorldSize, build
 from everstep.cli.report.run_record import RunRecord, parse_journal
-from everstep.cli.report.stalls import SlowNode
+from everstep.cli.report.stalls import LongWait
 from tests.everstep.cli.recorded_run import GLOBAL_BATCH, STEP_SECONDS, RecordedRun
 
 ALL_NODES = ("gpu-0", "gpu-1", "gpu-2")
@@ -242,7 +242,7 @@ def test_recoveries_are_never_negative_and_lost_steps_never_exceed_the_steps_don
         WorkerSeconds,
         RestartEstimate,
         MoveCost,
-        SlowNode,
+        LongWait,
         Money,
         PoolSpending,
         MoveSpending,

@@ -10,7 +10,7 @@ from everstep.cli.report.incidents import incidents
 from everstep.cli.report.report import build
 from everstep.cli.report.run_record import RunRecord, assemble
 from everstep.cli.report.screens import follow_screen, report_screen
-from everstep.cli.report.stalls import SlowNode, slow_node_sentence, slow_nodes
+from everstep.cli.report.stalls import LongWait, slow_node_sentence, slow_nodes
 from tests.everstep.cli.report.terminal import terminal_text
 
 START = {"at": 100.0, "kind": "start", "node": "node-a", "total_steps": 9, "epochs": 1}
@@ -48,35 +48,35 @@ def stall_over(**values: Any) -> dict[str, Any]:
     [
         (
             [STALL],
-            SlowNode(102.0, 3, ("node-b",), None),
+            LongWait(102.0, 3, ("node-b",), None),
             "slow node-b: the other workers are waiting in step 3",
         ),
         (
             [STALL, stall_over()],
-            SlowNode(102.0, 3, ("node-b",), 12.0),
+            LongWait(102.0, 3, ("node-b",), 12.0),
             "slow node-b: the other workers waited 12.0 s in step 3",
         ),
         (
             [STALL, stall_over(lost=True)],
-            SlowNode(102.0, 3, ("node-b",), 12.0, lost=True),
+            LongWait(102.0, 3, ("node-b",), 12.0, lost=True),
             "slow node-b: the other workers waited 12.0 s in step 3, then aborted the group",
         ),
         (
             # The worker that records the wait was killed before its end.
             [STALL, {**STEP, "at": 110.0}],
-            SlowNode(102.0, 3, ("node-b",), 8.0),
+            LongWait(102.0, 3, ("node-b",), 8.0),
             "slow node-b: the other workers waited 8.0 s in step 3",
         ),
         (
             [{**STALL, "nodes": [], "ranks": []}, stall_over()],
-            SlowNode(102.0, 3, (), 12.0),
+            LongWait(102.0, 3, (), 12.0),
             "slow network: all workers waited 12.0 s in step 3",
         ),
     ],
     ids=["waiting", "over", "lost", "no end", "network"],
 )
 def test_a_wait_has_its_node_its_duration_and_a_sentence(
-    entries: list[dict[str, Any]], expected: SlowNode, sentence: str
+    entries: list[dict[str, Any]], expected: LongWait, sentence: str
 ) -> None:
     assert slow_nodes(record(*entries)) == (expected,)
     assert slow_node_sentence(expected) == sentence

@@ -70,7 +70,8 @@ class Process:
 def load(path: Path) -> Process | None:
     """Return the process in a file, running or not, or None if the file has none.
 
-    A damaged file counts as absent: the cgroups also list the processes. `up` ends those without a record, `down` all.
+    A damaged file counts as absent: the cgroups also list the processes. `up` ends the processes
+    without a record, and `down` ends all.
     """
     record = files.read_json_if_valid(path)
     try:

@@ -46,7 +46,7 @@ class _LimitReader:
     def __init__(self, schema: ResourceSchema, module: Mapping[str, Any]) -> None:
         self._schema, self._models = schema, module["models"]
         self._names, self._source = module["names"], module["source"].replace("==", " ")
-        self._shapes: dict[str, dict[str, Any]] = {}
+        self._limits: dict[str, dict[str, Any]] = {}
 
     def limits(self) -> dict[str, dict[str, Any]]:
         """Return the limits by input path."""
@@ -55,7 +55,7 @@ class _LimitReader:
         self._match_fields(
             self._schema.inputs, {**self._models.get(model, {}), **self._names}, model, "", ()
         )
-        return dict(sorted(self._shapes.items()))
+        return dict(sorted(self._limits.items()))
 
     def _match_fields(
         self,
@@ -92,10 +92,10 @@ class _LimitReader:
         if limits.get("pattern") in TRIVIAL_PATTERNS:
             del limits["pattern"]
         if limits:
-            self._shapes[path] = {
+            self._limits[path] = {
                 "api": f"{self._source}, {model}",
                 **limits,
-                **self._shapes.get(path, {}),
+                **self._limits.get(path, {}),
             }
 
 
