@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from etcd.gateway import Credentials, Peers
+from etcd.gateway import Credentials, EtcdError, Peers
 from etcd.no_data_server import NoDataServer
-from etcd.rejoin import etcd_configuration, join
+from etcd.rejoin import LOST_QUORUM, etcd_configuration, join
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -44,7 +44,10 @@ def main(arguments: Sequence[str]) -> None:
         return NoDataServer(name, address.hostname or "", address.port or 0, context).serve()
 
     peers = _peers(flags, initial_cluster, credentials)
-    start_action = join(flags["name"], initial_cluster, peers, has_data=has_data, serve=serve)
+    try:
+        start_action = join(flags["name"], initial_cluster, peers, has_data=has_data, serve=serve)
+    except EtcdError as error:
+        sys.exit(f"the membership cannot be changed: {error}; {LOST_QUORUM}")
     # Renamed into place: etcd must never read half a file.
     temporary = args.config.with_suffix(".new")
     temporary.write_text(

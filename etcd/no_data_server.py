@@ -4,7 +4,7 @@ import contextlib
 import json
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, urlsplit
@@ -46,14 +46,18 @@ class NoDataServer:
                 url = urlsplit(self.path)
                 self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 if url.path != NO_DATA_PATH:  # a client of etcd, which then tries another member
-                    self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, "etcd has not started")
+                    error = {"error": f"etcd has not started on {name}, which has no data"}
+                    self._respond(HTTPStatus.SERVICE_UNAVAILABLE, error)
                     return
-                content = json.dumps({"no_data": name}).encode()
-                self.send_response(HTTPStatus.OK)
+                self._respond(HTTPStatus.OK, {"no_data": name})
+                server.readers |= set(parse_qs(url.query).get("from", []))
+
+            def _respond(self, status: HTTPStatus, body: Mapping[str, str]) -> None:
+                content = json.dumps(body).encode()
+                self.send_response(status)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)
-                server.readers |= set(parse_qs(url.query).get("from", []))
 
             def log_message(self, *_: object) -> None:
                 """Log nothing: peers send a request every second."""

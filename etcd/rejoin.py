@@ -11,7 +11,7 @@ A new cluster is started only if every member has responded that it has no data 
 be a failure of DNS or of the network.
 
 The simultaneous loss of two members of three is not covered: the last one has no quorum to change the
-membership.
+membership. The log then says how to start a new cluster.
 """
 
 import contextlib
@@ -26,6 +26,10 @@ RETRY_SECONDS = 1.0
 REPORT_POLLS = 30  # polls between two messages about peers without a response
 LINGER_POLLS = 30
 """Polls before the start of a new cluster, for peers that have not read this member's response."""
+LOST_QUORUM = (
+    "if most members have lost their data, delete the pods of all members at the same time: they start a "
+    "new cluster, and the workers form a new group"
+)
 QUORUM_SECONDS = 60.0  # wait for a quorum; after that the restart of the pod is the next attempt
 
 
@@ -161,7 +165,7 @@ def join(
     Raises:
         EtcdError: no quorum agreed to a change within `QUORUM_SECONDS`.
     """
-    names_without_data, polls, membership_change_seconds = set[str](), 0, 0.0
+    names_without_data, polls, refusals, membership_change_seconds = set[str](), 0, 0, 0.0
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(serve(name)) if serve and not has_data else None
         while True:
@@ -185,9 +189,11 @@ def join(
             else:
                 try:
                     _change_membership(peers, action, initial_cluster[name])
-                except EtcdError:
+                except EtcdError as error:
                     if membership_change_seconds >= QUORUM_SECONDS:
                         raise
+                    _report_refusal(error, refusals)
+                    refusals += 1
                 membership_change_seconds += RETRY_SECONDS
             sleep(RETRY_SECONDS)
 
@@ -212,6 +218,12 @@ def _report(action: Wait, polls: int) -> None:
             "pods; else check that the names resolve and that no network policy forbids the traffic",
             flush=True,
         )
+
+
+def _report_refusal(error: EtcdError, refusals: int) -> None:
+    """Log a refused change of the membership and the fix, once every `REPORT_POLLS` refusals."""
+    if refusals % REPORT_POLLS == 0:
+        print(f"the membership cannot be changed: {error}; {LOST_QUORUM}", flush=True)
 
 
 def _change_membership(peers: Peers, action: RemoveMember | AddMember, peer_url: str) -> None:

@@ -10,6 +10,7 @@ verify: no commit or no settings.
 """
 
 import argparse
+import contextlib
 import json
 import sys
 from collections.abc import Iterator
@@ -24,6 +25,12 @@ Words = npt.NDArray[np.uint64]
 # Copied, like the order of samples below: this file must not import the code that it checks.
 LEDGER_SEED = 0x1ED6E5
 LEDGER_FILE, RUN_FILE = "ledger.jsonl", "run.json"
+DAMAGE = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+)  # of a value that is not what a run writes
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,7 @@ def main() -> None:
         print(f"nothing to verify: no line in {run / LEDGER_FILE}", file=sys.stderr)
         sys.exit(2)
     try:
-        record = json.loads((run / RUN_FILE).read_text())
+        record = read_record(run / RUN_FILE)
     except (OSError, ValueError) as error:
         print(f"nothing to verify: {run / RUN_FILE} cannot be read: {error}", file=sys.stderr)
         sys.exit(2)
@@ -76,22 +83,35 @@ def main() -> None:
 
 
 def read(path: Path) -> Iterator[Commit]:
-    """Yield the commits in the ledger; ignore torn lines."""
+    """Yield the commits in the ledger; ignore torn and damaged lines: a later commit contains the same samples."""
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text(errors="replace").splitlines()
     except OSError:
         return
     for line in lines:
-        try:
+        with contextlib.suppress(*DAMAGE):
             entry: dict[str, Any] = json.loads(line)
-        except ValueError:
-            continue
-        yield Commit(
-            int(entry["step"]),
-            int(entry["generation"]),
-            int(entry["samples"]),
-            int(entry["digest"], 16),
-        )
+            step, generation = int(entry["step"]), int(entry["generation"])
+            yield Commit(step, generation, int(entry["samples"]), int(entry["digest"], 16))
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Return the content of run.json.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is damaged.
+    """
+    record: dict[str, Any] = json.loads(path.read_text())
+    try:
+        for number in (
+            record["samples"],
+            *map(record["fingerprint"].get, ("global_batch", "seed")),
+        ):
+            int(number)
+    except DAMAGE as error:
+        raise ValueError("it does not contain the settings of a run") from error
+    return record
 
 
 def checkpoints(run: Path) -> Iterator[Commit]:
@@ -106,7 +126,7 @@ def checkpoints(run: Path) -> Iterator[Commit]:
             extra = entry["extra"]
             step, generation = int(entry["step"]), int(entry["generation"])
             yield Commit(step, generation, int(extra["samples"]), int(extra["digest"], 16))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, *DAMAGE):
             continue  # the trainer skips a damaged checkpoint, too
 
 
@@ -114,7 +134,7 @@ def find_lost_end(run: Path, commits: list[Commit]) -> list[str]:
     """Return a fault if a finished run has steps after its last commit."""
     try:
         steps = int(json.loads((run / "result.json").read_text())["steps"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, *DAMAGE):
         return []
     last_step = max(commit.step for commit in commits)
     return [f"the run ended after {steps} steps, but its last commit is at step {last_step}"] * (

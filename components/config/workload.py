@@ -49,7 +49,8 @@ class EtcdConfig(Section):
     persistence: Literal["volume", "disk", "memory"] = Field(
         default="volume",
         description="Where a member keeps its data. `volume`: on the shared volume, hostpath only. "
-        "`disk`: on its own disk. `memory`: not kept; after the loss of a quorum, the workers form a new group.",
+        "`disk`: on its own disk. `memory`: not kept; if most members are lost, delete the pods of all; "
+        "the workers then form a new group.",
     )
     storage_class: str | None = Field(
         default=None, description="With `disk`: StorageClass; absent: the cluster's default."

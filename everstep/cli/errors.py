@@ -38,6 +38,9 @@ FIXES = {
     errno.EEXIST: f"A file, or a link to a missing folder, has this path: choose another path. {STATE_FIX}",
     errno.ELOOP: f"Links on the path lead to each other: choose another path. {STATE_FIX}",
     errno.ENAMETOOLONG: f"Choose a shorter path. {STATE_FIX}",
+    errno.EISDIR: f"A folder has the path of a file: remove it, or choose another path. {STATE_FIX}",
+    errno.EIO: "The disk or its connection fails: check it, and run the same command again.",
+    errno.ESTALE: "The file server has replaced the file: mount the file system again, and run the same command.",
 }
 """Fixes for errors of the operating system that only the user can correct."""
 

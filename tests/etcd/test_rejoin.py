@@ -14,6 +14,7 @@ from etcd.gateway import EtcdError, EtcdMember, Peers, call
 from etcd.no_data_server import NoDataServer
 from etcd.rejoin import (
     QUORUM_SECONDS,
+    REPORT_POLLS,
     RETRY_SECONDS,
     AddMember,
     RemoveMember,
@@ -199,6 +200,23 @@ def test_a_change_of_the_membership_waits_for_a_leader_for_a_limited_time() -> N
     assert sum(pauses) == QUORUM_SECONDS
 
 
+def test_a_member_without_a_quorum_logs_how_to_start_a_new_cluster(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Two members of three that were lost together restarted with a traceback, until a reader found the reason."""
+    without_quorum = ScriptedPeers(ALL_MEMBERS, refusals=10_000)
+
+    with pytest.raises(EtcdError):
+        join("etcd-0", INITIAL, without_quorum, has_data=False, sleep=lambda _: None)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == QUORUM_SECONDS / RETRY_SECONDS / REPORT_POLLS
+    assert (
+        "no leader; if most members have lost their data, delete the pods of all members"
+        in lines[0]
+    )
+
+
 def test_each_peer_needs_to_report_only_once_that_it_has_no_data() -> None:
     """The first member that has all responses starts etcd, and does not respond until there is a quorum."""
     peers = ScriptedPeers(None, names_without_data=[{"etcd-2"}, set(), {"etcd-1"}])
@@ -230,6 +248,7 @@ def test_three_members_without_data_start_one_new_cluster() -> None:
 
 def test_a_member_without_data_serves_no_etcd_client() -> None:
     server = NoDataServer("etcd-0", "127.0.0.1", 0)
-    with server.serve(), pytest.raises(EtcdError, match="etcd has not started"):
+    with server.serve(), pytest.raises(EtcdError, match="etcd has not started") as refusal:
         call(f"http://127.0.0.1:{server.port}", "kv/range", {})
     assert server.readers == set()
+    assert "html" not in str(refusal.value)

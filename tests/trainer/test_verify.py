@@ -120,7 +120,24 @@ def test_a_run_without_commits_has_nothing_to_verify(tmp_path: Path) -> None:
     assert "nothing to verify" in result.stderr
 
 
-@pytest.mark.parametrize("text", [None, "{"])
+@pytest.mark.parametrize(
+    "damage", [b'\xff\xfe{"step"', b"null", b"[]", b'{"step": 3}', b'{"step": []}', b"\0\0"]
+)
+def test_a_damaged_line_of_the_ledger_costs_only_that_line(tmp_path: Path, damage: bytes) -> None:
+    """The program ended with a traceback and exit code 1, which means that a commit disagrees."""
+    write_run(tmp_path, commits(3, 8), [])
+    first, last = (tmp_path / "ledger.jsonl").read_bytes().splitlines()
+    (tmp_path / "ledger.jsonl").write_bytes(b"\n".join([first, damage, last]))
+
+    result = run_verify(tmp_path)
+
+    assert result.returncode == 0, result.stderr
+    assert "2 commits, the last at step 8" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "text", [None, "{", "[]", "{}", '{"samples": 50, "fingerprint": {"seed": 11}}']
+)
 def test_a_run_without_its_settings_cannot_be_verified(tmp_path: Path, text: str | None) -> None:
     write_run(tmp_path, commits(3, 8), [])
     (tmp_path / "run.json").unlink()

@@ -47,6 +47,7 @@ class RunFold:
         default_factory=lambda: deque(maxlen=RECENT_CHECKPOINTS)
     )
     _seconds: dict[str, list[JournalEntry]] = field(default_factory=dict)
+    _last_starts: dict[str, float] = field(default_factory=dict)  # time by worker
     _steps: list[JournalEntry] = field(default_factory=list)
     _blocks: list[StepRecord] = field(default_factory=list)
 
@@ -95,17 +96,14 @@ class RunFold:
             case "seconds":
                 self._add_seconds(entry)
             case _:
+                if entry.kind == "start":
+                    self._last_starts[entry.worker] = entry.at
                 self._entries.append(entry)
 
     def _add_seconds(self, entry: JournalEntry) -> None:
         """Keep the first and the last entry of each process: its sums only grow."""
         worker_entries = self._seconds.setdefault(entry.worker, [])
-        starts = [
-            start.at
-            for start in self._entries
-            if start.kind == "start" and start.worker == entry.worker
-        ]
-        last_start = starts[-1] if starts else 0.0
+        last_start = self._last_starts.get(entry.worker, 0.0)
         if len(worker_entries) >= 2 and worker_entries[-2].at >= last_start:
             worker_entries[-1] = entry
         else:

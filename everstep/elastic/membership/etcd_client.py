@@ -43,6 +43,11 @@ _RETRY_CODES = frozenset({4, 8, 10, 14})  # gRPC: deadline exceeded, exhausted, 
 _INVALID_ARGUMENT = 3  # includes a wrong password
 _UNAUTHENTICATED = 16
 _OLD_REVISION = "revision of auth store is old"  # users changed while the request was under way
+_NO_SPACE = "database space exceeded"  # the alarm NOSPACE, which only an administrator disarms
+_REPAIR_OF_SPACE = "Its database is full: etcdctl compact REVISION, etcdctl defrag --cluster, etcdctl alarm disarm."
+_REPAIR_OF_MEMBERS = (
+    "Check that most of its members run and reach each other, and that its users are set up."
+)
 NOT_FOUND = 5
 _REQUIRE_LEADER = {"Grpc-Metadata-Hasleader": "true"}
 """Header with which etcd ends a watch on a member without a leader: cut off from the others, it would be silent."""
@@ -64,7 +69,11 @@ class EtcdRefusedError(EverstepError):
         self.code = code
 
 
-class _TokenRefusedError(ConnectionError):
+class _RefusedForNowError(ConnectionError):
+    """etcd responded that it cannot carry out the request now, for instance because it has no leader."""
+
+
+class _TokenRefusedError(_RefusedForNowError):
     """The token has expired, or the member that checked it has restarted."""
 
 
@@ -461,7 +470,7 @@ class Etcd:
             raise _TokenRefusedError("etcd refuses the token")
         unavailable = not code and response.status >= http.client.INTERNAL_SERVER_ERROR
         if code in _RETRY_CODES or unavailable or _OLD_REVISION in message:
-            raise ConnectionError(message)
+            raise _RefusedForNowError(message)
         raise EtcdRefusedError(f"etcd refused {path}: {message}", code)
 
     def _note_cluster(self, content: Mapping[str, Any]) -> None:
@@ -500,7 +509,7 @@ class Etcd:
         )
         if is_wrong_password and not self._password_accepted:
             raise EtcdRefusedError(refusal, _UNAUTHENTICATED)
-        raise ConnectionError(refusal)
+        raise _RefusedForNowError(refusal)
 
     def _open(self, target: EtcdAddress, seconds: float) -> Connection:
         """Return a new connection; read the certificates again, since they may have been replaced."""
@@ -552,6 +561,11 @@ class Etcd:
 
     def _unreachable(self, waited_seconds: float, error: Exception) -> EtcdUnreachableError:
         endpoints = ", ".join(self._options.endpoints)
+        if isinstance(error, _RefusedForNowError):
+            return EtcdUnreachableError(
+                f"etcd at {endpoints} has refused requests for {waited_seconds:.0f} s: {error}",
+                _REPAIR_OF_SPACE if _NO_SPACE in str(error) else _REPAIR_OF_MEMBERS,
+            )
         return EtcdUnreachableError(
             f"etcd at {endpoints} has not responded for {waited_seconds:.0f} s ({type(error).__name__}: {error})",
             "Check that its pods run, that the address is right and that no network policy blocks the connection.",

@@ -78,8 +78,14 @@ def test_a_bug_is_reported_even_if_no_crash_log_can_be_written(
             "/x: Too many levels of symbolic links",
         ),
         (OSError(errno.ENAMETOOLONG, "File name too long", "/x"), "/x: File name too long"),
+        (IsADirectoryError(errno.EISDIR, "Is a directory", "/x"), "/x: Is a directory"),
+        (OSError(errno.EIO, "Input/output error", "/x"), "/x: Input/output error"),
+        (OSError(errno.ESTALE, "Stale file handle", "/x"), "/x: Stale file handle"),
     ],
-    ids=["without a file", "with a file", "below a file", "dangling link", "loop", "long name"],
+    ids=[
+        *("without a file", "with a file", "below a file", "dangling link", "loop", "long name"),
+        *("folder", "failing disk", "stale file"),
+    ],
 )
 def test_an_error_of_the_operating_system_is_shown_with_its_file_if_it_has_one(
     capfd: pytest.CaptureFixture[str], error: OSError, message: str

@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict, fields
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -10,7 +11,7 @@ from everstep.cli.report import fold as folding
 from everstep.cli.report.fold import RunFold
 from everstep.cli.report.readers import FolderReader
 from everstep.cli.report.report import Report, build
-from everstep.cli.report.run_record import RunRecord, parse_events
+from everstep.cli.report.run_record import JournalEntry, RunRecord, parse_events
 from tests.everstep.cli.recorded_run import STEP_SECONDS, RecordedRun
 
 NODES = ("gpu-0", "gpu-1", "gpu-2")
@@ -148,3 +149,25 @@ def test_the_size_of_a_record_does_not_depend_on_the_number_of_steps(
     assert len(record.blocks) <= 20, "a month of training must fit into memory"
     # Steps are folded when there are more than 200, except for the last minute; a part of the journals has about 150.
     assert len(record.steps) - len(record.blocks) <= 200 + 150
+
+
+class Unsearched(list[JournalEntry]):
+    """A list that may only be extended."""
+
+    def __iter__(self) -> NoReturn:
+        raise AssertionError("all entries are searched")
+
+
+def test_the_time_to_add_an_entry_does_not_depend_on_the_number_of_entries() -> None:
+    """A week of a worker with a start every five minutes took a minute, a month a quarter of an hour."""
+    fold = RunFold()
+    fold._entries = Unsearched()
+    for start in (100, 200):
+        times = range(start + 5, start + 100, 5)
+        lines = [
+            {"at": start, "kind": "start"},
+            *({"at": at, "kind": "seconds", "compute": at - start} for at in times),
+        ]
+        fold.add("w0", "\n".join(map(json.dumps, lines)))
+
+    assert [entry.at for entry in fold._seconds["w0"]] == [105, 195, 205, 295]

@@ -114,6 +114,28 @@ def test_a_renewal_during_an_election_does_not_count_as_a_lapsed_lease(tmp_path:
             client.keep_alive(1, request_seconds=5, retry_seconds=0)
 
 
+NO_SPACE = b'{"error": "etcdserver: mvcc: database space exceeded", "code": 8}'
+
+
+@pytest.mark.parametrize(
+    ("refusal", "repair"),
+    [((429, NO_SPACE), "etcdctl alarm disarm"), ((503, NO_LEADER), "most of its members run")],
+)
+def test_an_etcd_that_responds_but_cannot_serve_is_not_called_silent(
+    refusal: tuple[int, bytes], repair: str
+) -> None:
+    with gateway(refusal) as endpoint:
+        client = Etcd(EtcdOptions(endpoints=(endpoint,), retry_seconds=0))
+
+        with (
+            contextlib.closing(client),
+            pytest.raises(EtcdUnreachableError, match="has refused requests") as failure,
+        ):
+            client.put("/key", "value")
+
+    assert repair in failure.value.fix
+
+
 INVALID_TOKEN = b'{"error": "etcdserver: invalid auth token", "code": 16}'
 
 
