@@ -113,7 +113,7 @@ class KubernetesClient:
             auth_settings=["BearerToken"],
         )
         response = self.api.call_api(*parameters, _request_timeout=self.timeout_seconds)
-        self.clock.correct(response.getheader("Date"))
+        self.clock.correct(response.getheader("Date"))  # type: ignore[no-untyped-call]
         text = _text(response)
         if 200 <= response.status < 300:
             return json.loads(text)

@@ -245,7 +245,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         ("tests/everstep/elastic/training/test_hung_storage.py",),
     ),
     Mutation(
-        "checkpoint chosen by its step, whatever its generation",
+        "checkpoint chosen by its step, regardless of its generation",
         _RESTORE,
         "return manifest.generation >= self.generation and manifest.step >= self.step",
         "return manifest.step >= self.step",

@@ -64,7 +64,7 @@ class ModelCluster(KubernetesClient):
         self.unready: dict[str, datetime] = {}
         self.crash_in: int | None = None
         self.write_faults: list[WriteFault] = []
-        self.changes: dict[int, Callable[[], None]] = {}
+        self.changes: dict[int, Callable[[], object]] = {}
         self.created_uids: list[str] = []
         self.writes = 0
         self.failures = 0

@@ -156,7 +156,7 @@ class Combined(RuleBasedStateMachine):
         during=st.booleans(),
     )
     def change(self, change: str, number: int, zone: str, requests: int, during: bool) -> None:
-        changes: dict[str, Callable[[], None]] = {
+        changes: dict[str, Callable[[], object]] = {
             "delete": lambda: self.cluster.pods.pop(f"job-worker-{number}", None),
             "evict": lambda: self._pod(number, self.cluster.request_deletion),
             "schedule": self.schedule,

@@ -116,12 +116,12 @@ def test_a_preview_leaves_the_version_of_a_launch_template_unknown_if_its_conten
     provider: Provider,
 ) -> None:
     before = {"name": "nodes", "instanceType": "g5.xlarge", "updateDefaultVersion": True}
-    provider.make(TEMPLATE, "t", **before)
+    provider.create_resource(TEMPLATE, "t", **before)
     (template,) = provider.account.read().all(TEMPLATE)
 
     def versions(**changes: object) -> set[object]:
         inputs = {**template.inputs, **changes}
-        outputs = provider.preview(request(TEMPLATE, "t"), inputs, template.outputs)
+        outputs = provider.preview(request(TEMPLATE, "t"), inputs, dict(template.outputs))
         return {outputs["latestVersion"], outputs["defaultVersion"]}
 
     assert versions(instanceType="g6.xlarge") == {UNKNOWN}, "node groups follow the version"

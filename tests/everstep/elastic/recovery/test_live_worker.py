@@ -56,6 +56,12 @@ class TrainingState:
         self.calls.append(("restore", committed))
         return 40
 
+    def restored_generation(self) -> int:
+        raise AssertionError("only workers with a shard of the model call this")
+
+    def restore_shard(self, step: int, generation: int) -> None:
+        raise AssertionError("only workers with a shard of the model call this")
+
     def watch_reading(
         self, on_hung: Callable[[str], object]
     ) -> contextlib.AbstractContextManager[None]:

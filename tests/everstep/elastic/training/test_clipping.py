@@ -109,15 +109,15 @@ def test_a_run_clips_the_gradients_of_each_step() -> None:
 def test_shards_are_scaled_like_the_whole_gradients(
     gradients: list[torch.Tensor], max_norm: float
 ) -> None:
-    parameters, whole = with_gradients(gradients), with_gradients(gradients)
+    parameters, references = with_gradients(gradients), with_gradients(gradients)
     shards = (parameters[::2], parameters[1::2])
 
     squares = sum(sum_of_squares(shard) for shard in shards)
     for shard in shards:
         clip_shards(shard, max_norm, squares)
 
-    clip(whole, max_norm)
-    for parameter, reference in zip(parameters, whole, strict=True):
+    clip(references, max_norm)
+    for parameter, reference in zip(parameters, references, strict=True):
         assert parameter.grad is not None
         assert reference.grad is not None
         torch.testing.assert_close(parameter.grad, reference.grad, rtol=2 * PRECISION, atol=1e-6)
