@@ -413,18 +413,26 @@ class Membership:
             return self._act_once("stop", [Stop(_replacement(self.current, group))])
         if not self.identity:
             return self._reclaim(group)
+        if actions := self._stop_if_required(group, now):
+            return actions
         if not self.view.revision:  # the generation's key was removed: the group can commit nothing
             return self._act_once("regroup", [Regroup("etcd has no generation")])
         if is_large(self.limits):
-            return self._follow_instructions(group)
+            reason = self.view.instructions.reason("regroup", group.number)
+            return [] if reason is None else self._act_once("regroup", [Regroup(reason)])
+        if self.view.is_complete and (reason := self._reason_to_regroup(group, now)):
+            return self._act_once("regroup", [Regroup(reason)])
+        return []
+
+    def _stop_if_required(self, group: Generation, now: float) -> list[Action]:
+        """Stop the workers if a member is lost or, in a large run, if an instruction says so."""
+        if is_large(self.limits):
+            return self._follow_instruction_to_stop(group)
         if not self.view.is_complete:  # the limits were lowered: all keys are read next
             return []
         regroups = self._last_request == ("regroup", group.number)
-        if reason := self._reason_to_stop(group, now, regroups=regroups):
-            return self._act_once("stop", [Stop(reason)])
-        if reason := self._reason_to_regroup(group, now):
-            return self._act_once("regroup", [Regroup(reason)])
-        return []
+        reason = self._reason_to_stop(group, now, regroups=regroups)
+        return self._act_once("stop", [Stop(reason)]) if reason else []
 
     def _reason_to_stop(self, group: Generation, now: float, *, regroups: bool) -> str:
         lost_nodes = self._changes.lost_nodes(self.view, group, in_doubt=self._in_doubt(now))
@@ -467,16 +475,12 @@ class Membership:
             return request("regroup", group.number, reason, revision)
         return []
 
-    def _follow_instructions(self, group: Generation) -> list[Action]:
-        instructions = self.view.instructions
+    def _follow_instruction_to_stop(self, group: Generation) -> list[Action]:
         if self.current and self.current.fenced:
             fenced_nodes = [self.view.node(name) for name in self.current.fenced]
             return self._act_once("stop", [Stop(f"lost {name_list(fenced_nodes)}")])
-        if (reason := instructions.reason("stop", group.number)) is not None:
-            return self._act_once("stop", [Stop(reason)])
-        if (reason := instructions.reason("regroup", group.number)) is not None:
-            return self._act_once("regroup", [Regroup(reason)])
-        return []
+        reason = self.view.instructions.reason("stop", group.number)
+        return [] if reason is None else self._act_once("stop", [Stop(reason)])
 
     # --- leases, registration ---
 

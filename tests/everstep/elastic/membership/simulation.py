@@ -494,21 +494,32 @@ class World:
             agent.handle(Tick(), self.now)
 
     def train(self) -> None:
-        """Take a step of the current group if all of its workers can; they end if they cannot exchange data."""
-        current = self.etcd.generation
-        if current is None or not current.members:
-            return
-        group = [a for a in self.alive() if a.running_generation == current.number]
-        if len(group) != len(current.members) or any(a.frozen or a.stop_requested for a in group):
-            return
+        """Take a step of each complete group, also of a group that etcd has lost."""
+        for generation, group in self.running_groups().items():
+            is_complete = len(group) == len(generation.members)
+            if is_complete and not any(a.frozen or a.stop_requested for a in group):
+                self.take_step(generation, group)
+
+    def running_groups(self) -> dict[Generation, list[Agent]]:
+        """Return the agents whose workers run, by generation."""
+        groups: dict[Generation, list[Agent]] = {}
+        for agent in self.alive():
+            generation = agent.core.own_generation
+            if generation and generation.number == agent.running_generation:
+                unfenced_generation = replace(generation, fenced=())
+                groups.setdefault(unfenced_generation, []).append(agent)
+        return groups
+
+    def take_step(self, generation: Generation, group: Sequence[Agent]) -> None:
+        """Take a step; the workers end instead if they cannot exchange data."""
         if not self.all_connected(group):
             for agent in group:
                 agent.worker_ended(self.now)
             return
         self.step += 1
-        self.commit(current.number)
+        self.commit(generation.number)
         for agent in group:
-            agent.handle(Progressed(current.number), self.now)
+            agent.handle(Progressed(generation.number), self.now)
         if any(agent.regroup_requested for agent in group):
             for agent in group:
                 agent.worker_ended(self.now)

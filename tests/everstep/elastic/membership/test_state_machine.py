@@ -781,6 +781,13 @@ def test_after_an_unreadable_generation_was_removed_the_group_changes_after_a_st
     assert core.handle(MemberPut(member("b", 5, order=2)), 4) == [Propose(6, ("a", "b"), 0)]
 
 
+def test_a_group_that_etcd_has_lost_stops_if_a_member_is_lost_too() -> None:
+    """It cannot complete the step after which it would change: it waited for the lost member forever."""
+    core = training_agent("a", "b")
+
+    assert core.handle(MembershipSnapshot((member("a", 4),), None, 0), 2) == [Stop("lost b")]
+
+
 def test_a_proposal_that_an_unreadable_generation_has_replaced_is_repeated() -> None:
     core = agent(member("a", order=1), member("b", order=2), member("c", order=3))
     proposal = Propose(1, ("a", "b", "c"), 0)
