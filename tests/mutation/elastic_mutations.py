@@ -324,7 +324,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "metrics of interrupted callbacks kept",
         _EVALUATION,
-        "            state.restore_numbers(numbers)\n",
+        "            state.restore_non_tensor_state(text)\n",
         "",
         _GROUP_TESTS,
     ),

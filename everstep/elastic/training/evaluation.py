@@ -41,7 +41,7 @@ class EpochEnd:
         """
         state = self._session.state
         self._session.worker.accounting.begin(Activity.EVALUATION)
-        numbers, requests_stop = state.numbers(), self._session.worker.requests_stop
+        text, requests_stop = state.non_tensor_state(), self._session.worker.requests_stop
         self.running = self._session.interruptible = True
         try:
             for callback in callbacks:
@@ -49,7 +49,7 @@ class EpochEnd:
             stops = self._count_stops()
         except (RegroupError, PeerLostError) as error:
             # Other workers may have got further, and the callbacks run again.
-            state.restore_numbers(numbers)
+            state.restore_non_tensor_state(text)
             self._session.worker.requests_stop = requests_stop
             if isinstance(error, PeerLostError):
                 raise

@@ -21,7 +21,7 @@ from everstep.elastic.transport.local_tensors import local_tensor
 from everstep.errors import EverstepError
 
 MOMENTUM = "momentum_buffer"  # its names in checkpoints begin with `momentum`
-INITIALIZED = "initialized"  # name of a number in checkpoints
+INITIALIZED = "initialized"  # key of a flag in checkpoints
 OLD_INITIALIZED = "materialised"  # its name in older ones
 LATER_PARAMETERS = (
     "Create Run with every parameter that is ever trained, in the optimizer and with requires_grad. To train some "
@@ -49,7 +49,7 @@ class _Slot:
 
 
 class OptimizerState:
-    """An optimizer's tensors by name, and its numbers as JSON.
+    """An optimizer's tensors by name, and its non-tensor state as JSON.
 
     Args:
         optimizer: optimizer of these parameters.
@@ -78,7 +78,9 @@ class OptimizerState:
             if isinstance(t, torch.Tensor)
         ]
         self._placeholders: Tensors = {}
-        self.number_count = sum(not torch.is_tensor(v) for d in state.values() for v in d.values())
+        self.non_tensor_count = sum(
+            not torch.is_tensor(v) for d in state.values() for v in d.values()
+        )
 
     def check_unchanged(self) -> None:
         """Check that the optimizer trains the parameters that it had at the beginning.
@@ -107,8 +109,8 @@ class OptimizerState:
         """Return the state's tensors by name: the optimizer's, or zeros until it has them."""
         return {slot.name: local_tensor(self._tensor(slot)) for slot in self._slots}
 
-    def numbers(self, tensors: Tensors) -> Any:  # noqa: ANN401 - JSON
-        """Return the hyperparameters and the numbers of the state as JSON.
+    def non_tensor_state(self, tensors: Tensors) -> Any:  # noqa: ANN401 - JSON
+        """Return the hyperparameters and the other values of the state that are not tensors, as JSON.
 
         Args:
             tensors: dict to which hyperparameters that are tensors are added, by name.
@@ -124,18 +126,18 @@ class OptimizerState:
         hyperparameters = {INITIALIZED: self.is_initialized, "groups": groups, "state": state}
         return encode(hyperparameters, "hyperparameters", tensors)
 
-    def load(self, numbers: Any, tensors: Mapping[str, torch.Tensor]) -> None:  # noqa: ANN401 - JSON
-        """Make the optimizer use the tensors that `tensors()` returned, with these numbers.
+    def load(self, non_tensor_state: Any, tensors: Mapping[str, torch.Tensor]) -> None:  # noqa: ANN401 - JSON
+        """Make the optimizer use the tensors that `tensors()` returned, with this non-tensor state.
 
-        If the numbers were saved before the optimizer's first step, clear its state instead.
+        If it was saved before the optimizer's first step, clear the optimizer's state instead.
 
         Args:
-            numbers: result of `numbers()`; None in a checkpoint without numbers.
-            tensors: the tensors that `numbers()` added to its argument.
+            non_tensor_state: result of the method of this name; None in a checkpoint without it.
+            tensors: the tensors that `non_tensor_state()` added to its argument.
         """
         hyperparameters: dict[str, Any] = {INITIALIZED: True}
-        if numbers is not None:
-            hyperparameters = decode(numbers, tensors)
+        if non_tensor_state is not None:
+            hyperparameters = decode(non_tensor_state, tensors)
         if hyperparameters.get(INITIALIZED, hyperparameters.get(OLD_INITIALIZED)):
             for slot in self._slots:
                 self.optimizer.state[slot.parameter][slot.key] = self._tensor(slot)

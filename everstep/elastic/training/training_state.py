@@ -35,7 +35,7 @@ from everstep.errors import EverstepError
 RANGES = "exact.ranges"  # the one tensor that only mode `exact` has
 COMPILED = "_orig_mod."  # prefix of the tensor names of a compiled module
 MIN_TEXT_BYTES = 1 << 14
-BYTES_PER_NUMBER = 64  # JSON size of a number of the optimizer state, with its name
+BYTES_PER_VALUE = 64  # JSON size of a value of the optimizer state, with its name
 RESERVED_KEYS = ("evaluated", "is_stopped", "skipped_steps", "samples", "digest", "state")
 """Keys of a manifest's `extra` that are not metrics."""
 
@@ -102,7 +102,7 @@ class RunState:
         self.metrics: dict[str, float] = {}
         self.ledger = SampleLedger()
         self.in_flight = InFlight()
-        text_bytes = len(self._text({})) + BYTES_PER_NUMBER * self.optimizer_state.number_count
+        text_bytes = len(self._text({})) + BYTES_PER_VALUE * self.optimizer_state.non_tensor_count
         self._text_bytes = max(MIN_TEXT_BYTES, 4 * text_bytes)
         self._shapes = {name: tensor.shape for name, tensor in self.all_tensors().items()}
         self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -128,7 +128,7 @@ class RunState:
         }
 
     def shared_tensors(self) -> Sequence[torch.Tensor]:
-        """Return every tensor of the state, and all numbers in one more tensor; all are writable."""
+        """Return every tensor of the state, and the non-tensor state in one more tensor; all are writable."""
         self.checkpoints.wait_snapshot()
         tensors = self.all_tensors()
         check_unchanged_shapes(tensors, self._shapes)
@@ -244,7 +244,7 @@ class RunState:
                 "there is no checkpoint, and an unfinished copy has changed the initial state"
             )
 
-    # --- tensors and numbers ---
+    # --- tensors and non-tensor state ---
 
     def tensors(self) -> Tensors:
         """Return the model's parameters and buffers, the optimizer's tensors and, in `exact`, the ranges, by name."""
@@ -260,13 +260,13 @@ class RunState:
     def all_tensors(self) -> Tensors:
         """Return all tensors of a checkpoint by name, including tensors of the other states."""
         tensors = self.tensors()
-        self._numbers(tensors)
+        self._non_tensor_state(tensors)
         return tensors
 
-    def _numbers(self, tensors: Tensors) -> dict[str, Any]:
+    def _non_tensor_state(self, tensors: Tensors) -> dict[str, Any]:
         """Return hyperparameters and the other states as JSON; put their tensors into `tensors`."""
         return {
-            "optimizer": self.optimizer_state.numbers(tensors),
+            "optimizer": self.optimizer_state.non_tensor_state(tensors),
             **{name: encode(s.state_dict(), name, tensors) for name, s in self._states.items()},
         }
 
@@ -283,7 +283,7 @@ class RunState:
         return {name: _number(name, value) for name, value in self.metrics.items()}
 
     def _extra(self, tensors: Tensors) -> dict[str, Any]:
-        """Return all numbers of the state, as a manifest contains them."""
+        """Return everything in the state but its tensors, as a manifest contains it."""
         return {
             "evaluated": self.evaluated_epochs,
             **self.metric_values(),
@@ -291,16 +291,16 @@ class RunState:
             "skipped_steps": self.skipped_steps,
             "samples": self.ledger.samples,
             "digest": f"{self.ledger.digest:016x}",
-            "state": self._numbers(tensors),
+            "state": self._non_tensor_state(tensors),
         }
 
-    def numbers(self) -> bytes:
-        """Return all numbers of the state, for `restore_numbers`."""
+    def non_tensor_state(self) -> bytes:
+        """Return everything in the state but its tensors, for `restore_non_tensor_state`."""
         return self._text({})
 
-    def restore_numbers(self, numbers: bytes) -> None:
-        """Undo changes of numbers, such as metrics, by callbacks that have to run again."""
-        self._load_text(numbers, self.all_tensors())
+    def restore_non_tensor_state(self, text: bytes) -> None:
+        """Undo changes of metrics and other values by callbacks that have to run again."""
+        self._load_text(text, self.all_tensors())
 
     def _text(self, tensors: Tensors) -> bytes:
         return json.dumps(self._extra(tensors), sort_keys=True).encode()
@@ -309,23 +309,23 @@ class RunState:
         self._load_extra(json.loads(text), tensors)
 
     def _load_extra(self, extra: Mapping[str, Any], tensors: Tensors) -> None:
-        """Restore all numbers, and make the optimizer and the other states use these tensors."""
+        """Restore the non-tensor state, and make the optimizer and the other states use these tensors."""
         self.evaluated_epochs = int(extra["evaluated"])
         self.is_stopped = bool(extra.get("is_stopped", False))  # not in older checkpoints
         self.skipped_steps = int(extra.get("skipped_steps", 0))  # not in older checkpoints
         self.metrics = {name: float(v) for name, v in extra.items() if name not in RESERVED_KEYS}
         self.ledger = SampleLedger(int(extra["samples"]), int(extra["digest"], 16))
-        numbers = extra.get("state", {})
-        self.optimizer_state.load(numbers.get("optimizer"), tensors)
+        non_tensor_state = extra.get("state", {})
+        self.optimizer_state.load(non_tensor_state.get("optimizer"), tensors)
         for name, state in self._states.items():
-            if name in numbers:
-                state.load_state_dict(decode(numbers[name], tensors))
+            if name in non_tensor_state:
+                state.load_state_dict(decode(non_tensor_state[name], tensors))
 
     def _pack(self, text: bytes) -> torch.Tensor:
         """Return a text as a tensor whose size is the same on all workers."""
         if len(text) + 8 > self._text_bytes:
             raise EverstepError(
-                f"the numbers of the states grew to {len(text)} bytes, more than four times their size "
+                f"the non-tensor state grew to {len(text)} bytes, more than four times their size "
                 "at the beginning",
                 "Keep the number of values in each state_dict constant.",
             )

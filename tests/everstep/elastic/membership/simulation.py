@@ -494,7 +494,7 @@ class World:
             agent.handle(Tick(), self.now)
 
     def train(self) -> None:
-        """Take a step of each complete group, also of a group that etcd has lost."""
+        """Take a step of each complete group, even of a group that etcd has lost."""
         for generation, group in self.running_groups().items():
             is_complete = len(group) == len(generation.members)
             if is_complete and not any(a.frozen or a.stop_requested for a in group):

@@ -82,9 +82,11 @@ def test_a_checkpoint_records_under_either_name_whether_the_optimizer_contained_
     state, parameter = new_state()
     take_step(state, parameter)
     tensors = state.tensors()
-    numbers = decode(state.numbers(tensors), tensors)
-    del numbers["initialized"]
+    non_tensor_state = decode(state.non_tensor_state(tensors), tensors)
+    del non_tensor_state["initialized"]
 
-    state.load(encode({**numbers, name: is_initialized}, "hyperparameters", tensors), tensors)
+    state.load(
+        encode({**non_tensor_state, name: is_initialized}, "hyperparameters", tensors), tensors
+    )
 
     assert state.is_initialized == is_initialized
