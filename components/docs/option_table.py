@@ -41,7 +41,7 @@ FOOT = """
 | change | effect on the running job |
 | --- | --- |
 | `job.replicas` | scales in place |
-| `job.minReplicas`, `job.maxReplicas` | in place, within seconds; with `upstream`, only for pods created afterwards |
+| `job.minReplicas`, `job.maxReplicas` | in place, within seconds; `upstream`: for pods created afterwards |
 | `job.scaling` | in place; running workers are not affected |
 | `job.image`, `job.command`, `job.model`, any other property of the workers | the job is deleted and created again |
 | `job.name` | a new job with its own run folder is created; the old job is deleted |
@@ -54,7 +54,8 @@ On a cloud, in addition:
 
 | change | effect |
 | --- | --- |
-| `cluster.gpuPool.minNodes`, `maxNodes`, `fallbackNodes` | in place |
+| `cluster.gpuPool.minNodes`, `maxNodes`, `fallbackNodes`; `cluster.systemPool.nodes`, `maxNodes` | in place; under \
+autoscaling, [refresh the state first](#sizes-under-autoscaling) |
 | `cluster.gpuPool.nodes` | in place; ignored under autoscaling, which follows the number of pods |
 | `cluster.gpuPool.instanceTypes`, `capacity` (eks) | the node group is deleted, then created again |
 | `cluster.gpuPool.diskGib`, `efa` (eks) | nodes are replaced one after the other |
@@ -63,15 +64,37 @@ On a cloud, in addition:
 | `cluster.systemPool.vmSize`, `zones`, `diskGib` (aks) | AKS refuses it: create another stack instead |
 | a `name` in `cluster.gpuPool.vmSizes` (aks) | the pool is added or removed; other pools stay |
 | an entry of `cluster.gpuPools` | by its `name`: that pool is added, removed or changed as above; other pools stay |
-| a second zone in `cluster.gpuPools`, `job.spreadZones` | in place; with `upstream`, the job is deleted, then created |
+| a second zone in `cluster.gpuPools`, `job.spreadZones` | in place; with `upstream`, the job is deleted, then \
+created |
 | `cluster.publicAccess`, `authorizedRanges`, `administrators` | in place |
+| `cluster.zones` (eks) | EKS refuses it: the control plane stays in the zones in which it was created. Create \
+another stack instead |
+| `cluster.network.serviceCidr`, `iam.path` (eks), `podCidr` (aks), `privateApi` and `privateDnsZone` (aks) | the \
+cluster is recreated with its nodes and objects; the data stay |
 | `cluster.kubernetesVersion` | in place, one minor version at a time; a downgrade is impossible |
-| `cluster.name`, `region`, `location`, `network.cidr` | all resources are recreated: create another stack instead |
+| `cluster.name`, `region`, `location`, `network.cidr` | all resources are recreated, or Azure refuses the change: \
+create another stack instead |
 | `storage.sizeGib` (fsx) | grows in place; it cannot shrink |
 | `storage.deploymentType`, zone of the (first) GPU pool (fsx) | a new file system, filled again from the bucket |
+| `storage.protocol`, `redundancy` from or to `Premium` (blob) | the account is recreated: its data are deleted, \
+unless `keep`, with which Pulumi refuses the change |
+| `storage.redundancy` from or to ZRS (blob) | Azure refuses it: `az storage account migration start`, then change \
+the key and run `pulumi up --refresh` |
 | `storage.bucket` (fsx), `account`, `container` (blob) | what the stack created is deleted, unless `keep` |
 | `tags` | in place, on all resources; on EKS, nodes are replaced one after the other |
 | `protect` | set it to false and run `up` first; only then can protected resources be deleted |
+
+### Sizes under autoscaling
+
+The autoscaler changes the number of nodes, which the stack leaves to it. But an update of a pool (on EKS, of its
+sizes) sends that number too, from Pulumi's state: the number at the last refresh, or at the creation. Refresh
+the state first (`pulumi refresh --stack STACK`, or `pulumi up --refresh`), or the update returns the pool to the old
+number and evicts the workers of the other nodes. The workflow `deploy` refreshes.
+
+A pool cannot have fewer nodes than its new minimum, or more than its new maximum. EKS refuses such an update; change
+the number first, then refresh:
+
+    aws eks update-nodegroup-config --cluster-name NAME --nodegroup-name GROUP --scaling-config desiredSize=3
 """
 
 
