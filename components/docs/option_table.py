@@ -41,7 +41,7 @@ FOOT = """
 | change | effect on the running job |
 | --- | --- |
 | `job.replicas` | scales in place |
-| `job.minReplicas`, `job.maxReplicas` | in place, within seconds; `upstream`: for pods created afterwards |
+| `job.minReplicas`, `job.maxReplicas` | in place, within seconds; with `upstream`, only for pods created afterwards |
 | `job.scaling` | in place; running workers are not affected |
 | `job.image`, `job.command`, `job.model`, any other property of the workers | the job is deleted and created again |
 | `job.name` | a new job with its own run folder is created; the old job is deleted |
