@@ -56,7 +56,7 @@ def _words(tensor: torch.Tensor) -> torch.Tensor:
 def _checksum(words: torch.Tensor) -> torch.Tensor:
     """Return the checksum of 64-bit integers as a tensor without dimensions, on the same device.
 
-    Each level replaces a block of 32-bit numbers by one integer.
+    Each level replaces a block of 32-bit numbers with one integer.
     """
     for level in range(words.numel()):
         words = _block_sums(words.view(torch.int32), level)
