@@ -51,7 +51,7 @@ RUN = {"benchmark": "checkpoint"}
 GENERATION = 1
 PREPARATION_SECONDS = 1.0  # as between the first rank assignment and the first checkpoint
 RECORD_FILE = "committed"  # replaces etcd: the newest committed step
-TORTURE_TENSORS, TORTURE_NUMBERS = 24, 100_000  # 10 MB per state: a save takes about 20 ms
+TORTURE_TENSORS, ELEMENTS_PER_TENSOR = 24, 100_000  # 10 MB per state: a save takes about 20 ms
 # A kill occurs at a random time during this number of saves, including the gaps between them.
 SAVES_BEFORE_A_KILL = 3
 
@@ -248,7 +248,7 @@ def torture(folder: Path, kills: int, flips: int, seed: int) -> dict[str, Any]:
 def content(step: int) -> dict[str, torch.Tensor]:
     """Return a state that contains only its step."""
     return {
-        f"part{index}": torch.full((TORTURE_NUMBERS,), float(step * 100 + index))
+        f"part{index}": torch.full((ELEMENTS_PER_TENSOR,), float(step * 100 + index))
         for index in range(TORTURE_TENSORS)
     }
 

@@ -213,9 +213,9 @@ def _record_failed_pod(
         failed_on=(pod.node or "") if cause is ExitCause.FAILED else last_failed_on,
     )
     # The first disruption after a steady run has no delay: a delay leaves a GPU idle.
-    free_exits = 0 if cause is ExitCause.FAILED else 1
+    undelayed_exits = 0 if cause is ExitCause.FAILED else 1
     max_delay = MAX_FAILURE_DELAY_SECONDS if cause is ExitCause.FAILED else MAX_DELAY_SECONDS
-    delay = delay_seconds(new_record.quick_exits - free_exits, max_delay)
+    delay = delay_seconds(new_record.quick_exits - undelayed_exits, max_delay)
     if delay:
         # The delay begins now, not at the exit: a kubelet may report the exit seconds later, and the log must
         # stay readable for the whole delay.

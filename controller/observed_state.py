@@ -21,7 +21,7 @@ from controller.scaling import (
     desired_replicas,
 )
 from controller.spending import ObservedSpending, SpendingPlan, plan_spending
-from controller.spending_state import ReadShare
+from controller.spending_state import ObservedShare
 from controller.status import ConditionType, Status
 from everstep.capacity.on_demand import Purchase
 from everstep.catalog.names import CAPACITY_LABEL, ON_DEMAND, ZONE_LABEL
@@ -103,7 +103,7 @@ class ObservedState:
         return [pod for pod in self.present_pods if move is None or pod.zone != move.leaving_zone]
 
     def with_spending(
-        self, share: ReadShare | None, nodes: Mapping[str, Node | None]
+        self, share: ObservedShare | None, nodes: Mapping[str, Node | None]
     ) -> "ObservedState":
         """Return the state with the spending of the job and its plan; a used-up budget suspends the job.
 
@@ -283,7 +283,7 @@ def observe(
     schedulable: int | None = None,
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
     placeholders: Sequence[Placeholder] = (),
-    share: ReadShare | None = None,
+    share: ObservedShare | None = None,
     joined: frozenset[str] = frozenset(),
 ) -> ObservedState:
     """Return the observed state of a job.

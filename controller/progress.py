@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from controller.objects import Pod
-from controller.spending_state import ReadShare
+from controller.spending_state import ObservedShare
 from controller.worker_metrics import read_values, scrape
 from everstep.catalog.metrics import PLANNED_STEPS, STEP, WORKER_STEPS
 
@@ -44,9 +44,9 @@ class ProgressReader:
     """
 
     scrape: Callable[[str], str] = scrape
-    _reads: dict[str, tuple[datetime, ReadShare | None]] = field(default_factory=dict)
+    _reads: dict[str, tuple[datetime, ObservedShare | None]] = field(default_factory=dict)
 
-    def share(self, uid: str, pods: Iterable[Pod], now: datetime) -> ReadShare | None:
+    def share(self, uid: str, pods: Iterable[Pod], now: datetime) -> ObservedShare | None:
         """Return the completed share of a job's training; None if no worker exported it when scraped.
 
         Args:
@@ -63,7 +63,8 @@ class ProgressReader:
         if scraped_at is None or now - scraped_at >= SCRAPE_INTERVAL:
             shares = map(self._share_of, addresses[:MAX_SCRAPED_WORKERS])
             read = next(
-                (ReadShare(value=share, read_at=now) for share in shares if share is not None), None
+                (ObservedShare(value=share, read_at=now) for share in shares if share is not None),
+                None,
             )
             self._reads[uid] = now, read
         return read

@@ -27,7 +27,7 @@ from controller.pods import render_pod, render_service
 from controller.progress import ProgressReader
 from controller.rules.common import has_finished
 from controller.scaling import Scaling, Timeouts
-from controller.spending_state import ReadShare
+from controller.spending_state import ObservedShare
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ class Reconciler:
             )
         )  # fmt: skip
 
-    def _share(self, job: ElasticJob, pods: list[Pod], now: datetime) -> ReadShare | None:
+    def _share(self, job: ElasticJob, pods: list[Pod], now: datetime) -> ObservedShare | None:
         """Return the completed share of a job's training if it has a deadline."""
         spending = job.spec.spending if job.spec else None
         if spending is None or not spending.has_deadline or has_finished(job.status):

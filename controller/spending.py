@@ -16,7 +16,13 @@ from datetime import datetime, timedelta
 
 from controller.objects import Node, Pod
 from controller.spending_settings import SpendingSettings
-from controller.spending_state import HOUR, BilledMachine, ReadShare, Share, SpendingState
+from controller.spending_state import (
+    HOUR,
+    BilledMachine,
+    CompletedShare,
+    ObservedShare,
+    SpendingState,
+)
 from everstep.capacity.lifetimes import START_SECONDS
 from everstep.capacity.on_demand import (
     POLICIES,
@@ -66,7 +72,7 @@ class ObservedSpending:
     grace_seconds: float
     pods: Sequence[Pod]
     nodes: Mapping[str, Node | None]
-    share: ReadShare | None
+    share: ObservedShare | None
     runs: bool
     now: datetime
 
@@ -183,7 +189,7 @@ def count(observed: ObservedSpending, previous: SpendingState | None) -> Spendin
         machines=tuple(_machine(observed, pod) for pod in _pods_with_machines(observed)),
         fixed_usd_per_hour=observed.settings.fixed_usd_per_hour if observed.runs else 0.0,
         workers=observed.training_workers,
-        share=_with_share(observed, last_state),
+        completed_share=_with_share(observed, last_state),
     )
 
 
@@ -232,13 +238,13 @@ def _machine(observed: ObservedSpending, pod: Pod) -> BilledMachine:
     )
 
 
-def _with_share(observed: ObservedSpending, last_state: SpendingState) -> Share | None:
+def _with_share(observed: ObservedSpending, last_state: SpendingState) -> CompletedShare | None:
     """Return the completed share of the training with the machine time in which it grew.
 
     Machine time after the newest read is pending until the next share is read. If it were counted before the steps that
     were completed in it, the training would seem slower, and machines would be bought for the difference.
     """
-    share, read, since = last_state.share, observed.share, last_state.counted_at
+    share, read, since = last_state.completed_share, observed.share, last_state.counted_at
     if read and (share is None or read.read_at > since):
         since = max(read.read_at, since)
         worker_seconds = last_state.workers * (since - last_state.counted_at).total_seconds()
@@ -249,10 +255,12 @@ def _with_share(observed: ObservedSpending, last_state: SpendingState) -> Share 
     return replace(share, pending_seconds=share.pending_seconds + last_state.workers * elapsed)
 
 
-def _with_read(share: Share | None, read: ReadShare, worker_seconds: float) -> Share:
+def _with_read(
+    share: CompletedShare | None, read: ObservedShare, worker_seconds: float
+) -> CompletedShare:
     """Return the share at the time of a read, with the machine time since the read before it."""
     if share is None:
-        return Share(first_share=read.value, newest_share=read.value)
+        return CompletedShare(first_share=read.value, newest_share=read.value)
     return replace(
         share,
         newest_share=read.value,
@@ -281,7 +289,7 @@ def _work(observed: ObservedSpending, state: SpendingState) -> float | None:
 
     A job whose workers export nothing until half of its time has passed is assumed to need the remaining time.
     """
-    share = state.share
+    share = state.completed_share
     if share and share.newest_share - share.first_share >= MIN_SHARE and share.machine_seconds > 0:
         return share.machine_seconds / (share.newest_share - share.first_share)
     if state.deadline is None:
@@ -296,7 +304,7 @@ def _work(observed: ObservedSpending, state: SpendingState) -> float | None:
 
 
 def _progress(observed: ObservedSpending, state: SpendingState) -> JobProgress:
-    share, work = state.share, _work(observed, state)
+    share, work = state.completed_share, _work(observed, state)
     is_measured = share is not None and share.newest_share - share.first_share >= MIN_SHARE
     starved = state.starved_since
     return JobProgress(
@@ -370,7 +378,7 @@ def _decisions(state: SpendingState) -> SpendingState:
         spot_seconds=0.0,
         on_demand_seconds=0.0,
         reason="",
-        share=None,
+        completed_share=None,
         starved_since=epoch if state.starved_since else None,
     )
 

@@ -128,10 +128,14 @@ def _errors_of_numbers(source: Mapping[str, Any]) -> list[str]:
     errors = [
         f"{PATH}.{name} is {source[name]!r}; set it to a number above 0 and below 1e9, or leave it out"
         for name in POSITIVE_NUMBERS
-        if source.get(name) is not None and not _is_price(source[name])
+        if source.get(name) is not None and not _is_positive_number(source[name])
     ]
     fixed = source.get(FIXED)
-    if fixed is not None and not _is_price(fixed) and (fixed != 0 or isinstance(fixed, bool)):
+    if (
+        fixed is not None
+        and not _is_positive_number(fixed)
+        and (fixed != 0 or isinstance(fixed, bool))
+    ):
         errors.append(
             f"{PATH}.{FIXED} is {fixed!r}; set it to 0 or a number above 0 and below 1e9, or leave it out"
         )
@@ -175,10 +179,10 @@ def _is_pool(pool: object) -> bool:
     return (
         isinstance(pool, Mapping)
         and pool.get("capacity") in (SPOT, ON_DEMAND_CAPACITY)
-        and _is_price(pool.get("usdPerHour"))
+        and _is_positive_number(pool.get("usdPerHour"))
     )
 
 
-def _is_price(value: object) -> bool:
+def _is_positive_number(value: object) -> bool:
     """Return True for a number above 0 and below 1e9."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e9

@@ -29,7 +29,7 @@ class BilledMachine:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadShare:
+class ObservedShare:
     """The completed share of the training in the metrics of a worker.
 
     Attributes:
@@ -42,7 +42,7 @@ class ReadShare:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
+class CompletedShare:
     """The completed share of the training, and the machine time in which it grew.
 
     Attributes:
@@ -74,7 +74,7 @@ class SpendingState:
         use_spot: whether the job should have spot workers as well.
         reason: reason for the decision, and a possible fix.
         deadline: time by which the job has to be complete; None without a deadline.
-        share: completed share of the training; None until a share is read.
+        completed_share: completed share of the training; None until it is read.
         starved_since: time since which too few spot workers have trained; None while enough train.
         used_up: whether the budget is used up.
     """
@@ -90,7 +90,7 @@ class SpendingState:
     use_spot: bool = True
     reason: str = ""
     deadline: datetime | None = None
-    share: Share | None = None
+    completed_share: CompletedShare | None = None
     starved_since: datetime | None = None
     used_up: bool = False
 
@@ -117,7 +117,7 @@ class SpendingState:
             use_spot=source.get("useSpot", True),
             reason=source.get("reason", ""),
             deadline=parse_time(source.get("deadline")),
-            share=_share(source.get("share")),
+            completed_share=_share(source.get("share")),
             starved_since=parse_time(source.get("starvedSince")),
             used_up=source.get("usedUp", False),
         )
@@ -133,7 +133,7 @@ class SpendingState:
             "onDemand": self.on_demand,
             "reason": self.reason,
             "deadline": format_time(self.deadline) if self.deadline else None,
-            "share": _share_json(self.share) if self.share else None,
+            "share": _share_json(self.completed_share) if self.completed_share else None,
             "starvedSince": format_time(self.starved_since) if self.starved_since else None,
             "usedUp": self.used_up,
         }
@@ -164,10 +164,10 @@ def _machine_json(machine: BilledMachine) -> dict[str, Any]:
     }
 
 
-def _share(source: Mapping[str, Any] | None) -> Share | None:
+def _share(source: Mapping[str, Any] | None) -> CompletedShare | None:
     if not source:
         return None
-    return Share(
+    return CompletedShare(
         first_share=source["first"],
         newest_share=source["now"],
         machine_seconds=source.get("machineSeconds", 0.0),
@@ -175,7 +175,7 @@ def _share(source: Mapping[str, Any] | None) -> Share | None:
     )
 
 
-def _share_json(share: Share) -> dict[str, Any]:
+def _share_json(share: CompletedShare) -> dict[str, Any]:
     pending_seconds = round(share.pending_seconds, DIGITS)
     return {
         "first": round(share.first_share, DIGITS),

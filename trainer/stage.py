@@ -7,6 +7,7 @@ waits for its data.
 import time
 from pathlib import Path
 
+from everstep.catalog.plurals import amount
 from everstep.progress import Progress as Display
 from everstep.progress import Step
 from everstep.staging.copier import CopyProgress
@@ -35,7 +36,7 @@ class Notes(Observer):
     def report_listing(self, files: int) -> None:
         """Record the number of files listed so far."""
         self._metrics.report_listing(files)
-        self._note(f"listing the source: {files:,} files")
+        self._note(f"listing the source: {amount(files, 'file')}")
 
     def report_plan(self, plan: StagingPlan) -> None:
         """Record the plan."""
@@ -75,4 +76,4 @@ def stage(location: str, folder: Path, display: Display) -> None:
 
 
 def _amount(files: int, size: int) -> str:
-    return f"{files:,} files, {size / GIGABYTE:.2f} GB"
+    return f"{amount(files, 'file')}, {size / GIGABYTE:.2f} GB"

@@ -25,12 +25,8 @@ Words = npt.NDArray[np.uint64]
 # Copied, like the order of samples below: this file must not import the code that it checks.
 LEDGER_SEED = 0x1ED6E5
 LEDGER_FILE, RUN_FILE = "ledger.jsonl", "run.json"
-DAMAGE = (
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-)  # of a value that is not what a run writes
+# Errors that a value raises which no run has written.
+DAMAGE = (ValueError, KeyError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True)

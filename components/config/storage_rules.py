@@ -55,7 +55,7 @@ def _throughput_is_persistent(deployment: str, throughput: int | None) -> list[C
     return [ConfigFault("storage.throughput", throughput, rule, fix)]
 
 
-def _path_is_free(path: str) -> list[ConfigFault]:
+def _path_outside_system(path: str) -> list[ConfigFault]:
     """Check that the folder is not part of the operating system: pods write to it on every node."""
     folder = PurePosixPath("/" + path.lstrip("/"))  # pathlib distinguishes //etc, Linux does not
     if ".." in folder.parts:
@@ -158,7 +158,7 @@ _FSX, _BLOB = {"storage": ("fsx",)}, {"storage": ("blob",)}
 _FSX_ON_EKS, _BLOB_ON_AKS = _FSX | {"cluster": ("eks",)}, _BLOB | {"cluster": ("aks",)}
 
 RULES = (
-    ConfigRule(("storage.path",), _path_is_free, {"storage": ("hostpath",)}),
+    ConfigRule(("storage.path",), _path_outside_system, {"storage": ("hostpath",)}),
     ConfigRule(("cluster.kind", "storage.kind"), _cluster_mounts_storage),
     ConfigRule(("storage.sizeGib",), _capacity_offered, _FSX),
     ConfigRule(("storage.deploymentType", "storage.throughput"), _throughput_is_persistent, _FSX),

@@ -250,9 +250,8 @@ class _Replay:
         running = min(available[policy_state.zone], desired)
         if before and running >= desired and before.state is PlacementPhase.SETTLED:
             return before  # a complete group stays, whatever else is observed
-        if (
-            before and not self.use_spot
-        ):  # a group that is to run on demand requests no spot machines
+        # A group that is to run on demand requests no spot machines.
+        if before and not self.use_spot:
             policy_state = replace(policy_state, short_since=None)
             reason = "all workers are to run on demand"
             return PlacementDecision(

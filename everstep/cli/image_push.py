@@ -160,25 +160,25 @@ def push(
     for name in images:
         recipe, base = recipe_named(name), bases.get(name, "")
         tag = image_tag(recipe, base)
-        complete = f"{registry}/{name}:{tag}"
+        reference = f"{registry}/{name}:{tag}"
         with converted_errors(host):
             digest = digest_of(client, f"{prefix}{name}", tag)
             if digest is None:
                 client.check_push(f"{prefix}{name}")  # before a build that takes minutes
         if digest:
-            yield PushedImage(name, complete, digest, existed=True)
+            yield PushedImage(name, reference, digest, existed=True)
             continue
-        build(recipe, complete, builder, base, progress)
-        with progress.step(f"Pushing {complete}") as step:
-            builder.push(complete, step)
+        build(recipe, reference, builder, base, progress)
+        with progress.step(f"Pushing {reference}") as step:
+            builder.push(reference, step)
         with converted_errors(host):
             digest = digest_of(client, f"{prefix}{name}", tag)
         if not digest:
             raise EverstepError(
-                f"the registry does not have {complete} after its push",
+                f"the registry does not have {reference} after its push",
                 "Run the command again; if it repeats, check that no lifecycle rule deletes new images.",
             )
-        yield PushedImage(name, complete, digest, existed=False)
+        yield PushedImage(name, reference, digest, existed=False)
 
 
 def push_to_twin(

@@ -107,7 +107,7 @@ def show(plan: PlanTable) -> None:
         hours = plan.source.horizon_seconds / HOUR_SECONDS
         cause = " or suspended by the budget" if plan.limits.budget_usd is not None else ""
         results.print(
-            f"{INCOMPLETE}: not complete within {hours:.0f} h{cause}; its cost until then.",
+            f"{INCOMPLETE}: not complete within {hours:.0f} h{cause}; the cost shown is the cost until then.",
             markup=False,
         )
     for line in notes(plan):
@@ -226,7 +226,7 @@ def notes(plan: PlanTable) -> list[str]:
         "Zones of one region can fail together more often than the zones of the traces: see docs/capacity.md.",
         "On-demand machines are assumed to be available.",
         *(["--all shows each combination of zones, type and policy."] if plan.more else []),
-        "A stack has one of these choices: cluster.gpuPools sets the zones, job.onDemand the purchases.",
+        "A stack has one of these choices: cluster.gpuPools sets its zones, job.onDemand its on-demand machines.",
     ]
 
 
@@ -247,12 +247,13 @@ def _kind_notes(kinds: Sequence[Sequence[str]]) -> list[str]:
     notes = []
     if "reserved" in bought:
         notes.append(
-            "Reserved machines are assumed to be all of maxNodes and always there. A Capacity Reservation is billed "
-            "for the whole duration, used or not, in each choice; a Capacity Block was paid in advance: it adds 0."
+            "A reservation is assumed to have maxNodes machines that are always available. A Capacity Reservation is "
+            "billed for the whole duration, used or not, in each choice; a Capacity Block was paid in advance: it "
+            "adds 0."
         )
     if "on demand" in bought:
         notes.append(
-            "Machines of on-demand pools have no spot market: they are always there, at their price."
+            "Machines of on-demand pools have no spot market: they are always available at their price."
         )
     if len(bought) > 1:
         notes.append("In a zone that has both, reserved and on-demand machines are used first.")
@@ -282,8 +283,9 @@ def _policy_notes(plan: PlanTable) -> list[str]:
     if all(row.choice.fallback is FallbackPolicy.LATEST_START for row in plan.rows):
         return []
     text = (
-        "fallback: buys from the latest start that meets the deadline, as the controller does. Uniform progress and "
-        "greedy are the policies of Can't Be Late (NSDI 2024), for comparison; a job cannot choose them."
+        "fallback: buys on-demand machines from the latest start that meets the deadline, as the controller does. "
+        "Uniform progress and greedy are the policies of Can't Be Late (NSDI 2024), for comparison; a job cannot "
+        "choose them."
     )
     return [text]
 
@@ -291,7 +293,7 @@ def _policy_notes(plan: PlanTable) -> list[str]:
 def _foreign_note(zones: Sequence[str]) -> str:
     """Return the assumption about traces of zones that the stack does not have."""
     return (
-        f"Not zones of the stack: {', '.join(zones)}. They have the stack's highest spot price and no limit of a pool; "
+        f"Not zones of the stack: {', '.join(zones)}. They have the stack's highest spot price and no pool limit; "
         "to plan a zone of the stack, give its trace the name of that zone."
     )
 

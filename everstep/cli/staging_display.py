@@ -17,6 +17,7 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bar
 
+from everstep.catalog.plurals import amount
 from everstep.cli.console import messages, results
 from everstep.staging.copier import CopyProgress
 from everstep.staging.stage import Observer, StagingPlan
@@ -116,7 +117,7 @@ class TerminalBar(Display):
 
     def report_listing(self, files: int) -> None:
         """Show the number of files listed so far."""
-        self._bar.update(self._task, description=f"listing the source: {files:,} files")
+        self._bar.update(self._task, description=f"listing the source: {amount(files, 'file')}")
 
     def report_plan(self, plan: StagingPlan) -> None:
         """Print the plan and begin the bar."""
@@ -126,7 +127,7 @@ class TerminalBar(Display):
     def report_progress(self, progress: CopyProgress) -> None:
         """Move the bar."""
         failed = f", {len(progress.failures)} failed" if progress.failures else ""
-        description = f"copying: {progress.files:,} files{failed}"
+        description = f"copying: {amount(progress.files, 'file')}{failed}"
         self._bar.update(self._task, completed=progress.bytes, description=description)
 
 
@@ -144,7 +145,7 @@ def read_totals(plan: StagingPlan) -> Totals:
 
 def describe(totals: Totals) -> str:
     """Return totals as text."""
-    return f"{totals.files:,} files, {decimal(totals.bytes)}"
+    return f"{amount(totals.files, 'file')}, {decimal(totals.bytes)}"
 
 
 def plan_text(plan: StagingPlan) -> str:

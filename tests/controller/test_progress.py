@@ -12,7 +12,7 @@ from controller.progress import (
     ProgressReader,
     read_share,
 )
-from controller.spending_state import ReadShare
+from controller.spending_state import ObservedShare
 from controller.worker_metrics import scrape
 from everstep.catalog.metrics import PLANNED_STEPS, STEP
 from everstep.elastic.accounting.metrics import Reading, serve
@@ -112,7 +112,7 @@ def test_workers_are_scraped_at_most_twice_a_minute_and_their_share_is_kept_in_b
     reader = ProgressReader(lambda _: f"everstep_step {next(steps)}\neverstep_planned_steps 1000")
     pods = [pod(0, address="10.0.0.1")]
 
-    first_read = ReadShare(value=0.1, read_at=NOW)
+    first_read = ObservedShare(value=0.1, read_at=NOW)
     assert reader.share("u", pods, NOW) == first_read
     assert reader.share("u", pods, NOW + SCRAPE_INTERVAL - timedelta(seconds=1)) == first_read
     assert share(reader, pods, NOW + SCRAPE_INTERVAL) == 0.2

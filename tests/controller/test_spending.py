@@ -19,7 +19,7 @@ from controller.spending import (
     plan_spending,
 )
 from controller.spending_settings import PoolPrice, SpendingSettings, read_spending
-from controller.spending_state import BilledMachine, ReadShare, Share, SpendingState
+from controller.spending_state import BilledMachine, CompletedShare, ObservedShare, SpendingState
 from everstep.capacity.on_demand import FALLBACK_AFTER_SECONDS, OnDemand
 from everstep.catalog.names import CAPACITY_LABEL, GPU_POOL_LABEL, ON_DEMAND
 from tests.controller.builders import NOW, pod
@@ -79,7 +79,7 @@ def decide(
         nodes=NODES,
         share=None
         if share is None
-        else ReadShare(value=share, read_at=now - timedelta(seconds=share_age)),
+        else ObservedShare(value=share, read_at=now - timedelta(seconds=share_age)),
         runs=runs,
         now=now,
     )
@@ -209,7 +209,9 @@ def state_with_share(share: float, hours: float) -> SpendingState:
     return SpendingState(
         counted_at=NOW + timedelta(hours=hours),
         workers=4,
-        share=Share(first_share=0.0, newest_share=share, machine_seconds=4 * hours * HOUR),
+        completed_share=CompletedShare(
+            first_share=0.0, newest_share=share, machine_seconds=4 * hours * HOUR
+        ),
     )
 
 
@@ -231,14 +233,16 @@ def test_progress_before_the_first_observation_does_not_make_the_training_seem_f
         [worker(index) for index in range(4)], first_state, DEADLINE, after=HOUR, share=0.85
     ).state
 
-    assert later.share == Share(first_share=0.8, newest_share=0.85, machine_seconds=4 * HOUR)
+    assert later.completed_share == CompletedShare(
+        first_share=0.8, newest_share=0.85, machine_seconds=4 * HOUR
+    )
 
 
 def test_the_estimated_work_is_the_same_while_no_share_is_read() -> None:
     # With 4 machines, half of the training took 2 h. The other half takes as long: after 3 h, 5 h of margin are left.
     silent = decide((), state_with_share(0.5, 2), DEADLINE, after=3 * HOUR).state
 
-    assert silent.share == Share(
+    assert silent.completed_share == CompletedShare(
         first_share=0.0, newest_share=0.5, machine_seconds=8 * HOUR, pending_seconds=4 * HOUR
     )
     assert silent.reason.startswith(f"{5 * HOUR:.0f} s of margin are left")
@@ -251,7 +255,9 @@ def test_workers_that_start_next_to_a_complete_group_do_not_make_the_training_se
 
     state = decide([*group, *starting], before, DEADLINE, after=3 * HOUR, share=0.75).state
 
-    assert state.share == Share(first_share=0.0, newest_share=0.75, machine_seconds=12 * HOUR)
+    assert state.completed_share == CompletedShare(
+        first_share=0.0, newest_share=0.75, machine_seconds=12 * HOUR
+    )
 
 
 def test_machine_time_without_a_known_share_counts_when_the_next_share_is_read() -> None:
@@ -260,7 +266,9 @@ def test_machine_time_without_a_known_share_counts_when_the_next_share_is_read()
 
     state = decide(pods, silent, DEADLINE, after=4 * HOUR, share=0.75).state
 
-    assert state.share == Share(first_share=0.0, newest_share=0.75, machine_seconds=16 * HOUR)
+    assert state.completed_share == CompletedShare(
+        first_share=0.0, newest_share=0.75, machine_seconds=16 * HOUR
+    )
 
 
 def test_a_share_that_was_read_before_the_last_count_is_counted_once() -> None:
@@ -273,8 +281,10 @@ def test_a_share_that_was_read_before_the_last_count_is_counted_once() -> None:
         pods, first_pass, DEADLINE, after=4 * HOUR, share=0.75, share_age=HOUR + 600
     ).state
 
-    assert first_pass.share is not None
-    assert state.share == replace(first_pass.share, pending_seconds=4 * (HOUR + 600))
+    assert first_pass.completed_share is not None
+    assert state.completed_share == replace(
+        first_pass.completed_share, pending_seconds=4 * (HOUR + 600)
+    )
 
 
 @given(
@@ -294,9 +304,11 @@ def test_machine_time_is_counted_from_the_first_share_to_the_newest_one_and_pend
         state = decide(pods, state, DEADLINE, after=seconds, share=share, share_age=share_age).state
         newest_read = newest_read if share is None else seconds - share_age
 
-    assert state.share is not None
-    assert state.share.machine_seconds == pytest.approx(workers * newest_read, abs=1e-3)
-    assert state.share.pending_seconds == pytest.approx(workers * (seconds - newest_read), abs=1e-3)
+    assert state.completed_share is not None
+    assert state.completed_share.machine_seconds == pytest.approx(workers * newest_read, abs=1e-3)
+    assert state.completed_share.pending_seconds == pytest.approx(
+        workers * (seconds - newest_read), abs=1e-3
+    )
 
 
 def test_without_progress_the_smallest_group_is_bought_after_a_while_without_spot() -> None:
@@ -375,7 +387,9 @@ def test_the_spending_survives_serialization() -> None:
         use_spot=False,
         reason="why",
         deadline=NOW,
-        share=Share(first_share=0.1, newest_share=0.2, machine_seconds=10.0, pending_seconds=5.0),
+        completed_share=CompletedShare(
+            first_share=0.1, newest_share=0.2, machine_seconds=10.0, pending_seconds=5.0
+        ),
         starved_since=NOW,
         used_up=True,
     )

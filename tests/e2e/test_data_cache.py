@@ -179,11 +179,11 @@ def cached_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ca
 
 def serve(twin: Twin, store: Path) -> "subprocess.Popen[bytes]":
     """Start the store in the network of the twin."""
-    keeper = holder(twin.layout)
-    assert keeper is not None
+    network_holder = holder(twin.layout)
+    assert network_holder is not None
     address = [str(addressing.CONTROL_PLANE), str(PORT), str(store)]
     return subprocess.Popen(
-        [*KILLED_WITH_PARENT, "nsenter", f"--net={links.namespace_of(keeper.pid)}", sys.executable, "-m",
+        [*KILLED_WITH_PARENT, "nsenter", f"--net={links.namespace_of(network_holder.pid)}", sys.executable, "-m",
          "tests.e2e.object_server", *address],
         cwd=REPOSITORY,
     )  # fmt: skip

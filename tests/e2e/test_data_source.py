@@ -116,14 +116,14 @@ class SourceCycle(LifeCycle):
 
     def serve(self) -> "subprocess.Popen[bytes]":
         """Start the store in the network of the twin, whose control plane is up."""
-        keeper = holder(Layout(self.twin))
-        assert keeper is not None
+        network_holder = holder(Layout(self.twin))
+        assert network_holder is not None
         command, environment = self.store.command(self.store_folder)
         return subprocess.Popen(
             [
                 *KILLED_WITH_PARENT,
                 "nsenter",
-                f"--net={links.namespace_of(keeper.pid)}",
+                f"--net={links.namespace_of(network_holder.pid)}",
                 *command,
             ],
             env=environment,

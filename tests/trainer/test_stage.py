@@ -99,7 +99,7 @@ def test_a_second_attempt_copies_only_what_is_missing(
 
     assert stage_and_prepare("s3://my-photos/imagenet", tmp_path) == 0
 
-    assert "1 files, 0.00 GB to copy, 7 complete" in capsys.readouterr().err
+    assert "1 file, 0.00 GB to copy, 7 complete" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("bucket")

@@ -1,7 +1,8 @@
 """A small client of the Kubernetes API.
 
-The official client needs 50 MB and 0.75 s before its first request. The keeper (`nodes.control_plane.keeper`) runs
-as long as the twin and should stay small, and a command such as `vanish` should not wait for imports.
+The official client needs 50 MB and 0.75 s before its first request. The twin's network holder
+(`nodes.control_plane.network_holder`) runs as long as the twin and should stay small, and a command such as `vanish`
+should not wait for imports.
 """
 
 import http.client
@@ -37,7 +38,7 @@ class _Connection(http.client.HTTPConnection):
     """An HTTPS connection whose socket is closed on every failure.
 
     `http.client.HTTPSConnection` connects before it wraps the socket, and leaks the socket if the handshake fails.
-    The handshake can fail at any time, because the keeper, which relays to the API server, can end at any time.
+    The handshake can fail at any time, because the network holder, which relays to the API server, can end at any time.
     """
 
     def __init__(self, host: str, port: int, timeout: float, context: ssl.SSLContext) -> None:

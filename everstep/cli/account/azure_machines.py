@@ -130,8 +130,8 @@ def check_quotas(account: AzureAccount, cluster: "AksConfig", stack: str) -> Ite
     account_quotas = account.quotas()
     families: dict[str, list[VmPool]] = {}
     for pool in known_pools:
-        offer = account.sizes[pool.size]
-        families.setdefault(SPOT_QUOTA if pool.spot else offer.family.lower(), []).append(pool)
+        vm_size = account.sizes[pool.size]
+        families.setdefault(SPOT_QUOTA if pool.spot else vm_size.family.lower(), []).append(pool)
     regular = [pool for pool in known_pools if not pool.spot]
     for name, limited_pools in {**families, REGIONAL_QUOTA: regular}.items():
         if name not in account_quotas or not limited_pools:

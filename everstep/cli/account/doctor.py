@@ -30,8 +30,8 @@ def run(stack: str, *, as_json: bool) -> None:
         as_json: whether to print JSON.
 
     Raises:
-        EverstepError: the stack has no account and no requirement for its cluster to check, or the SDK of its cloud is
-            not installed.
+        EverstepError: the stack has no account to check and sets no requirement for its cluster, or the SDK of its
+            cloud is not installed.
         Exit: with 1 if a check would stop `pulumi up`.
     """
     from everstep.cli.engine.context import open_stack

@@ -285,7 +285,7 @@ def _report(step: int, callback: Callable[..., object], *arguments: object) -> N
     try:
         callback(*arguments)
     except Exception as error:
-        log.error("checkpoint of step %d: its report failed: %s", step, error)
+        log.error("checkpoint of step %d: its callback failed: %s", step, error)
 
 
 @atexit.register

@@ -69,7 +69,7 @@ class Heartbeats:
         self._etcd, self._keys, self._report = etcd, keys, report
         self._core = Suspicion()
         self._socket: socket.socket | None = None
-        # The deciding thread replaces it as a whole.
+        # The agent's deciding thread (`Agent._decide`) replaces this object.
         self._observation: PeerObservation | None = None
         self._addresses: PeerAddresses | None = None
         self._trained = (0, 0.0)  # generation and monotonic time of the last training step
@@ -94,7 +94,7 @@ class Heartbeats:
         self._socket, self._addresses = udp_socket, PeerAddresses(family)
 
     def follow(self, identity: str | None, view: RunView) -> None:
-        """Observe the members of the current generation. Called by the deciding thread after each decision."""
+        """Observe the members of the current generation. Called by the agent's deciding thread."""
         generation = view.current
         if identity is None or generation is None or identity not in generation.ranks:
             self._observation = None

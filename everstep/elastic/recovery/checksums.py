@@ -3,8 +3,8 @@
 There are two:
 
 * `word_sums` adds the 64-bit words of a tensor, at memory speed (90 MB in 11 ms on one core). It detects one wrong
-  number, but not every step: a step that adds the smallest amount to one number and subtracts it from another
-  leaves the sum unchanged.
+  number, but not every state that is a step behind: an optimizer step that adds the smallest amount to one
+  number and subtracts it from another leaves the sum unchanged.
 * `checksums` takes three times as long. Each 32-bit number is multiplied by a 64-bit constant for its position, and the
   products are added modulo 2^64. With random constants, two different tensors have equal checksums with a probability
   of at most 2^-33 for each level of blocks: their numbers differ by less than 2^32, so the sum of the products is
@@ -56,7 +56,7 @@ def _words(tensor: torch.Tensor) -> torch.Tensor:
 def _checksum(words: torch.Tensor) -> torch.Tensor:
     """Return the checksum of 64-bit integers as a tensor without dimensions, on the same device.
 
-    Each level replaces a block of 32-bit numbers by one integer.
+    Each level replaces a block of 32-bit numbers with one integer.
     """
     for level in range(words.numel()):
         words = _block_sums(words.view(torch.int32), level)

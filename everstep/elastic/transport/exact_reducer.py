@@ -14,7 +14,8 @@ shard does not fit, all workers are informed before gradients are sent, choose a
 step again. Units depend on sums only, so they are the same for any number of workers; they are part of the
 state that joiners receive and checkpoints contain.
 
-Why not round the sum of a worker's shards once: its shards depend on the number of workers.
+The sum of a worker's shards is not rounded once instead, because the number of workers determines which shards
+a worker has.
 """
 
 from collections.abc import Sequence
@@ -169,24 +170,24 @@ class ExactReducer:
         own_sums, exponents = torch.split(self._own_sums, self._sizes), self.ranges.tolist()
         gradients = [parameter.grad for parameter in self._parameters]
         # In memory order: autograd lays gradients out like parameters.
-        numbers = {
+        flat_gradients = {
             index: dense_local_tensor(gradient.detach()).as_strided((gradient.numel(),), (1,))
             for index, gradient in enumerate(gradients)
             if gradient is not None
         }
         for index, parameter in enumerate(self._parameters):
             parameter.grad = None
-            if index not in numbers and self._is_empty:
+            if index not in flat_gradients and self._is_empty:
                 own_sums[index].zero_()
         magnitudes = torch.zeros(
             len(self._parameters), dtype=torch.float64, device=self._own_sums.device
         )
-        if numbers:
+        if flat_gradients:
             with np.errstate(over="ignore", invalid="ignore"):  # a gradient may not fit
-                magnitudes[list(numbers)] = self._fixed_point.add(
-                    list(numbers.values()),
-                    [own_sums[index] for index in numbers],
-                    [2.0 ** (BITS - exponents[index]) for index in numbers],
+                magnitudes[list(flat_gradients)] = self._fixed_point.add(
+                    list(flat_gradients.values()),
+                    [own_sums[index] for index in flat_gradients],
+                    [2.0 ** (BITS - exponents[index]) for index in flat_gradients],
                     is_first=self._is_empty,
                 ).double()
         return magnitudes
@@ -220,7 +221,7 @@ class ExactReducer:
             self._own_sums.zero_()
         self._sending = True
         all_reduce(self._summed_flat.copy_(self._own_scalars_flat))
-        averages, counts, overflows, numbers = torch.split(self._summed_flat, self._flat_sizes)
+        averages, counts, overflows, scalar_sums = torch.split(self._summed_flat, self._flat_sizes)
         if (overflows > 0).any():
             self.ranges.add_(HEADROOM * (overflows > 0)).clamp_(max=MAX_RANGE)
             self._sending = False
@@ -233,10 +234,10 @@ class ExactReducer:
             self._buffers.counters, _split(counts, self._buffers.counters), strict=True
         ):
             counter.add_(count.to(counter.dtype))
-        return [int(number) for number in numbers.tolist()]
+        return [int(scalar_sum) for scalar_sum in scalar_sums.tolist()]
 
     def _set_statistics(self, averages: torch.Tensor) -> None:
-        """Set the averaged buffers; numbers that no shard has changed keep the digits that the sum rounds off.
+        """Set the averaged buffers; elements that no shard has changed keep the digits that the sum rounds off.
 
         Args:
             averages: averages over the samples, in units of 1 / `STATISTIC_SCALE`.
@@ -245,24 +246,24 @@ class ExactReducer:
             return
         saved = _flatten(self._buffers.saved_averaged).double()
         is_unchanged = averages == (saved * STATISTIC_SCALE).round_()
-        numbers = torch.where(is_unchanged, saved, averages / STATISTIC_SCALE)
-        copy_all(self._buffers.averaged, _split(numbers, self._buffers.averaged))
+        elements = torch.where(is_unchanged, saved, averages / STATISTIC_SCALE)
+        copy_all(self._buffers.averaged, _split(elements, self._buffers.averaged))
 
     def _set_gradients(self) -> None:
         """Set the parameters' gradients to the received sums, in the same memory if they are float32."""
         received_sums = torch.split(self._received_sums, self._sizes)
-        numbers = [
+        flat_gradients = [
             sums.view(torch.float32)
             if parameter.dtype == torch.float32
             else torch.empty(sums.shape, dtype=parameter.dtype, device=parameter.device)
             for parameter, sums in zip(self._parameters, received_sums, strict=True)
         ]
         units = [2.0 ** (exponent - BITS) for exponent in self.ranges.tolist()]
-        self._bounds = self._fixed_point.restore(received_sums, numbers, units)
-        for parameter, values, (shape, stride) in zip(
-            self._parameters, numbers, self._layouts, strict=True
+        self._bounds = self._fixed_point.restore(received_sums, flat_gradients, units)
+        for parameter, flat, (shape, stride) in zip(
+            self._parameters, flat_gradients, self._layouts, strict=True
         ):
-            parameter.grad = values.as_strided(shape, stride, values.storage_offset())
+            parameter.grad = flat.as_strided(shape, stride, flat.storage_offset())
 
     def adapt_ranges(self) -> None:
         """Choose the next step's units from the received sums; only after a finite step."""

@@ -19,7 +19,7 @@ from cloudtwin.nodes.control_plane import (
     kubelet_certificates,
     startup,
 )
-from cloudtwin.nodes.control_plane.components import KEEPER
+from cloudtwin.nodes.control_plane.components import NETWORK_HOLDER
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux import processes
 from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
@@ -33,7 +33,7 @@ from cloudtwin.progress import Progress, Step
 from cloudtwin.toolchain import ensure_packages, ensure_tools
 
 # Limits for a busy host, which may be twenty times as slow; a program that ends is reported immediately.
-KEEPER_SECONDS = 90.0  # typically 0.3
+NETWORK_HOLDER_SECONDS = 90.0  # typically 0.3
 READY_SECONDS = 180.0  # timeout of the API server's start, which typically takes 4
 STRAY_SECONDS = 60.0  # limit on a busy host; SIGKILL takes milliseconds
 NODE_SECONDS = 180.0  # timeout of the slowest machine, which typically takes 5
@@ -192,11 +192,11 @@ def prepare_folder(layout: Layout) -> None:
 def start_control_plane(
     layout: Layout, cgroups: CgroupHierarchies, programs: dict[str, Path]
 ) -> None:
-    """Start the keeper and each of the four programs that is not running."""
+    """Start the network holder and each of the four programs that is not running."""
     cgroups.create(layout.control_plane_cgroup)
     _end_strays(layout, cgroups)
-    if not components.running_components(layout)[KEEPER]:
-        _start_keeper(layout, cgroups)
+    if not components.running_components(layout)[NETWORK_HOLDER]:
+        _start_network_holder(layout, cgroups)
     server = f"https://127.0.0.1:{_settings(layout)['port']}"
     admin = certificates.load(layout, "admin")
     certificates.write_kubeconfig(layout, layout.kubeconfig, admin, server)
@@ -205,7 +205,7 @@ def start_control_plane(
 
 def _end_strays(layout: Layout, cgroups: CgroupHierarchies) -> None:
     """End processes of the control plane without a record: their `up` was killed before it wrote the record."""
-    # The registry has a record too; it is of no use when no component holds the network that it is in.
+    # Without a running component, the registry is in a network namespace that nothing can reach: it ends, too.
     paths = layout.control_plane.glob("*.json") if components.holder(layout) else ()
     recorded_processes = (processes.load(path) for path in paths)
     recorded_pids = {process.pid for process in recorded_processes if process and process.alive}
@@ -249,20 +249,27 @@ def _has_default_account(client: KubernetesClient) -> bool:
     return True
 
 
-def _start_keeper(layout: Layout, cgroups: CgroupHierarchies) -> None:
-    previous = processes.load(layout.process(KEEPER))
-    command = [sys.executable, "-m", "cloudtwin.nodes.control_plane.keeper", str(layout.state)]
+def _start_network_holder(layout: Layout, cgroups: CgroupHierarchies) -> None:
+    previous = processes.load(layout.process(NETWORK_HOLDER))
+    command = [
+        sys.executable,
+        "-m",
+        "cloudtwin.nodes.control_plane.network_holder",
+        str(layout.state),
+    ]
     command_in_cgroup = [*cgroups.command_prefix(layout.control_plane_cgroup), *command]
-    process = processes.start(command_in_cgroup, layout.log(KEEPER))
+    process = processes.start(command_in_cgroup, layout.log(NETWORK_HOLDER))
 
     def has_reported() -> bool:
-        current = processes.load(layout.process(KEEPER))
+        current = processes.load(layout.process(NETWORK_HOLDER))
         return current is not None and current != previous
 
-    in_time = processes.wait_until(lambda: has_reported() or not process.alive, KEEPER_SECONDS)
+    in_time = processes.wait_until(
+        lambda: has_reported() or not process.alive, NETWORK_HOLDER_SECONDS
+    )
     if not in_time or not process.alive:
         process.kill()
-        raise _not_ready_error(layout, [KEEPER])
+        raise _not_ready_error(layout, [NETWORK_HOLDER])
 
 
 def _settings(layout: Layout) -> dict[str, int]:

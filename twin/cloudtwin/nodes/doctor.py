@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from cloudtwin.nodes.control_plane.components import KEEPER
+from cloudtwin.nodes.control_plane.components import NETWORK_HOLDER
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux import mounts, processes
 from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
@@ -63,8 +63,8 @@ def twins(command: Callable[[Path], str] = down_command) -> list[RunningTwin]:
 
 def _running_twin(folder: Path, cgroups: CgroupHierarchies, command: str) -> RunningTwin:
     layout = Layout(folder)
-    keeper = processes.load(layout.process(KEEPER))
-    started_seconds = keeper.started / os.sysconf("SC_CLK_TCK") if keeper else 0.0
+    network_holder = processes.load(layout.process(NETWORK_HOLDER))
+    started_seconds = network_holder.started / os.sysconf("SC_CLK_TCK") if network_holder else 0.0
     prefix = Path(layout.machine_cgroup("")).name
     machines = {
         child.name.removeprefix(prefix)
@@ -76,19 +76,19 @@ def _running_twin(folder: Path, cgroups: CgroupHierarchies, command: str) -> Run
 
 
 def running_twins(cgroups: CgroupHierarchies) -> Iterator[Path]:
-    """Yield the state folders of the running twins. A twin runs if its folder has the record of a live keeper."""
+    """Yield the state folders of the running twins: their folders have the record of a live network holder."""
     for name in cgroups.twin_names():
         for pid in cgroups.processes(f"{name}/{Layout.CONTROL_PLANE}"):
-            state = state_of_keeper(_command_line(pid))
+            state = state_of_network_holder(_command_line(pid))
             if state and Layout(state).identity == name:
-                keeper = processes.load(Layout(state).process(KEEPER))
-                if keeper and keeper.pid == pid and keeper.alive:
+                network_holder = processes.load(Layout(state).process(NETWORK_HOLDER))
+                if network_holder and network_holder.pid == pid and network_holder.alive:
                     yield state
 
 
-def state_of_keeper(command: list[str]) -> Path | None:
-    """Return the state folder in a keeper's command line, or None for any other program."""
-    if command[1:3] != ["-m", "cloudtwin.nodes.control_plane.keeper"] or len(command) != 4:
+def state_of_network_holder(command: list[str]) -> Path | None:
+    """Return the state folder in a network holder's command line, or None for any other program."""
+    if command[1:3] != ["-m", "cloudtwin.nodes.control_plane.network_holder"] or len(command) != 4:
         return None
     return Path(command[3])
 

@@ -11,7 +11,7 @@ import pytest
 from cloudtwin.errors import TwinError
 from cloudtwin.kubernetes_api import KubernetesClient
 from cloudtwin.nodes import MachineSpec, Role, bring_up
-from cloudtwin.nodes.control_plane.components import KEEPER
+from cloudtwin.nodes.control_plane.components import NETWORK_HOLDER
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux import processes
 from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
@@ -70,15 +70,15 @@ def test_a_registry_whose_network_is_gone_is_stopped(
     assert not registry.alive
 
 
-def test_a_keeper_that_runs_but_does_not_report_in_time_is_an_error(
+def test_a_network_holder_that_runs_but_does_not_report_in_time_is_an_error(
     layout: Layout, cgroups: CgroupHierarchies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bring_up, "KEEPER_SECONDS", 0.0)
+    monkeypatch.setattr(bring_up, "NETWORK_HOLDER_SECONDS", 0.0)
     monkeypatch.setattr(processes, "start", lambda *_: own_process())
     monkeypatch.setattr(Process, "kill", lambda _: None)
 
-    with pytest.raises(TwinError, match=f"control plane's {KEEPER} did not become ready"):
-        bring_up._start_keeper(layout, cgroups)
+    with pytest.raises(TwinError, match=f"control plane's {NETWORK_HOLDER} did not become ready"):
+        bring_up._start_network_holder(layout, cgroups)
 
 
 class EmptyCluster(KubernetesClient):

@@ -15,16 +15,23 @@ from cloudtwin.progress import Silent
 from twin.tests.waiting import wait_until
 
 
-def test_a_keeper_is_recognized_by_its_command_line() -> None:
-    keeper = ["/venv/bin/python", "-m", "cloudtwin.nodes.control_plane.keeper", "/state/default"]
+def test_a_network_holder_is_recognized_by_its_command_line() -> None:
+    network_holder = [
+        "/venv/bin/python",
+        "-m",
+        "cloudtwin.nodes.control_plane.network_holder",
+        "/state/default",
+    ]
 
-    assert doctor.state_of_keeper(keeper) == Path("/state/default")
-    assert doctor.state_of_keeper(keeper[:3]) is None
+    assert doctor.state_of_network_holder(network_holder) == Path("/state/default")
+    assert doctor.state_of_network_holder(network_holder[:3]) is None
     assert (
-        doctor.state_of_keeper(["python", "-m", "cloudtwin.nodes.machine.boot", "/state/default"])
+        doctor.state_of_network_holder(
+            ["python", "-m", "cloudtwin.nodes.machine.boot", "/state/default"]
+        )
         is None
     )
-    assert doctor.state_of_keeper([]) is None
+    assert doctor.state_of_network_holder([]) is None
 
 
 def test_mounts_are_found_deepest_first_with_spaces_in_their_names(tmp_path: Path) -> None:
@@ -84,7 +91,7 @@ def test_the_status_of_a_stopped_twin_can_be_read(state_root: Path) -> None:
     assert not state_root.exists()
 
 
-def test_a_state_folder_without_its_keeper_is_a_leftover(state_root: Path) -> None:
+def test_a_state_folder_without_its_network_holder_is_a_leftover(state_root: Path) -> None:
     (state_root / "old").mkdir(parents=True)
 
     states = [entry for entry in doctor.leftovers() if entry.kind == "state"]

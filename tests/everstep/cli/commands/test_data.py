@@ -74,8 +74,8 @@ def test_a_terminal_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
 
     text = terminal.export_text()
     assert "to copy     2 files, 2.0 kB" in text
-    assert "complete    1 files, 1.0 kB" in text
-    assert "copying: 1 files" in text
+    assert "complete    1 file, 1.0 kB" in text
+    assert "copying: 1 file" in text
     assert "75%" in text
     assert "1.5/2.0 kB" in text
 

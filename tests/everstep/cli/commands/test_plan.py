@@ -32,7 +32,9 @@ def test_the_table_has_a_line_for_each_choice(capsys: pytest.CaptureFixture[str]
         assert f"\n{choice}" in output
     assert "in time" in output
     assert "suspended" in output
-    assert "job.onDemand the purchases" in output, "a plan names the keys that make its choices"
+    assert "job.onDemand its on-demand machines" in output, (
+        "a plan names the keys that make its choices"
+    )
 
 
 def pools_stack(

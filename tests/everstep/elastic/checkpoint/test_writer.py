@@ -208,7 +208,7 @@ def test_an_error_of_a_report_does_not_end_the_writing_thread(
         writer.wait()
 
     assert newest(folder) == 2
-    assert caplog.text.count("its report failed: the bucket does not respond") == 2
+    assert caplog.text.count("its callback failed: the bucket does not respond") == 2
 
 
 def test_a_read_only_folder_does_not_end_the_training_and_the_next_save_is_tried() -> None:

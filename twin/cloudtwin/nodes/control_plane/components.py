@@ -1,24 +1,26 @@
 """Names of the control plane's processes, and which of them run.
 
-A separate module, since the keeper and the machines use it and should not import the code that starts the processes.
+A separate module, since the network holder and the machines use it and should not import the code that starts the
+processes.
 """
 
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux import processes
 from cloudtwin.nodes.linux.processes import Process
 
-KEEPER = "keeper"  # holds the twin's network namespace; forwards connections to the API server
+NETWORK_HOLDER = "network-holder"
+"""The process that holds the twin's network namespace, and forwards connections to the API server."""
 ETCD = "etcd"
 API_SERVER = "kube-apiserver"
 CONTROLLER_MANAGER = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
 PROGRAMS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER)
-COMPONENTS = (KEEPER, *PROGRAMS)
+COMPONENTS = (NETWORK_HOLDER, *PROGRAMS)
 CAPACITY = "capacity"  # the optional daemon that starts and stops machines
 
 
 def holder(layout: Layout) -> Process | None:
-    """Return a running process in the twin's network namespace, the keeper first."""
+    """Return a running process in the twin's network namespace, the network holder first."""
     recorded_processes = (processes.load(layout.process(component)) for component in COMPONENTS)
     return next((process for process in recorded_processes if process and process.alive), None)
 

@@ -1,7 +1,7 @@
 """The twin's registry: it stands in for the registries of clouds and for public ones.
 
-Machines reach it inside the twin's network, under every host name; the host reaches it through the keeper's relay. Rule
-files define what each host refuses; the providers write the files of ECR and ACR (`providers.registries`).
+Machines reach it inside the twin's network, under every host name; the host reaches it through the network holder's
+relay. Rule files define what each host refuses; the providers write the files of ECR and ACR (`providers.registries`).
 """
 
 import secrets
@@ -37,8 +37,8 @@ def ensure(layout: Layout, cgroups: CgroupHierarchies, progress: Progress) -> No
     if running and running.alive:
         return
     program = ensure_tools([NAME], progress)[NAME]
-    keeper = holder(layout)
-    if keeper is None:
+    network_holder = holder(layout)
+    if network_holder is None:
         raise TwinError("The twin's control plane is not running.", "Start it with `up`.")
     rules = rules_folder(layout.state)
     rules.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -48,7 +48,7 @@ def ensure(layout: Layout, cgroups: CgroupHierarchies, progress: Progress) -> No
         files.write_json(path, {"publishers": {PUBLISHER: password}}, files.PRIVATE)
     command = [
         "nsenter",
-        f"--net={links.namespace_of(keeper.pid)}",
+        f"--net={links.namespace_of(network_holder.pid)}",
         str(program),
         f"-listen={addressing.CONTROL_PLANE}:{addressing.REGISTRY_PORT}",
         f"-data={layout.registry / 'images'}",

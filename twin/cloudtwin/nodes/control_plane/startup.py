@@ -32,10 +32,10 @@ UNUSED_CONTROLLERS = (
 
 
 def start_missing(layout: Layout, tools: Mapping[str, Path], cgroups: CgroupHierarchies) -> None:
-    """Start each of the four programs that is not running. The keeper must be running."""
-    keeper = holder(layout)
-    if keeper is None:
-        raise RuntimeError("the keeper must run before the control plane")
+    """Start each of the four programs that is not running. The network holder must be running."""
+    network_holder = holder(layout)
+    if network_holder is None:
+        raise RuntimeError("the network holder must run before the control plane")
     running = running_components(layout)
     commands = {
         ETCD: _etcd(layout),
@@ -43,7 +43,7 @@ def start_missing(layout: Layout, tools: Mapping[str, Path], cgroups: CgroupHier
         CONTROLLER_MANAGER: _controller_manager(layout),
         SCHEDULER: _scheduler(layout),
     }
-    enter = ["nsenter", f"--net={links.namespace_of(keeper.pid)}"]
+    enter = ["nsenter", f"--net={links.namespace_of(network_holder.pid)}"]
     for component, arguments in commands.items():
         if not running[component]:
             command = [*enter, str(tools[component]), *arguments]

@@ -1,7 +1,8 @@
 """Simulated `nvidia.com/gpu` devices that the kubelet counts and pods request, without a driver or a card.
 
-It implements the kubelet's device plugin interface, v1beta1. On a cloud's machine, the agent runs it. On other
-machines, the init process starts it as `python -m cloudtwin.nodes.kubelet.device_plugin COUNT`.
+It implements the kubelet's device plugin interface, v1beta1. On a machine of a simulated cloud's pool, the
+machine's agent (`nodes.machine.agent`) runs it. On other machines, the init process starts it as
+`python -m cloudtwin.nodes.kubelet.device_plugin COUNT`.
 """
 
 import contextlib

@@ -23,7 +23,7 @@ PACKAGE = Path(__file__).parent
 UNLIMITED = 2**31 - 1
 NUMBERS = ("integer", "long", "float", "double")
 SSE = "ServerSideEncryptionConfiguration.Rules.*"
-NOTE = "NotificationsWithSubscribers.*.Notification"
+NOTIFICATION = "NotificationsWithSubscribers.*.Notification"
 
 # Type -> service and the request structures whose members are inputs.
 CALLS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -86,10 +86,10 @@ RENAMED_INPUTS: Mapping[str, Mapping[str, str]] = {
         "costFilters.*.values": "Budget.CostFilters.*",
         "costFilters.*.values.*": "Budget.CostFilters.*.*",
         "notifications": "NotificationsWithSubscribers",
-        "notifications.*.comparisonOperator": f"{NOTE}.ComparisonOperator",
-        "notifications.*.notificationType": f"{NOTE}.NotificationType",
-        "notifications.*.threshold": f"{NOTE}.Threshold",
-        "notifications.*.thresholdType": f"{NOTE}.ThresholdType",
+        "notifications.*.comparisonOperator": f"{NOTIFICATION}.ComparisonOperator",
+        "notifications.*.notificationType": f"{NOTIFICATION}.NotificationType",
+        "notifications.*.threshold": f"{NOTIFICATION}.Threshold",
+        "notifications.*.thresholdType": f"{NOTIFICATION}.ThresholdType",
     },
     "aws:amp/workspace:Workspace": {"loggingConfiguration": ""},  # the whole request
     "aws:cloudwatch/logGroup:LogGroup": {"name": "logGroupName"},

@@ -132,7 +132,7 @@ RULES = (
                        "is invalid: 1 to 63 letters, digits, - and _, a letter or digit at both ends"),
                f"{DOCS}, naming"),
     value_rule("name of the node resource group", "nodeResourceGroup", _length_error, f"{DOCS}, naming"),
-    InputRule("System pool of a cluster", f"{DOCS}, use system node pools", rules.system_pool),
+    InputRule("system pool of a cluster", f"{DOCS}, use system node pools", rules.system_pool),
     InputRule("network of an AKS cluster", f"{DOCS}, Azure CNI Overlay", rules.network),
     InputRule("data plane of an AKS cluster", f"{DOCS}, Azure CNI powered by Cilium", rules.data_plane),
     InputRule("API access of an AKS cluster", f"{DOCS}, authorized IP ranges", rules.api_access),

@@ -297,7 +297,7 @@ TYPES = (
                          _associated_in_location),
         ),
         deletion_guards=(
-            DeletionGuard("subnet of kept pools", "Azure Resource Manager, subnets in use",
+            DeletionGuard("subnet of remaining pools", "Azure Resource Manager, subnets in use",
                           "InUseSubnetCannotBeDeleted", _pools_in_subnet),
         ),
     ),
@@ -316,7 +316,7 @@ TYPES = (
         preconditions=(
             Precondition("address of a gateway", NAT_DOCS, "NatGatewayRequiresStandardPublicIP",
                          _gateway_address),
-            Precondition("one gateway of an address", NAT_DOCS, "PublicIPAddressInUse", _free_addresses),
+            Precondition("one gateway per public address", NAT_DOCS, "PublicIPAddressInUse", _free_addresses),
         ),
     ),
     arm_type(

@@ -71,7 +71,7 @@ def test_a_second_up_changes_nothing(twin: Twin) -> None:
     assert {name: pid_of(twin, name) for name in twin.status().components} == before
 
 
-@pytest.mark.parametrize("component", ["keeper", "kube-apiserver", "etcd"])
+@pytest.mark.parametrize("component", ["network-holder", "kube-apiserver", "etcd"])
 def test_up_restarts_a_killed_component_and_keeps_its_data(twin: Twin, component: str) -> None:
     api = api_of(twin)
     name = f"kept-{component}"

@@ -214,7 +214,7 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     ),
     "version of a pool": ({"orchestratorVersion": "1.36"}, {"orchestratorVersion": "1.30"}, "not offered"),
     "name of an AKS cluster": ({"resourceName": "everstep"}, {"resourceName": "everstep-"}, "1 to 63"),
-    "System pool of a cluster": (
+    "system pool of a cluster": (
         {"agentPoolProfiles": [{"name": "system", "mode": "System"}]},
         {"agentPoolProfiles": [{"name": "user", "mode": "User"}]},
         "mode System",
@@ -440,7 +440,7 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
         [resource(NETWORK, VNET, {"location": "eastus"}), resource(GATEWAY, f"{RG}/n", {"location": "westus"})],
         "not in the same location",
     ),
-    "one gateway of an address": (
+    "one gateway per public address": (
         GATEWAY, {"publicIpAddresses": [{"id": f"{RG}/a"}]}, [],
         [resource(GATEWAY, f"{RG}/n", {"publicIpAddresses": [{"id": f"{RG}/A"}]})], "already used",
     ),

@@ -1,7 +1,7 @@
-"""The keeper of a twin: holds its network, relays the host's connections and acts as the cloud's controller.
+"""The network holder of a twin: holds its network, relays the host's connections and acts as the cloud's controller.
 
 It owns the network namespace with the switch and forwards connections from the host to the API server and the registry.
-Started as `python -m cloudtwin.nodes.control_plane.keeper STATE`.
+Started as `python -m cloudtwin.nodes.control_plane.network_holder STATE`.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from cloudtwin import files
 from cloudtwin.errors import TwinError
 from cloudtwin.nodes.control_plane import relay
 from cloudtwin.nodes.control_plane.cloud_controller import CloudController
-from cloudtwin.nodes.control_plane.components import KEEPER, holder
+from cloudtwin.nodes.control_plane.components import NETWORK_HOLDER, holder
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux import syscalls
 from cloudtwin.nodes.linux.processes import Process
@@ -38,7 +38,7 @@ def main(state: Path) -> None:
     ports = {name: listeners[port].getsockname()[1] for name, port in PORTS.items()}
     files.write_json(layout.settings, settings | ports)
     if process := Process.of(os.getpid()):
-        process.save(layout.process(KEEPER))
+        process.save(layout.process(NETWORK_HOLDER))
     controller = CloudController(
         layout, float(settings.get("node_deletion_seconds", NODE_DELETION_SECONDS))
     )
