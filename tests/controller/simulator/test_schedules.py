@@ -1,29 +1,24 @@
 """Under any schedule of faults the invariants hold, and the job eventually recovers or ends."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from urllib3.exceptions import HTTPError
 
 from controller.client import ApiError
 from controller.metrics import Metrics
 from controller.reconcile import Reconciler, RetryError
 from controller.status import ConditionType, Status
 from everstep.catalog.names import BOUNDS_ANNOTATION
-from tests.controller.simulator.model import KEY, Crash, ModelCluster, WriteFault
+from tests.controller.simulator.model import KEY, Crash, ModelCluster
 from tests.effort import SEARCHES, examples
 
 INDICES = st.integers(0, 3)
 NODES = st.sampled_from(["n0", "n1", "n2"])
 CODES = st.sampled_from([1, 2, 130, 137, 138, 143])
-CHANGES = st.sampled_from(
-    ["delete", "evict", "start", "fail", "finish", "vanish", "boot", "scale", "lead"]
-)
 
 
 class Schedule(RuleBasedStateMachine):
@@ -46,7 +41,7 @@ class Schedule(RuleBasedStateMachine):
     def reconcile(self) -> float | None:
         try:
             return self.reconciler.reconcile(KEY)
-        except (RetryError, ApiError, HTTPError):
+        except (RetryError, ApiError):
             return 0.2
         except Crash:
             self.restart()
@@ -61,36 +56,6 @@ class Schedule(RuleBasedStateMachine):
         self.cluster.crash_in = writes
         self.reconcile()
         self.cluster.crash_in = None
-
-    @rule(faults=st.lists(st.sampled_from(WriteFault), min_size=1, max_size=6))
-    def fail_writes_of_the_next_pass(self, faults: list[WriteFault]) -> None:
-        self.cluster.write_faults = list(faults)
-        self.reconcile()
-        self.cluster.write_faults = []
-
-    @rule(requests=st.integers(1, 8), change=CHANGES, index=INDICES, node=NODES)
-    def change_in_the_middle_of_the_next_pass(
-        self, requests: int, change: str, index: int, node: str
-    ) -> None:
-        changes: dict[str, Callable[[], None]] = {
-            "delete": lambda: self.delete_a_pod(index, force=True),
-            "evict": lambda: self.delete_a_pod(index, force=False),
-            "start": self.start_pods,
-            "fail": lambda: self.end_a_worker(index, 1),
-            "finish": lambda: self.finish_a_worker(index),
-            "vanish": lambda: self.change_a_machine(node, "vanish"),
-            "boot": lambda: self.change_a_machine(node, "boot"),
-            "scale": lambda: self.edit_the_spec(index, 6, 1),
-            "lead": self.lead_elsewhere,
-        }
-        self.cluster.changes = {requests: changes[change]}
-        self.reconcile()
-        self.cluster.changes = {}
-
-    def lead_elsewhere(self) -> None:
-        """Let another controller, which became the leader, complete a pass."""
-        with suppress(RetryError, ApiError, HTTPError):
-            Reconciler(self.cluster, Metrics(), now=lambda: self.cluster.now).reconcile(KEY)
 
     @rule(seconds=st.sampled_from([1, 5, 60, 400]))
     def advance_time(self, seconds: int) -> None:
