@@ -41,7 +41,7 @@ class ServerClock:
             offset = timedelta()
         elif not self._offset:
             log.warning(
-                "the clock of this machine differs by %.0f s from the API server's, which counts",
+                "the clock of this machine differs by %.0f s from the API server's; the API server's time is used",
                 abs(offset.total_seconds()),
             )
         self._offset = offset
