@@ -100,6 +100,7 @@ class Agent:
         on_stop: called with a reason when the workers must leave their group immediately.
         on_regroup: called with a reason when the workers should leave their group after a step that all agree on.
         on_ended: called when the run is over for all.
+        on_commit: called with the progress of a newly committed checkpoint.
         ttl_seconds: duration of this node's lease; None to derive it from the number of members.
         bounds_file: file with the group's bounds if these may change during the run; see `bounds`.
         heartbeats: whether to exchange heartbeats; otherwise only leases detect a silent loss.
@@ -116,6 +117,7 @@ class Agent:
         on_stop: Callable[[str], None],
         on_regroup: Callable[[str], None],
         on_ended: Callable[[RunEnded], None],
+        on_commit: Callable[[StepProgress], None] = lambda _: None,
         ttl_seconds: int | None = None,
         bounds_file: str | None = None,
         heartbeats: bool = True,
@@ -124,7 +126,7 @@ class Agent:
         self._bounds_file = bounds_file
         self._keys = RunKeys(etcd, run)
         self._open_store, self._on_stop, self._on_regroup = open_store, on_stop, on_regroup
-        self._on_ended = on_ended
+        self._on_ended, self._on_commit = on_ended, on_commit
         self._core = Membership(limits)
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._assignments: queue.SimpleQueue[NodeAssignment | Exception] = queue.SimpleQueue()
@@ -173,9 +175,13 @@ class Agent:
                 target=self._run_and_close, args=(run,), name=f"everstep-{name}", daemon=True
             ).start()
 
-    def report_ready(self) -> None:
-        """Report that this node's workers are in no group and are ready for the next one."""
-        self._events.put(Ready())
+    def report_ready(self, *, may_be_only_copy: bool = False) -> None:
+        """Report that this node's workers are in no group and are ready for the next one.
+
+        Args:
+            may_be_only_copy: whether their state may be in no other place; then a leaving node does not depart yet.
+        """
+        self._events.put(Ready(may_be_only_copy))
 
     def withdraw(self) -> None:
         """Report that this node's workers cannot be in a group until they are ready again."""
@@ -468,5 +474,6 @@ class Agent:
         for update in updates:
             if isinstance(update, StepProgress):  # an etcd restored from a backup undoes no commit
                 self._newest_commit = max(self._newest_commit, update)
+                self._on_commit(self._newest_commit)
             else:
                 self._events.put(update)

@@ -128,7 +128,13 @@ class Registered:
 
 @dataclass(frozen=True)
 class Ready:
-    """This agent has no worker in a group, and its workers are ready for the next generation."""
+    """This agent has no worker in a group, and its workers are ready for the next generation.
+
+    Attributes:
+        may_be_only_copy: whether the state of its workers may be in no other place.
+    """
+
+    may_be_only_copy: bool = False
 
 
 @dataclass(frozen=True)

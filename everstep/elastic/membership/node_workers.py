@@ -23,6 +23,7 @@ from everstep.catalog.addresses import split_address
 from everstep.elastic.membership.agent import Agent, LeftError, NodeAssignment, RunEndedError
 from everstep.elastic.membership.crashes import MAX_CRASHES_WITHOUT_STEP, CrashAction, Crashes
 from everstep.elastic.membership.events import RunEnded
+from everstep.elastic.recovery.state_machine import StepProgress
 from everstep.elastic.transport import channel
 from everstep.errors import EverstepError
 
@@ -61,6 +62,8 @@ class NodeWorkers:
         self._generation_by_pid: dict[int, int] = {}  # 0: ready for the next generation
         self._finished_pids: set[int] = set()  # workers whose loop is over
         self._flushing_pids: set[int] = set()  # workers that a leaving node still waits for
+        self._writing_pids: set[int] = set()  # workers that are ready once their write is complete
+        self._only_copy_pids: set[int] = set()  # ready workers whose state may be in no other place
         self._last_pong: dict[int, float] = {}
         self._killed_at: dict[int, float] = {}
         self._announcements: dict[int, threading.Thread] = {}  # of an outcome, by worker
@@ -105,7 +108,8 @@ class NodeWorkers:
     def prepare_to_leave(self) -> None:
         """Make the workers leave after a step that all workers of the group agree on."""
         self._leaving = True
-        self._server.broadcast({"node_leaves": True})
+        newest_commit = dataclasses.astuple(self._running_agent().committed)
+        self._server.broadcast({"node_leaves": True, "newest_commit": newest_commit})
 
     def flush(self, deadline: float) -> bool:
         """Wait until no worker is writing a checkpoint; return False at the deadline, a monotonic time in seconds."""
@@ -130,6 +134,11 @@ class NodeWorkers:
         number = self._generation()
         log.info("generation %d ends after a step: %s", number, reason)
         self._server.broadcast({"regroup": reason, "generation": number, "leaving": self._leaving})
+
+    def note_commit(self, progress: StepProgress) -> None:
+        """Inform the workers of a leaving node: a committed state is not the only copy."""
+        if self._leaving:
+            self._server.broadcast({"newest_commit": dataclasses.astuple(progress)})
 
     def end(self, outcome: RunEnded) -> None:
         """Stop the workers: the run is over."""
@@ -213,7 +222,7 @@ class NodeWorkers:
         if "flushed" in message:
             self._flushing_pids.discard(pid)
         if "ready" in message:
-            self._note_ready(pid, int(message["ready"]))
+            self._note_ready(pid, message)
         if "hung" in message:
             self._withdraw_hung(pid, str(message["hung"]))
         if "incompatible" in message:
@@ -259,14 +268,16 @@ class NodeWorkers:
         if not is_announced and not number:  # it can never join: only this node ends
             self.failure = EverstepError(outcome.reason)
 
-    def _note_ready(self, pid: int, generation: int) -> None:
+    def _note_ready(self, pid: int, message: channel.Message) -> None:
         with self._lock:
-            if generation < self._generation_by_pid.get(pid, 0):
+            if int(message["ready"]) < self._generation_by_pid.get(pid, 0):
                 return  # sent before the worker received the newer generation
             self._generation_by_pid[pid] = 0
-            is_complete = self._all_ready()
+            _include(self._writing_pids, pid, included=bool(message.get("writes")))
+            _include(self._only_copy_pids, pid, included=bool(message.get("only_copy")))
+            is_complete = self._all_ready() and not self._writing_pids
         if is_complete and not self.outcome:
-            self._running_agent().report_ready()
+            self._running_agent().report_ready(may_be_only_copy=bool(self._only_copy_pids))
         if self._has_ended_worker:
             _run_later(EXITED_PEER_SECONDS, self._end_if_peer_exited)
 
@@ -314,15 +325,20 @@ class NodeWorkers:
             assigned_generation = self._generation_by_pid.pop(pid, None)
             self._last_pong.pop(pid, None)
             self._killed_at.pop(pid, None)
-            self._flushing_pids.discard(pid)
-            self._finished_pids.discard(pid)
+            for pids in (
+                self._flushing_pids,
+                self._finished_pids,
+                self._writing_pids,
+                self._only_copy_pids,
+            ):
+                pids.discard(pid)
             is_replaced = self._all_ready()
         if assigned_generation is None or self.outcome:
             return
         log.warning("worker %d is gone: this node leaves the group until it is replaced", pid)
         self._running_agent().withdraw()
         if is_replaced:  # its successor connected before its end was noticed
-            self._running_agent().report_ready()
+            self._running_agent().report_ready(may_be_only_copy=bool(self._only_copy_pids))
         elif self._generation_by_pid:
             self.stop(f"worker {pid} of this node is gone")
 
@@ -419,6 +435,14 @@ class NodeWorkers:
             code = 0 if self.outcome.finished else None
             return {"end": f"the run is over: {self.outcome.reason}", "code": code}
         return {"end": f"membership ended: {self.failure}"} if self.failure else None
+
+
+def _include(pids: set[int], pid: int, *, included: bool) -> None:
+    """Add a process to a set, or remove it."""
+    if included:
+        pids.add(pid)
+    else:
+        pids.discard(pid)
 
 
 def _run_later(seconds: float, run: Callable[[], None]) -> None:

@@ -84,6 +84,7 @@ class EtcdV3Handler(RendezvousHandler):
             on_stop=self._workers.stop,
             on_regroup=self._workers.regroup,
             on_ended=self._workers.end,
+            on_commit=self._workers.note_commit,
             ttl_seconds=lease_seconds,
             bounds_file=os.environ.get(BOUNDS_VARIABLE),
         )

@@ -90,6 +90,7 @@ class Membership:
     limits: GroupLimits
     identity: str | None = None
     view: RunView = field(default_factory=RunView)
+    _may_be_only_copy: bool = False  # last report about the state of this agent's workers
     _assigned_number: int = 0  # the last generation that this agent's workers were assigned to
     own_generation: Generation | None = None
     outcome: RunEnded | None = None
@@ -208,8 +209,8 @@ class Membership:
 
     def _learn(self, event: Event, now: float) -> list[Action]:
         match event:
-            case Ready():
-                return self._become_ready()
+            case Ready(may_be_only_copy):
+                return self._become_ready(may_be_only_copy=may_be_only_copy)
             case Leave():
                 return self._begin_to_leave()
             case Withdrawn():
@@ -270,9 +271,11 @@ class Membership:
         self.identity = None
         self.view.coordinators.forget_claims()
 
-    def _become_ready(self) -> list[Action]:
+    def _become_ready(self, *, may_be_only_copy: bool) -> list[Action]:
         group, self.own_generation, self.wants_group = self.own_generation, None, True
-        if self.leaving and (group is None or self._others_have_state(group)):
+        self._may_be_only_copy = may_be_only_copy
+        is_kept = not may_be_only_copy and (group is None or self._others_have_state(group))
+        if self.leaving and is_kept:
             self.wants_group, self.identity = False, None
             return [Depart()]
         if not self.identity:
@@ -336,7 +339,7 @@ class Membership:
         if self.leaving:
             return []
         self.leaving = True
-        if self.own_generation is None and self._holds_state():
+        if self.own_generation is None and self._may_be_only_copy and self._holds_state():
             return []
         if self.own_generation is None:  # no worker runs here: there is no step to wait for
             self.wants_group, self.identity = False, None

@@ -36,8 +36,11 @@ from everstep.elastic.recovery.state_machine import (
     Action,
     Apply,
     Assigned,
+    Committed,
     Compare,
     Compared,
+    Confirm,
+    Confirmed,
     Connect,
     Connected,
     Copied,
@@ -47,6 +50,7 @@ from everstep.elastic.recovery.state_machine import (
     Event,
     GroupLost,
     LeaveGroup,
+    Leavers,
     Ready,
     Recovery,
     RegroupAgreed,
@@ -57,6 +61,7 @@ from everstep.elastic.recovery.state_machine import (
     Summed,
     Train,
     WarmedUp,
+    Written,
 )
 from everstep.elastic.recovery.worker import TrainingState, Votes
 from everstep.elastic.recovery.worker_process import connect_to_agent, end_process
@@ -90,7 +95,8 @@ class LiveGroup:
         self._stream, self._device = stream, device
         self.accounting = accounting or TimeAccount()
         self._core = Recovery()
-        self._assignments: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        # What the training loop handles while it waits for a generation.
+        self._inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._link: Link | None = None
         self._address: GroupAddress | None = None
@@ -103,7 +109,7 @@ class LiveGroup:
         self._unequal_ranks: tuple[int, ...] = ()
         self._received_bytes: Mapping[int, int] = {}
         self._sources: tuple[int, ...] = ()
-        self._node_leaves = False
+        self._has_voted_to_leave = False  # in the last all-reduce
         self._detached_progress = StepProgress()  # progress of the state saved outside a group
         self._waits_for_assignment = False
         self._progress_reported, self._progress_reported_at = 0, float("-inf")
@@ -167,29 +173,43 @@ class LiveGroup:
         """Return an empty name: a snapshot has the whole state."""
         return ""
 
-    def after_all_reduce(self, votes: float, apply: Callable[[], None]) -> bool:
+    def regroup_votes(self) -> tuple[float, float]:
+        """Return this worker's votes for the next all-reduce: to regroup, and that its node leaves."""
+        self._has_voted_to_leave = self.leaving
+        return float(self.is_regroup_requested), float(self._has_voted_to_leave)
+
+    def after_all_reduce(self, votes: Votes, apply: Callable[[], None]) -> bool:
         """Apply a step whose sum has arrived; return True if the workers regroup now.
 
         Args:
-            votes: number of workers that want to regroup, from the same sum.
+            votes: the sums of the workers' votes.
             apply: function that runs the optimizer.
         """
-        for action in self._core.handle(Summed(round(votes))):
+        summed = Summed(round(votes.regroup), self._leavers(votes.leavers))
+        for action in self._core.handle(summed):
             if isinstance(action, Apply):
                 apply()
                 self.accounting.end_step()
                 self._report_progress()
-            elif not isinstance(action, Train):
-                self._carry_out(action)
-        return votes > 0
+            else:
+                self._perform([action])
+        return votes.regroup > 0
 
     def handle_epoch_end(self) -> None:
         """Record that the callbacks at the end of an epoch have changed the state."""
         self._perform(self._core.handle(EpochEnded()))
 
-    def handle_agreement(self) -> None:
+    def handle_agreement(self, leavers: float) -> None:
         """Record that the workers have agreed to regroup outside a step."""
-        self._perform(self._core.handle(RegroupAgreed()))
+        self._perform(self._core.handle(RegroupAgreed(self._leavers(leavers))))
+
+    def _leavers(self, count: float) -> Leavers:
+        """Return which workers leave, from the number of workers whose nodes leave."""
+        if not count:
+            return Leavers.NONE
+        if not self._has_voted_to_leave:
+            return Leavers.OTHERS
+        return Leavers.ALL if count >= self._required_link().world_size else Leavers.THIS
 
     def handle_group_loss(self, reason: str) -> None:
         """Roll back and leave the group after a failed collective."""
@@ -260,24 +280,32 @@ class LiveGroup:
             action = pending_actions.popleft() if pending_actions else None
             if isinstance(action, Train):
                 return
-            try:
-                event = self._carry_out(action) if action else self._next_assignment()
-            except PeerLostError as error:
-                self._loss_reason = self._loss_reason or str(error).partition("\n")[0]
-                log.info("generation %d is aborted: %s", self.generation, self._loss_reason)
-                event = GroupLost(self._loss_reason)
+            event = self._try(action) if action else self._next_assignment()
+            if isinstance(event, GroupLost):
                 pending_actions.clear()
             if event:
                 pending_actions.extend(self._core.handle(event))
 
     def _perform(self, actions: list[Action]) -> None:
-        for action in actions:
-            self._carry_out(action)
+        """Execute actions, and the actions that follow from their results."""
+        pending_actions = deque(actions)
+        while pending_actions:
+            if event := self._try(pending_actions.popleft()):
+                pending_actions.extend(self._core.handle(event))
+
+    def _try(self, action: Action) -> Event | None:
+        """Execute one action; return its result, or that the group is lost."""
+        try:
+            return self._carry_out(action)
+        except PeerLostError as error:
+            self._loss_reason = self._loss_reason or str(error).partition("\n")[0]
+            log.info("generation %d is aborted: %s", self.generation, self._loss_reason)
+            return GroupLost(self._loss_reason)
 
     def _carry_out(self, action: Action) -> Event | None:
         match action:
             case Ready():
-                self._send({"ready": self._core.generation})
+                self._report_ready(action)
             case Connect():
                 return self._connect()
             case Compare(report):
@@ -300,6 +328,9 @@ class LiveGroup:
                     plan.progress.step, plan.computed_units, keeps_units=keeps_units
                 )
                 return Copied()
+            case Confirm(leavers):
+                self._required_link().sum(torch.zeros(1, device=self._device))
+                return Confirmed(leavers)
             case RollBack():
                 gradients_valid = self._required_state().roll_back()
                 self.accounting.break_step(gradients_valid=gradients_valid)
@@ -391,7 +422,7 @@ class LiveGroup:
         while True:
             try:
                 timeout = DETACHED_SAVE_SECONDS if self._has_unsaved_state() else None
-                message = self._assignments.get(timeout=timeout)
+                message = self._inbox.get(timeout=timeout)
             except queue.Empty:
                 self._detached_progress = self._core.progress
                 self._required_state().save_detached()
@@ -399,16 +430,36 @@ class LiveGroup:
             else:
                 if "form" in message:
                     return message
+                self._handle_write(message)
+
+    def _handle_write(self, message: Mapping[str, Any]) -> None:
+        """Handle the end of a write while this worker waits for a generation."""
+        if "written" in message:
+            self._perform(self._core.handle(Written()))
+        if "newest_commit" in message:
+            progress = StepProgress(*message["newest_commit"])
+            self._perform(self._core.handle(Committed(progress)))
 
     def _has_unsaved_state(self) -> bool:
-        """Return True if this node leaves with a state that is not committed and that no other node may have."""
-        progress = self._core.progress
-        return bool(
-            self._node_leaves
-            and progress.agreed_generation
-            and progress != self._detached_progress
-            and progress != self._core.committed
+        """Return True if this node leaves with a state that may be the only copy, and does not save it yet."""
+        is_unsaved = self._core.progress != self._detached_progress
+        return self.leaving and is_unsaved and self._core.may_be_only_copy
+
+    def _report_ready(self, ready: Ready) -> None:
+        """Report to the agent; if all workers leave, report again once no write is in progress."""
+        self._send(
+            {
+                "ready": self._core.generation,
+                "only_copy": ready.may_be_only_copy,
+                "writes": ready.writes,
+            }
         )
+        if ready.writes:
+            threading.Thread(target=self._wait_written, name="everstep-flush", daemon=True).start()
+
+    def _wait_written(self) -> None:
+        self._required_state().flush()
+        self._inbox.put({"written": True})
 
     def _required_link(self) -> Link:
         if self._link is None:
@@ -449,10 +500,10 @@ class LiveGroup:
         if "flush" in message:  # in a thread: this thread receives the response to the commit
             threading.Thread(target=self._flush, name="everstep-flush", daemon=True).start()
         if "form" in message:
-            self._assignments.put(message)
-        if "node_leaves" in message:
-            self._node_leaves = True
-            self._assignments.put(message)  # wakes the training loop if it waits for a generation
+            self._inbox.put(message)
+        self.leaving = self.leaving or "node_leaves" in message
+        if "newest_commit" in message:  # wakes the training loop if it waits for a generation
+            self._inbox.put(message)
         if message.get("regroup"):
             self.leaving = self.leaving or bool(message.get("leaving"))
             self._regroup_request = (int(message["generation"]), str(message["regroup"]))

@@ -28,6 +28,11 @@ momentum), described by its `StepProgress`. The rules:
    continues from: they have agreed on the division of that step, and on nothing else since. The others
    discard theirs, which may be of another history, or computed again by another worker in the meantime.
    Only the remaining units are computed again.
+7. *A node departs only when its state is elsewhere.* The sum of a step counts the workers whose nodes leave, and if
+   there are any, all confirm that they have applied the step. After that a worker that was counted may go: the others
+   keep the state or, if all leave, one of them writes it. A worker that was not counted, because the notice came later,
+   or without a confirmation, may have the only copy: its node takes part in one more group, unless a checkpoint of
+   the state is committed first. Two nodes that leave at almost the same time would otherwise rely on each other.
 
 Why not "rank 0's state for all", as DistributedDataParallel does: rank 0 may be the worker that
 missed the last sum, and a step that a survivor has applied and reported would be undone.
@@ -204,11 +209,26 @@ class Copied:
     """All missing tensors were received, or sent."""
 
 
+class Leavers(Enum):
+    """The workers whose nodes leave, as a sum over all workers has counted them."""
+
+    NONE = auto()
+    OTHERS = auto()  # nodes of other workers only
+    THIS = auto()  # this worker's node, but not all
+    ALL = auto()
+
+
 @dataclass(frozen=True)
 class Summed:
-    """The sum of a step has arrived, with the number of workers that vote to regroup after it."""
+    """The sum of a step has arrived.
+
+    Attributes:
+        votes: number of workers that vote to regroup after the step.
+        leavers: the workers whose nodes leave; a checkpoint is written if there are any.
+    """
 
     votes: int
+    leavers: Leavers = Leavers.NONE
 
 
 @dataclass(frozen=True)
@@ -218,7 +238,40 @@ class EpochEnded:
 
 @dataclass(frozen=True)
 class RegroupAgreed:
-    """The workers have agreed to regroup outside a step, for instance in an evaluation."""
+    """The workers have agreed to regroup outside a step, for instance in an evaluation.
+
+    Attributes:
+        leavers: the workers whose nodes leave.
+    """
+
+    leavers: Leavers = Leavers.NONE
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """All workers of the group have the state from which they regroup.
+
+    Attributes:
+        leavers: the workers whose nodes leave.
+    """
+
+    leavers: Leavers
+
+
+@dataclass(frozen=True)
+class Written:
+    """No write of this worker is in progress any longer, after a regroup because all workers leave."""
+
+
+@dataclass(frozen=True)
+class Committed:
+    """A checkpoint is committed, by any worker.
+
+    Attributes:
+        progress: its progress.
+    """
+
+    progress: StepProgress
 
 
 @dataclass(frozen=True)
@@ -238,6 +291,9 @@ Event = (
     | Summed
     | EpochEnded
     | RegroupAgreed
+    | Confirmed
+    | Written
+    | Committed
     | GroupLost
 )
 
@@ -247,7 +303,15 @@ Event = (
 
 @dataclass(frozen=True)
 class Ready:
-    """Report to the agent that this worker is in no group and ready for the next one."""
+    """Report to the agent that this worker is in no group and ready for the next one.
+
+    Attributes:
+        may_be_only_copy: whether its state may be in no other place, so that its node must not depart yet.
+        writes: whether all workers leave: the report counts once no write is in progress, which is a `Written` event.
+    """
+
+    may_be_only_copy: bool = False
+    writes: bool = False
 
 
 @dataclass(frozen=True)
@@ -289,6 +353,13 @@ class Apply:
 
 
 @dataclass(frozen=True)
+class Confirm:
+    """Wait until all workers of the group have the state from which they regroup, because some of them leave."""
+
+    leavers: Leavers
+
+
+@dataclass(frozen=True)
 class RollBack:
     """Restore the batch statistics that the step in flight has changed; its gradients may be kept."""
 
@@ -298,7 +369,9 @@ class LeaveGroup:
     """Leave the group immediately, in any phase."""
 
 
-Action = Ready | Connect | Compare | Restore | Copy | Train | Apply | RollBack | LeaveGroup
+Action = (
+    Ready | Connect | Compare | Restore | Copy | Train | Apply | Confirm | RollBack | LeaveGroup
+)
 
 
 @dataclass
@@ -313,7 +386,7 @@ class Recovery:
         progress: progress of its state.
         unbroken_since: the generation since which its state was never replaced by another worker's state or a
             checkpoint: a snapshot taken since then belongs to the group's own history and may still be committed.
-        committed: progress of the newest checkpoint when this generation was agreed.
+        committed: progress of the newest checkpoint when this generation was agreed, or of a later one.
     """
 
     phase: Phase = Phase.DETACHED
@@ -324,11 +397,23 @@ class Recovery:
     unbroken_since: int = 0
     committed: StepProgress = field(default_factory=StepProgress)
     _incoming: StepProgress | None = None  # progress of the state when the copy is complete
+    _kept: StepProgress | None = None  # progress of a state that others keep or write
 
     @property
     def step(self) -> int:
         """Completed steps."""
         return self.progress.step
+
+    @property
+    def may_be_only_copy(self) -> bool:
+        """True if this worker's state may be in no other place."""
+        progress, committed = self.progress, self.committed
+        # Without the end of the epoch: its callbacks run again after a restore.
+        is_committed = (progress.agreed_generation, progress.step) <= (
+            committed.agreed_generation,
+            committed.step,
+        )
+        return progress.agreed_generation > 0 and not is_committed and progress != self._kept
 
     def fence(self, snapshot_generation: int) -> int:
         """Return the generation that may commit a snapshot of `snapshot_generation`; 0 if none may.
@@ -344,6 +429,10 @@ class Recovery:
         match event, self.phase:
             case GroupLost(), Phase.DETACHED:
                 return []
+            case Written(), Phase.DETACHED:
+                return [self._ready()]
+            case Committed(progress), Phase.DETACHED:
+                return self._record_commit(progress)
             case GroupLost(), _:
                 return self._roll_back()
             case WarmedUp(), Phase.DETACHED:
@@ -365,13 +454,15 @@ class Recovery:
                 return self._compare()
             case Copied(), Phase.COPYING:
                 return self._finish_copy()
-            case Summed(votes), Phase.TRAINING:
-                return self._apply(votes)
+            case Summed(votes, leavers), Phase.TRAINING:
+                return self._apply(votes, leavers)
             case EpochEnded(), Phase.TRAINING:
                 self.progress = replace(self.progress, epoch_ended=True)
                 return [Train()]
-            case RegroupAgreed(), Phase.TRAINING:
-                return self._leave_group()
+            case RegroupAgreed(leavers), Phase.TRAINING:
+                return self._regroup(leavers)
+            case Confirmed(leavers), Phase.TRAINING:
+                return self._depart(leavers)
             case _:
                 return []
 
@@ -407,13 +498,31 @@ class Recovery:
         self.progress = StepProgress(self.generation, progress.step)
         return [Train()]
 
-    def _apply(self, votes: int) -> list[Action]:
+    def _apply(self, votes: int, leavers: Leavers) -> list[Action]:
         self.progress = StepProgress(self.generation, self.progress.step + 1)
-        return [Apply(), *(self._leave_group() if votes else [Train()])]
+        return [Apply(), *(self._regroup(leavers) if votes else [Train()])]
 
-    def _leave_group(self) -> list[Action]:
+    def _regroup(self, leavers: Leavers) -> list[Action]:
+        return self._leave_group() if leavers is Leavers.NONE else [Confirm(leavers)]
+
+    def _depart(self, leavers: Leavers) -> list[Action]:
+        """Leave the group after the confirmation; other nodes or a checkpoint keep the state of a node that leaves."""
+        if leavers is not Leavers.OTHERS:
+            self._kept = self.progress
+        return self._leave_group(writes=leavers is Leavers.ALL)
+
+    def _leave_group(self, *, writes: bool = False) -> list[Action]:
         self.phase = Phase.DETACHED
-        return [LeaveGroup(), Ready()]
+        return [LeaveGroup(), self._ready(writes=writes)]
+
+    def _ready(self, *, writes: bool = False) -> Ready:
+        return Ready(self.may_be_only_copy, writes)
+
+    def _record_commit(self, progress: StepProgress) -> list[Action]:
+        """Record a commit; report to the agent if the state was the only copy, and is not any longer."""
+        was_only_copy = self.may_be_only_copy
+        self.committed = max(self.committed, progress)
+        return [self._ready()] if was_only_copy and not self.may_be_only_copy else []
 
     def _roll_back(self) -> list[Action]:
         was_training = self.phase is Phase.TRAINING

@@ -128,19 +128,29 @@ class Group(Protocol):
     def next_snapshot(self) -> str:
         """Return the name of the next snapshot, equal on all workers of this node; empty if they have no shards."""
 
-    def after_all_reduce(self, votes: float, apply: Callable[[], None]) -> bool:
+    def regroup_votes(self) -> tuple[float, float]:
+        """Return this worker's votes for the next all-reduce: to regroup, and that its node leaves.
+
+        The group remembers the second one: see rule 7 of the state machine.
+        """
+
+    def after_all_reduce(self, votes: Votes, apply: Callable[[], None]) -> bool:
         """Apply a step whose all-reduce is complete; return True if the workers regroup now.
 
         Args:
-            votes: number of workers that want to regroup, from the same all-reduce.
+            votes: the sums of the workers' votes, from the same all-reduce.
             apply: function that runs the optimizer.
         """
 
     def handle_epoch_end(self) -> None:
         """Record that the callbacks at the end of an epoch have changed the state, which is now more advanced."""
 
-    def handle_agreement(self) -> None:
-        """Record that the workers have agreed to regroup outside a step, for instance in an evaluation."""
+    def handle_agreement(self, leavers: float) -> None:
+        """Record that the workers have agreed to regroup outside a step, for instance in an evaluation.
+
+        Args:
+            leavers: number of workers whose nodes leave, from the same sum.
+        """
 
     def check(self, min_age_seconds: float = 0.0) -> None:
         """Raise PeerLostError if the group was aborted at least `min_age_seconds` ago."""
@@ -198,7 +208,11 @@ class SingleProcessGroup:
         """Return an empty name."""
         return ""
 
-    def after_all_reduce(self, votes: float, apply: Callable[[], None]) -> bool:
+    def regroup_votes(self) -> tuple[float, float]:
+        """Return zeros: there is no agent that wants to regroup."""
+        return float(self.is_regroup_requested), float(self.leaving)
+
+    def after_all_reduce(self, votes: Votes, apply: Callable[[], None]) -> bool:
         """Apply the step."""
         del votes
         apply()
@@ -207,8 +221,9 @@ class SingleProcessGroup:
     def handle_epoch_end(self) -> None:
         """Do nothing: there are no other workers."""
 
-    def handle_agreement(self) -> None:
+    def handle_agreement(self, leavers: float) -> None:
         """Do nothing: there are no other workers."""
+        del leavers
 
     def check(self, min_age_seconds: float = 0.0) -> None:
         """Do nothing: there is no peer to lose."""

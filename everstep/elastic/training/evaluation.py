@@ -18,7 +18,11 @@ MAX_BATCH = 256  # samples computed at a time
 
 
 class RegroupError(Exception):
-    """The workers have agreed to regroup during an evaluation, which the next group repeats."""
+    """The workers have agreed to regroup during an evaluation, which the next group repeats.
+
+    Args:
+        leavers: number of workers whose nodes leave.
+    """
 
     def __init__(self, leavers: int) -> None:
         super().__init__(leavers)
@@ -78,12 +82,12 @@ class EpochEnd:
         self._check()
         worker = self._session.worker
         worker.group.check()
-        votes = [float(worker.group.is_regroup_requested), float(worker.group.leaving)]
+        assignment = worker.assignment
         *sums, regroup, leavers = sum_scalars(
-            [*values, *votes], worker.device, worker.assignment.sum
+            [*values, *worker.group.regroup_votes()], worker.device, assignment.sum
         )
-        if regroup:
-            raise RegroupError(round(leavers))
+        if regroup:  # each shard has its own sum
+            raise RegroupError(round(leavers) * assignment.shards)
         return sums
 
     def share(self, ids: Ids) -> Ids:

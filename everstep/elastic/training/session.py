@@ -160,7 +160,7 @@ class Session:
     def regroup(self, leavers: int) -> None:
         """Leave the group because the workers have agreed to regroup outside a step."""
         self._save_before_regroup(leavers)
-        self.worker.group.handle_agreement()
+        self.worker.group.handle_agreement(leavers)
         self.attached = False
 
     # --- steps ---
@@ -272,7 +272,7 @@ class Session:
             if votes.regroup:
                 self._save_before_regroup(votes.leavers)
 
-        self.attached = not self.worker.group.after_all_reduce(votes.regroup, apply)
+        self.attached = not self.worker.group.after_all_reduce(votes, apply)
         return sums.loss if self._has_loss else math.nan
 
     def _agree(self, sums: Sums) -> Votes:
@@ -393,7 +393,7 @@ class Session:
     def _save_before_regroup(self, leavers: float) -> None:
         """Save the state if workers leave, and note this worker's own departure.
 
-        The state survives in the workers that stay. But they may be drained before the next group is
+        The state survives in the workers that stay. But they may be lost before the next group is
         formed, and if none stays, only a checkpoint is left. So a checkpoint is written in the
         background whenever a worker leaves; a departing node waits for its own writes.
         """

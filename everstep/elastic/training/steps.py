@@ -158,15 +158,7 @@ class LiveSteps:
             self._reducer.add_microbatch(0.0)
         in_flight, group = self._state.in_flight, self._worker.group
         is_hung = self._worker.saves and self._state.checkpoints.is_hung
-        own_votes = [
-            float(vote)
-            for vote in (
-                group.is_regroup_requested,
-                group.leaving,
-                is_hung,
-                self._worker.requests_stop,
-            )
-        ]
+        own_votes = [*group.regroup_votes(), float(is_hung), float(self._worker.requests_stop)]
         samples_read = [float(in_flight.samples), *to_limbs(in_flight.digest)]
         self._worker.accounting.begin(Activity.EXCHANGE)
         total, known_losses, votes, leavers, hung_savers, stops, samples, *limbs = (
@@ -245,20 +237,12 @@ class ExactSteps:
         del has_loss  # gradients are checked in any case
         in_flight, group = self._state.in_flight, self._worker.group
         is_hung = self._worker.saves and self._state.checkpoints.is_hung
-        own_votes = [
-            int(vote)
-            for vote in (
-                group.is_regroup_requested,
-                group.leaving,
-                is_hung,
-                self._worker.requests_stop,
-            )
-        ]
+        own_votes = [*group.regroup_votes(), is_hung, self._worker.requests_stop]
         samples_read = [in_flight.samples, *map(round, to_limbs(in_flight.digest))]
         self._worker.accounting.begin(Activity.EXCHANGE)
         scalars = self._reducer.sum(
             self._samples,
-            [round(in_flight.loss), in_flight.unusable_shards, *own_votes, *samples_read],
+            [round(in_flight.loss), in_flight.unusable_shards, *map(int, own_votes), *samples_read],
             self._worker.assignment.sum,
         )
         self._state.in_flight = InFlight()

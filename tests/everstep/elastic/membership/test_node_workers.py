@@ -25,6 +25,7 @@ from everstep.elastic.membership.events import (
 from everstep.elastic.membership.generations import Generation, GroupLimits
 from everstep.elastic.membership.node_workers import NodeWorkers
 from everstep.elastic.membership.own_key import AgentIdentity
+from everstep.elastic.recovery.state_machine import StepProgress
 from everstep.elastic.transport import channel
 from tests.waiting import wait_until
 
@@ -128,6 +129,34 @@ def test_a_late_message_that_a_worker_is_ready_does_not_count_for_its_next_gener
     workers._on_message(7, {"ready": 3})
 
     assert list(workers._running_agent()._more_events()) == [Ready()]
+
+
+def test_a_node_is_ready_once_the_last_of_its_writes_is_complete(workers: NodeWorkers) -> None:
+    workers._on_message(7, {"hello": 7, "local_world_size": 2})
+    workers._on_message(7, {"ready": 3, "only_copy": False, "writes": True})
+    workers._on_message(8, {"ready": 3, "only_copy": True, "writes": False})
+    assert not list(workers._running_agent()._more_events())
+
+    workers._on_message(7, {"ready": 3, "only_copy": False, "writes": False})
+
+    assert list(workers._running_agent()._more_events()) == [Ready(may_be_only_copy=True)], (
+        "the state of one of its workers may be the only copy"
+    )
+
+
+def test_the_workers_of_a_leaving_node_learn_of_commits(
+    workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages: list[channel.Message] = []
+    monkeypatch.setattr(workers._server, "broadcast", messages.append)
+    workers.note_commit(StepProgress(3, 10))
+    assert messages == [], "other workers need not know"
+
+    workers.prepare_to_leave()
+    workers.note_commit(StepProgress(3, 20))
+
+    commits = [message["newest_commit"][:2] for message in messages]
+    assert commits == [(0, 0), (3, 20)]
 
 
 def test_a_generation_is_not_passed_on_while_a_worker_of_the_node_is_missing(

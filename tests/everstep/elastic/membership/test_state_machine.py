@@ -48,6 +48,7 @@ from tests.everstep.elastic.membership.simulation import World
 
 SCHEDULES = 300
 MOVES = 200
+ONLY_COPY = Ready(may_be_only_copy=True)
 COORDINATORS = [0, 1, 2]  # 0: each agent watches all members
 
 
@@ -354,6 +355,22 @@ def test_a_node_that_is_drained_stops_after_a_step_and_departs() -> None:
     assert core.handle(Ready(), 2) == [Depart()]
 
 
+def test_a_node_whose_state_may_be_the_only_copy_takes_part_in_one_more_group() -> None:
+    core = training_agent("a", "b")
+    core.handle(Leave(), 1)
+    core.handle(MemberPut(member("a", 4, leaving=True)), 1)
+
+    assert core.handle(ONLY_COPY, 2) == [Announce(5, leaving=False)]
+    assert core.handle(Ready(), 3) == [Depart()], "a checkpoint of the state is committed now"
+
+
+def test_a_node_that_is_drained_while_others_keep_its_state_departs_immediately() -> None:
+    core = training_agent("a", "b")
+    core.handle(Ready(), 1)
+
+    assert core.handle(Leave(), 2) == [Depart()]
+
+
 def test_a_node_that_is_drained_while_it_waits_departs_immediately() -> None:
     core = agent(member("a", order=1), min_members=2)
     core.handle(Ready(), 0)
@@ -365,7 +382,7 @@ def test_a_node_that_is_drained_between_two_groups_passes_its_state_on_in_one_mo
     core = training_agent("a", "b")
     core.limits = GroupLimits(max_members=3, orderly_seconds=0.0)
     core.handle(MemberRemoved("b"), 1)
-    assert core.handle(Ready(), 1) == [Announce(5, leaving=False), Propose(6, ("a",), 5)]
+    assert core.handle(ONLY_COPY, 1) == [Announce(5, leaving=False), Propose(6, ("a",), 5)]
 
     assert core.handle(Leave(), 1) == []
     group = Generation(6, ("a",))
@@ -396,7 +413,7 @@ def test_a_node_that_is_drained_after_etcd_has_lost_the_group_keeps_its_state_fo
 ):
     core = training_agent("a", "b")
     core.handle(MembershipSnapshot((), None, 0, is_replaced=True), 1)
-    assert core.handle(Ready(), 2) == [Register(5)]
+    assert core.handle(ONLY_COPY, 2) == [Register(5)]
 
     assert core.handle(Leave(), 3) == []
 

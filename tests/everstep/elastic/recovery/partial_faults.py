@@ -8,12 +8,12 @@ not immediate: its request reaches etcd late, or never.
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from everstep.elastic.membership.events import Withdrawn
 from everstep.elastic.recovery.state_machine import Phase, StepProgress
 from tests.everstep.elastic.membership.simulation import Agent
 from tests.everstep.elastic.recovery.recovery_simulation import (
+    CommitRequest,
     History,
     LiveAgent,
     LiveWorld,
@@ -23,23 +23,6 @@ from tests.everstep.elastic.recovery.recovery_simulation import (
 
 COPY_FAULTS = 0.3  # chance of a crash at each step of a copy
 KILL_SECONDS = 20.0  # time until an agent withdraws because of an unkillable worker
-
-
-@dataclass(frozen=True)
-class CommitRequest:
-    """A commit on its way to etcd.
-
-    Attributes:
-        writer: worker that has written the state.
-        number: generation in which it commits.
-        progress: committed step.
-        state: committed state.
-    """
-
-    writer: Worker
-    number: int
-    progress: StepProgress
-    state: History
 
 
 class PartialFaultWorld(LiveWorld):
@@ -65,11 +48,12 @@ class PartialFaultWorld(LiveWorld):
         if self.requests and self.random.random() < 0.3:
             self.carry_out_commit(self.random.choice(self.requests))
 
-    def request_commit(
-        self, worker: Worker, number: int, progress: StepProgress, state: History
-    ) -> None:
-        self.staged_states[progress] = state
-        self.requests.append(CommitRequest(worker, number, progress, state))
+    def request_commit(self, request: CommitRequest) -> None:
+        self.staged_states[request.progress] = request.state
+        self.requests.append(request)
+
+    def is_writing(self, worker: Worker) -> bool:
+        return super().is_writing(worker) or any(r.writer is worker for r in self.requests)
 
     def carry_out_commit(self, request: CommitRequest) -> None:
         """Commit in one transaction, if the generation is current and no later step is committed."""
@@ -84,6 +68,7 @@ class PartialFaultWorld(LiveWorld):
         if request.progress not in self.staged_states:
             self.violations.append("a step was committed before its state was written")
         committed.append((request.progress, request.state))
+        self.announce_commit(self.alive())
 
     # --- faults ---
 
@@ -172,4 +157,6 @@ class PartialFaultWorld(LiveWorld):
             self.heal(agent)
         self.faultless = True
         super().end_faults()
-        self.requests = [r for r in self.requests if not r.writer.agent.gone]
+        self.requests = [
+            r for r in self.requests if r.writer.agent.has_departed or not r.writer.agent.gone
+        ]

@@ -6,12 +6,14 @@ independently of the others. A member that left makes the others fail; a frozen 
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from everstep.elastic.data_order.leftover import Span, merge_spans, remaining_spans, split_share
 from everstep.elastic.membership.events import (
     Begin,
+    Depart,
     Leave,
     Progressed,
     Ready,
@@ -23,8 +25,11 @@ from everstep.elastic.membership.state_machine import Membership
 from everstep.elastic.recovery.state_machine import (
     Apply,
     Assigned,
+    Committed,
     Compare,
     Compared,
+    Confirm,
+    Confirmed,
     Connect,
     Connected,
     Copied,
@@ -33,6 +38,7 @@ from everstep.elastic.recovery.state_machine import (
     Event,
     GroupLost,
     LeaveGroup,
+    Leavers,
     Phase,
     Recovery,
     RegroupAgreed,
@@ -44,12 +50,14 @@ from everstep.elastic.recovery.state_machine import (
     Summed,
     Train,
     WarmedUp,
+    Written,
 )
 from everstep.elastic.recovery.state_machine import (
     Ready as WorkerReady,
 )
 from tests.everstep.elastic.membership.simulation import Agent, World
 
+DETACHED_SAVE_SECONDS = 2.0  # as in `live_worker`
 COLLECTIVE_SECONDS = 60.0  # timeout of a collective; 600 s in reality
 UNITS = 6  # units of a step's global batch
 EPOCH_STEPS = 3
@@ -86,6 +94,13 @@ class Worker:
     computed_units: tuple[Span, ...] = ()  # spans of the step in flight that it has computed
     group_units: tuple[Span, ...] = ()  # spans that the group had computed before this generation
     regroup_in: int = 0  # the generation that a member votes to end
+    leaves: bool = False  # whether its node leaves
+    saves: bool = False  # whether it saves its state because workers leave
+    writes: bool = False  # whether its report to the agent waits for its writes
+    ready_at: float = 0.0  # time from which it waits for a generation
+    detached_progress: StepProgress | None = (
+        None  # progress of the state that it saved outside a group
+    )
     evaluated_step: int = (
         0  # step after which the callbacks at the end of an epoch ran last; part of the state
     )
@@ -93,10 +108,33 @@ class Worker:
     write_chance: float = 0.6  # chance that its writer completes at a move: some disks are slow
 
 
+@dataclass(frozen=True)
+class CommitRequest:
+    """A commit that a writer has requested of its agent, or that is on its way to etcd.
+
+    Attributes:
+        writer: the worker.
+        number: generation that the commit names.
+        progress: progress of the written state.
+        state: the state.
+    """
+
+    writer: Worker
+    number: int
+    progress: StepProgress
+    state: History
+
+
 class LiveAgent(Agent):
-    """A node whose worker survives changes of the group."""
+    """A node whose worker survives changes of the group.
+
+    Attributes:
+        worker: its worker process.
+        has_departed: whether the node has left gracefully; it still completes its writes.
+    """
 
     worker: Worker
+    has_departed = False
 
     def worker_ended(self, now: float) -> None:
         """Do nothing: a live worker ends by `LiveWorld.crash`."""
@@ -113,6 +151,8 @@ class LiveAgent(Agent):
                 worker.inbox.append(GroupLost("reported by the agent"))
             case Regroup():
                 worker.regroup_in = self.running_generation
+            case Depart():
+                self.has_departed = True
 
 
 class LiveWorld(World):
@@ -152,9 +192,11 @@ class LiveWorld(World):
     def act(self, worker: Worker, actions: list[Any]) -> None:
         for action in actions:
             match action:
-                case WorkerReady():
+                case WorkerReady(may_be_only_copy, writes):
                     worker.agent.running_generation = 0
-                    worker.agent.handle(Ready(), self.now)
+                    worker.writes, worker.ready_at = writes, self.now
+                    if not writes:
+                        worker.agent.handle(Ready(may_be_only_copy), self.now)
                 case Apply():
                     self.apply(worker)
                 case RollBack():
@@ -181,15 +223,17 @@ class LiveWorld(World):
                 if plan.missing_tensors.get(worker.core.rank):
                     worker.state = None
                 self.begin(worker, "copy", (plan, worker.state, worker.evaluated_step))
+            case Confirm(leavers):
+                self.begin(worker, "confirm", leavers)
             case Train() if self.ends_epoch(worker):
-                self.begin(worker, "evaluate", worker.regroup_in == worker.core.generation)
+                self.begin(worker, "evaluate", self.regroup_votes(worker))
             case Train():
                 worker.computed_units = merge_spans([*worker.computed_units, *self.share(worker)])
-                self.begin(
-                    worker,
-                    "sum",
-                    (worker.regroup_in == worker.core.generation, worker.computed_units),
-                )
+                self.begin(worker, "sum", (self.regroup_votes(worker), worker.computed_units))
+
+    def regroup_votes(self, worker: Worker) -> tuple[bool, bool]:
+        """Return a worker's votes: to regroup, and that its node leaves."""
+        return worker.regroup_in == worker.core.generation, worker.leaves
 
     def report(self, worker: Worker, report: StateReport) -> StateReport:
         if worker.state is None and report.progress.agreed_generation:
@@ -232,7 +276,18 @@ class LiveWorld(World):
         assert worker.state is not None, "a step was applied to a torn state"
         worker.computed_units, worker.group_units = (), ()
         worker.state = (*worker.state, (len(worker.state) + 1, worker.core.generation))
+        self.save_before_regroup(worker)
         worker.agent.handle(Progressed(worker.core.generation), self.now)
+
+    def save_before_regroup(self, worker: Worker) -> None:
+        """Start a checkpoint on rank 0 if workers leave."""
+        if worker.saves and worker.core.rank == 0:
+            self.save(worker)
+        worker.saves = False
+
+    def save(self, worker: Worker) -> None:
+        assert worker.state is not None, "a torn state was saved"
+        worker.snapshot = (worker.core.generation, worker.core.progress, worker.state)
 
     def begin(self, worker: Worker, kind: str, payload: object) -> None:
         key = (worker.core.generation, worker.count)
@@ -264,7 +319,18 @@ class LiveWorld(World):
             self.advance_operation(worker, worker.operation)
         elif worker.inbox:
             self.act(worker, worker.core.handle(worker.inbox.popleft()))
+        else:
+            self.save_detached(worker)
         self.maybe_commit(worker)
+
+    def save_detached(self, worker: Worker) -> None:
+        """Start a checkpoint if the node leaves and no group takes the worker's state."""
+        core = worker.core
+        is_unsaved = core.may_be_only_copy and core.progress != worker.detached_progress
+        waits_long = self.now - worker.ready_at >= DETACHED_SAVE_SECONDS
+        if worker.leaves and core.phase is Phase.DETACHED and is_unsaved and waits_long:
+            worker.detached_progress = core.progress
+            self.save(worker)
 
     def advance_operation(self, worker: Worker, operation: Operation) -> None:
         complete = len(operation.contributions) == worker.core.world_size
@@ -315,11 +381,10 @@ class LiveWorld(World):
                     worker.computed_units = ()
                 worker.group_units = plan.computed_units
                 return Copied()
+            case "confirm":
+                return Confirmed(contributions[worker.core.rank])
             case "evaluate":
-                if any(contributions):
-                    return RegroupAgreed()
-                worker.evaluated_step = len(worker.state or ())
-                return EpochEnded()
+                return self.outcome_of_evaluation(worker, contributions)
         if len({state for _, state in contributions}) != 1:
             self.violations.append("a step was summed over different states")
         computed = [
@@ -327,27 +392,75 @@ class LiveWorld(World):
         ]
         if sorted(computed) != list(range(self.units(worker))):
             self.violations.append(f"a step was summed over the units {sorted(computed)}")
-        return Summed(sum(vote for (vote, _), _ in contributions))
+        votes = [vote for (vote, _), _ in contributions]
+        regroups = sum(regroup for regroup, _ in votes)
+        leavers = self.leavers(worker, [leaves and regroups > 0 for _, leaves in votes])
+        return Summed(regroups, leavers)
+
+    def outcome_of_evaluation(
+        self, worker: Worker, votes: list[tuple[bool, bool]]
+    ) -> RegroupAgreed | EpochEnded:
+        if any(regroup for regroup, _ in votes):
+            leavers = self.leavers(worker, [leaves for _, leaves in votes])
+            self.save_before_regroup(worker)
+            return RegroupAgreed(leavers)
+        worker.evaluated_step = len(worker.state or ())
+        return EpochEnded()
+
+    def leavers(self, worker: Worker, leaves: list[bool]) -> Leavers:
+        """Return which workers leave, by the votes of all ranks."""
+        worker.saves = any(leaves)
+        if not any(leaves):
+            return Leavers.NONE
+        if not leaves[worker.core.rank]:
+            return Leavers.OTHERS
+        return Leavers.ALL if all(leaves) else Leavers.THIS
 
     def maybe_commit(self, worker: Worker) -> None:
         core = worker.core
         if core.phase is Phase.TRAINING and core.rank == 0 and worker.snapshot is None:
             if self.random.random() < 0.6 and worker.state is not None:
-                worker.snapshot = (core.generation, core.progress, worker.state)
+                self.save(worker)
         elif worker.snapshot and self.random.random() < worker.write_chance:
             snapshot_generation, progress, state = worker.snapshot
             worker.snapshot = None
             if number := core.fence(snapshot_generation):
-                self.request_commit(worker, number, progress, state)
+                self.request_commit(CommitRequest(worker, number, progress, state))
+        if worker.writes and not self.is_writing(worker):
+            self.act(worker, core.handle(Written()))
 
-    def request_commit(
-        self, worker: Worker, number: int, progress: StepProgress, state: History
-    ) -> None:
-        """Commit a written state in one transaction, if its generation is current."""
-        del worker
-        current = self.etcd.generation
-        if current and current.number == number:
-            self.etcd.committed.append((progress, state))
+    def is_writing(self, worker: Worker) -> bool:
+        """Return True if a worker's checkpoint is not written and committed yet."""
+        return worker.snapshot is not None
+
+    def request_commit(self, request: CommitRequest) -> None:
+        """Commit a written state in one transaction, if its generation is current and no later step is committed."""
+        current, committed = self.etcd.generation, self.etcd.committed
+        if not current or current.number != request.number:
+            return
+        if committed and committed[-1][0] >= request.progress:
+            return
+        committed.append((request.progress, request.state))
+        self.announce_commit(self.alive())
+
+    def announce_commit(self, agents: Sequence[LiveAgent]) -> None:
+        """Pass the newest commit on to the workers of leaving nodes, which may have waited for it."""
+        for agent in agents:
+            if agent.worker.leaves and self.etcd.committed and not agent.unreachable():
+                agent.worker.inbox.append(Committed(self.etcd.committed[-1][0]))
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass; nodes that have departed complete their writes."""
+        super().advance(seconds)
+        for agent in self.started_agents():
+            if agent.has_departed:
+                self.maybe_commit(agent.worker)
+
+    def leave(self, agent: LiveAgent) -> None:
+        """Announce that a node must leave; its worker learns it before its agent acts."""
+        agent.worker.leaves = True
+        self.announce_commit([agent])
+        agent.handle(Leave(), self.now)
 
     def crash(self, agent: LiveAgent) -> None:
         """Crash the worker process and start it again."""
@@ -398,4 +511,4 @@ class LiveWorld(World):
         elif draw < 0.9:
             self.kill(agent)
         else:
-            agent.handle(Leave(), self.now)
+            self.leave(agent)

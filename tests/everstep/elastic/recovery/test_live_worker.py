@@ -23,6 +23,7 @@ from everstep.elastic.recovery import copying, live_worker
 from everstep.elastic.recovery.live_worker import LiveGroup, attach_live
 from everstep.elastic.recovery.restore_watch import watch_reading
 from everstep.elastic.recovery.state_machine import StateReport, StepProgress
+from everstep.elastic.recovery.worker import Votes
 from everstep.elastic.training.interrupt import make_interruptible
 from everstep.elastic.transport import channel
 from everstep.elastic.transport.group import PeerLostError, RankAssignment
@@ -114,10 +115,13 @@ class AgentStub:
         return {"answer": message["step"] < 100, "request": message["request"]}
 
     def wait_for(self, *messages: dict[str, Any]) -> None:
+        """Wait until messages with at least these fields have arrived."""
+
+        def have_arrived() -> bool:
+            return all(any(m.items() <= a.items() for a in self.messages) for m in messages)
+
         with self.changed:
-            has_arrived = self.changed.wait_for(
-                lambda: all(message in self.messages for message in messages), WAIT_SECONDS
-            )
+            has_arrived = self.changed.wait_for(have_arrived, WAIT_SECONDS)
         assert has_arrived, f"received only {self.messages}"
 
     def form(self, number: int, *, nodes: int = 1) -> None:
@@ -181,8 +185,8 @@ def test_each_step_is_applied_and_the_first_of_a_generation_is_reported(
     join_generation(agent, group, TrainingState())
     applied_values: list[int] = []
 
-    assert not group.after_all_reduce(0, lambda: applied_values.append(1))
-    assert not group.after_all_reduce(0, lambda: applied_values.append(2))
+    assert not group.after_all_reduce(Votes(), lambda: applied_values.append(1))
+    assert not group.after_all_reduce(Votes(), lambda: applied_values.append(2))
 
     assert applied_values == [1, 2]
     assert group.commit(5, 1)  # its request follows all reports, since the connection is ordered
@@ -196,7 +200,7 @@ def test_later_steps_are_reported_after_an_interval(
     join_generation(agent, group, TrainingState())
 
     for _ in range(3):
-        group.after_all_reduce(0, lambda: None)
+        group.after_all_reduce(Votes(), lambda: None)
 
     assert group.commit(5, 1)
     steps = [message["step"] for message in agent.messages if "progressed" in message]
@@ -209,7 +213,7 @@ def test_a_vote_ends_the_generation_and_the_next_one_keeps_the_state(
     state = TrainingState()
     join_generation(agent, group, state)
 
-    assert group.after_all_reduce(1, lambda: None)
+    assert group.after_all_reduce(Votes(regroup=1), lambda: None)
     agent.wait_for({"ready": 5})
     join_generation(agent, group, state, 6)
 
@@ -335,7 +339,7 @@ def test_a_leaving_worker_whose_state_no_group_receives_saves_it(
     monkeypatch.setattr("everstep.elastic.recovery.live_worker.DETACHED_SAVE_SECONDS", 0.05)
     state = TrainingState()
     join_generation(agent, group, state)
-    group.after_all_reduce(0, lambda: None)
+    group.after_all_reduce(Votes(), lambda: None)
     group.handle_group_loss("peer")  # with one node left there are fewer than the minimum
     join_thread = threading.Thread(target=group.join, args=(state,), daemon=True)
     join_thread.start()
@@ -344,7 +348,7 @@ def test_a_leaving_worker_whose_state_no_group_receives_saves_it(
             "a node that stays keeps the state in memory"
         )
 
-    agent.server.broadcast({"node_leaves": True})
+    agent.server.broadcast({"node_leaves": True, "newest_commit": [1, 30, "", False]})
 
     with state.changed:
         assert state.changed.wait_for(lambda: "save" in state.calls, WAIT_SECONDS), (
@@ -356,6 +360,62 @@ def test_a_leaving_worker_whose_state_no_group_receives_saves_it(
     agent.form(6)
     join_thread.join(WAIT_SECONDS)
     assert group.generation == 6, "a group that forms regardless has the state"
+
+
+def test_a_leaving_worker_reports_again_once_its_state_is_committed(
+    agent: AgentStub, group: LiveGroup
+) -> None:
+    state = TrainingState()
+    join_generation(agent, group, state)
+    group.after_all_reduce(Votes(), lambda: None)
+    group.handle_group_loss("peer")
+    agent.wait_for({"ready": 5, "only_copy": True})
+    join_thread = threading.Thread(target=group.join, args=(state,), daemon=True)
+    join_thread.start()
+
+    agent.server.broadcast({"node_leaves": True, "newest_commit": [5, 40, "", False]})
+    agent.server.broadcast({"newest_commit": [5, 41, "", False]})
+
+    agent.wait_for({"ready": 5, "only_copy": False})
+    agent.form(6)
+    join_thread.join(WAIT_SECONDS)
+    assert "save" not in state.calls
+
+
+def test_the_last_worker_that_leaves_reports_again_after_its_write(
+    agent: AgentStub, group: LiveGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, is_written = TrainingState(), threading.Event()
+    monkeypatch.setattr(state, "flush", is_written.wait)
+    join_generation(agent, group, state)
+    agent.server.broadcast({"regroup": "this leaves", "generation": 5, "leaving": True})
+    assert group.commit(5, 1)  # its response follows the request
+
+    assert group.regroup_votes() == (1, 1)
+    assert group.after_all_reduce(Votes(regroup=1, leavers=1), lambda: None)
+
+    agent.wait_for({"ready": 5, "only_copy": False, "writes": True})
+    join_thread = threading.Thread(target=group.join, args=(state,), daemon=True)
+    join_thread.start()
+    assert not any(m.get("ready") == 5 and not m["writes"] for m in agent.messages)
+    is_written.set()
+    agent.wait_for({"ready": 5, "only_copy": False, "writes": False})
+    agent.form(6)
+    join_thread.join(WAIT_SECONDS)
+
+
+def test_a_worker_that_learns_after_its_vote_that_its_node_leaves_may_be_the_only_copy(
+    agent: AgentStub, group: LiveGroup
+) -> None:
+    join_generation(agent, group, TrainingState())
+    assert group.regroup_votes() == (0, 0)
+    agent.server.broadcast({"regroup": "this leaves", "generation": 5, "leaving": True})
+    assert group.commit(5, 1)  # its response follows the request
+
+    group.after_all_reduce(Votes(regroup=1), lambda: None)
+
+    assert group.leaving
+    agent.wait_for({"ready": 5, "only_copy": True})
 
 
 def test_an_aborted_group_is_reported_only_after_the_requested_minimum_age(
@@ -447,7 +507,7 @@ def test_a_regroup_request_applies_to_one_generation(agent: AgentStub, group: Li
     was_requested = group.is_regroup_requested
     assert was_requested
 
-    group.after_all_reduce(1, lambda: None)
+    group.after_all_reduce(Votes(regroup=1), lambda: None)
     join_generation(agent, group, state, 6)
 
     assert not group.is_regroup_requested
@@ -491,7 +551,7 @@ def test_a_worker_that_trains_when_the_run_is_complete_ends_before_the_next_grou
     agent.wait_for({"pong": 1})
     assert ends.empty()
 
-    group.handle_agreement()
+    group.handle_agreement(0)
     agent.form(6)
     group.join(state)
 

@@ -5,12 +5,14 @@ from typing import TypeVar
 
 import pytest
 
-from everstep.elastic.membership.events import Leave
 from everstep.elastic.recovery.state_machine import (
     Apply,
     Assigned,
+    Committed,
     Compare,
     Compared,
+    Confirm,
+    Confirmed,
     Connect,
     Connected,
     Copied,
@@ -19,6 +21,7 @@ from everstep.elastic.recovery.state_machine import (
     EpochEnded,
     GroupLost,
     LeaveGroup,
+    Leavers,
     Phase,
     Ready,
     Recovery,
@@ -31,16 +34,19 @@ from everstep.elastic.recovery.state_machine import (
     Summed,
     Train,
     WarmedUp,
+    Written,
     plan_copy,
 )
 from tests.effort import seeds
+from tests.everstep.elastic.membership.simulation import Agent
 from tests.everstep.elastic.recovery.partial_faults import PartialFaultWorld
-from tests.everstep.elastic.recovery.recovery_simulation import LiveWorld, Worker
+from tests.everstep.elastic.recovery.recovery_simulation import LiveAgent, LiveWorld, Worker
 
 WorldType = TypeVar("WorldType", bound=LiveWorld)
 SCHEDULES = 300
 PARTIAL_SCHEDULES = 700
 MOVES = 200
+ONLY_COPY = Ready(may_be_only_copy=True)
 FAULTLESS_PERIODS = 4  # periods of 30 s, after which training must have continued
 
 
@@ -90,14 +96,56 @@ def test_a_step_is_applied_when_its_all_reduce_completes() -> None:
 def test_a_vote_ends_the_generation_after_its_step() -> None:
     core = training_worker(step=10)
 
-    assert core.handle(Summed(1)) == [Apply(), LeaveGroup(), Ready()]
+    assert core.handle(Summed(1)) == [Apply(), LeaveGroup(), ONLY_COPY]
     assert core.step == 11
+
+
+@pytest.mark.parametrize(
+    ("leavers", "ready"),
+    [
+        (Leavers.OTHERS, ONLY_COPY),
+        (Leavers.THIS, Ready()),
+        (Leavers.ALL, Ready(writes=True)),
+    ],
+)
+def test_a_node_that_leaves_is_not_the_only_copy_once_all_have_confirmed_the_step(
+    leavers: Leavers, ready: Ready
+) -> None:
+    core = training_worker()
+
+    assert core.handle(Summed(1, leavers)) == [Apply(), Confirm(leavers)]
+    assert core.handle(Confirmed(leavers)) == [LeaveGroup(), ready]
+
+
+def test_if_all_nodes_leave_each_departs_when_its_write_is_complete() -> None:
+    core = training_worker()
+    core.handle(RegroupAgreed(Leavers.ALL))
+    core.handle(Confirmed(Leavers.ALL))
+
+    assert core.handle(Written()) == [Ready()]
+
+
+def test_a_step_that_was_not_confirmed_may_be_the_only_copy() -> None:
+    core = training_worker(step=10)
+    core.handle(Summed(1, Leavers.ALL))
+
+    assert core.handle(GroupLost("peer")) == [RollBack(), LeaveGroup(), ONLY_COPY]
+    assert core.step == 11, "the step itself is complete"
+
+
+def test_a_committed_state_is_not_the_only_copy() -> None:
+    core = training_worker(step=10)
+    core.handle(GroupLost("peer"))
+
+    assert core.handle(Committed(StepProgress(2, 9))) == []
+    assert core.handle(Committed(StepProgress(2, 10, "run"))) == [Ready()]
+    assert core.handle(Committed(StepProgress(2, 11))) == [], "it has been reported"
 
 
 def test_a_step_without_a_completed_all_reduce_is_rolled_back() -> None:
     core = training_worker(step=10)
 
-    assert core.handle(GroupLost("peer")) == [RollBack(), LeaveGroup(), Ready()]
+    assert core.handle(GroupLost("peer")) == [RollBack(), LeaveGroup(), ONLY_COPY]
     assert core.progress == StepProgress(2, 10)
 
 
@@ -128,7 +176,7 @@ def test_an_applied_step_counts_more_than_the_end_of_the_epoch_before_it() -> No
 def test_a_generation_can_end_during_an_evaluation() -> None:
     core = training_worker(step=10)
 
-    assert core.handle(RegroupAgreed()) == [LeaveGroup(), Ready()]
+    assert core.handle(RegroupAgreed()) == [LeaveGroup(), ONLY_COPY]
     assert core.step == 10
 
 
@@ -260,7 +308,7 @@ def test_work_in_flight_survives_a_group_that_fails_before_it_trains() -> None:
     core.handle(Connected())
     actions_while_comparing = core.handle(GroupLost("peer"))
 
-    assert actions_while_connecting == actions_while_comparing == [LeaveGroup(), Ready()], (
+    assert actions_while_connecting == actions_while_comparing == [LeaveGroup(), ONLY_COPY], (
         "a second roll-back would drop gradients"
     )
 
@@ -377,6 +425,44 @@ def test_partial_faults_and_late_duplicated_or_reordered_messages_break_no_invar
         play(seed, min_members, coordinators=coordinators)
 
 
+class DrainWorld(LiveWorld):
+    """A schedule whose only events are nodes that join and leave; `drains` ends the joins."""
+
+    drains = False
+
+    def inject_fault(self, agent: Agent) -> None:
+        assert isinstance(agent, LiveAgent)
+        if not self.drains and len(self.alive()) < self.limits.max_members:
+            self.spawn()
+        if self.random.random() < 0.5:
+            self.leave(agent)
+
+
+@pytest.mark.schedules
+@pytest.mark.parametrize("min_members", [1, 2])
+def test_nodes_that_all_leave_lose_no_step(min_members: int) -> None:
+    for seed in seeds(SCHEDULES // 2):
+        world = started(DrainWorld(seed, nodes=4, min_members=min_members), seed)
+        for _ in range(MOVES // 4):
+            world.move()
+        world.drains = True
+        for agent in world.alive():
+            for _ in range(world.random.choice([0, 1, 5, 30])):
+                world.move()
+            world.leave(agent)
+        for _ in range(20 * MOVES):
+            world.move()
+
+        check(world, seed)
+        reached_step = max(len(agent.worker.state or ()) for agent in world.started_agents())
+        committed_step = len(world.etcd.committed[-1][1]) if world.etcd.committed else 0
+        # One worker may be the only one that received the last sum. Its commit is refused if the group that it was
+        # about to pass its state on to never trained, and one node cannot form another group.
+        is_refused = min_members > 1 and committed_step == reached_step - 1
+        assert committed_step == reached_step or is_refused, f"seed {seed}: steps are lost"
+        assert not world.alive() or is_refused, f"seed {seed}: nodes stay\n{describe(world)}"
+
+
 def started(world: WorldType, seed: int) -> WorldType:
     """Let the group of an odd seed train first: otherwise most faults would occur while a group forms."""
     if seed % 2:
@@ -419,7 +505,7 @@ def test_a_worker_that_hangs_in_the_kernel_does_not_stop_the_others_permanently(
     monkeypatch.setattr(
         world, "work", lambda worker: None if worker.agent is victim else work(worker)
     )
-    leaver.handle(Leave(), world.now)
+    world.leave(leaver)
     for _ in range(4):
         world.end_faults()
     initial_progress = progress(world)

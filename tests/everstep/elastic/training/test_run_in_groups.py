@@ -49,7 +49,8 @@ class ScriptedGroup(SingleProcessGroup):
         state.adopt(state.step, state.computed_units(), keeps_units=True)  # type: ignore[attr-defined]
         return RankAssignment(0, 1, None, 1, self._sum)
 
-    def handle_agreement(self) -> None:
+    def handle_agreement(self, leavers: float) -> None:
+        del leavers
         self.wants_regroup = False
 
     def handle_epoch_end(self) -> None:
