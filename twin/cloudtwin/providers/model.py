@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cloudtwin.providers.inventory import Inventory, Resource
-from cloudtwin.providers.protocol.values import Object, Plain
+from cloudtwin.providers.protocol.values import Object, PropertyValue
 from cloudtwin.providers.registries import PrivateRegistry
 from cloudtwin.providers.schema.check import CheckFailure
 from cloudtwin.providers.schema.model import ResourceSchema
@@ -230,7 +230,7 @@ class ResourceType:
     token: str
     identify: Callable[[ResourceRequest], str]
     describe: Callable[[ResourceRequest], Outputs] = no_outputs
-    defaults: Mapping[str, Plain] = field(default_factory=dict)
+    defaults: Mapping[str, PropertyValue] = field(default_factory=dict)
     naming: Naming | None = None
     immutable: tuple[str, ...] = ()
     enums: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
