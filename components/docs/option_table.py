@@ -91,10 +91,12 @@ sizes) sends that number too, from Pulumi's state: the number at the last refres
 the state first (`pulumi refresh --stack STACK`, or `pulumi up --refresh`), or the update returns the pool to the old
 number and evicts the workers of the other nodes. The workflow `deploy` refreshes.
 
-A pool cannot have fewer nodes than its new minimum, or more than its new maximum. EKS refuses such an update; change
-the number first, then refresh:
+EKS refuses an update whose minimum is above that number, or whose maximum is below it. Change the number first, then
+refresh:
 
     aws eks update-nodegroup-config --cluster-name NAME --nodegroup-name GROUP --scaling-config desiredSize=3
+
+AKS accepts both: its autoscaler adds nodes up to the minimum, and removes nodes above the maximum once they are idle.
 """
 
 
