@@ -67,8 +67,8 @@ autoscaling, [refresh the state first](#sizes-under-autoscaling) |
 | a second zone in `cluster.gpuPools`, `job.spreadZones` | in place; with `upstream`, the job is deleted, then \
 created |
 | `cluster.publicAccess`, `authorizedRanges`, `administrators` | in place |
-| `cluster.zones` (eks) | EKS refuses it: the control plane stays in the zones in which it was created. Create \
-another stack instead |
+| `cluster.zones` (eks) | EKS refuses it: the control plane stays in the zones in which it was created. GPU pools may \
+be in any zone of the region |
 | `cluster.network.serviceCidr`, `iam.path` (eks), `podCidr` (aks), `privateApi` and `privateDnsZone` (aks) | the \
 cluster is recreated with its nodes and objects; the data stay |
 | `cluster.kubernetesVersion` | in place, one minor version at a time; a downgrade is impossible |
