@@ -359,7 +359,7 @@ def _eks(cluster: EksConfig, config: StackConfig) -> list[CostItem]:
     """Return the items of a cluster on EKS."""
     system, region = cluster.system_pool, cluster.region
     counts = _counts(cluster, system.nodes, system.max_nodes)
-    gateways = len(cluster.zones) if cluster.network.nat_per_zone else 1
+    gateways = len(cluster.node_zones) if cluster.network.nat_per_zone else 1
     gateways = 0 if cluster.network.vpc_id else gateways
     training = _training_nodes(cluster, config)
     return [

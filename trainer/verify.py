@@ -25,8 +25,8 @@ Words = npt.NDArray[np.uint64]
 # Copied, like the order of samples below: this file must not import the code that it checks.
 LEDGER_SEED = 0x1ED6E5
 LEDGER_FILE, RUN_FILE = "ledger.jsonl", "run.json"
-# Errors that a value raises which no run has written.
-DAMAGE = (ValueError, KeyError, TypeError, AttributeError)
+# Errors of parsing a value that no run has written.
+PARSE_ERRORS = (ValueError, KeyError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def main() -> None:
     for checkpoint in unrecorded_commits:
         print(f"note: {LEDGER_FILE} has no line for the checkpoint of step {checkpoint.step}")
     faults = verify(record, commits) + verify(record, unrecorded_commits)
-    faults += find_lost_end(run, [*commits, *unrecorded_commits])
+    faults += uncommitted_end_faults(run, [*commits, *unrecorded_commits])
     commits = commits or unrecorded_commits
     for fault in faults:
         print(f"WRONG: {fault}")
@@ -85,7 +85,7 @@ def read(path: Path) -> Iterator[Commit]:
     except OSError:
         return
     for line in lines:
-        with contextlib.suppress(*DAMAGE):
+        with contextlib.suppress(*PARSE_ERRORS):
             entry: dict[str, Any] = json.loads(line)
             step, generation = int(entry["step"]), int(entry["generation"])
             yield Commit(step, generation, int(entry["samples"]), int(entry["digest"], 16))
@@ -105,7 +105,7 @@ def read_record(path: Path) -> dict[str, Any]:
             *map(record["fingerprint"].get, ("global_batch", "seed")),
         ):
             int(number)
-    except DAMAGE as error:
+    except PARSE_ERRORS as error:
         raise ValueError("it does not contain the settings of a run") from error
     return record
 
@@ -122,15 +122,15 @@ def checkpoints(run: Path) -> Iterator[Commit]:
             extra = entry["extra"]
             step, generation = int(entry["step"]), int(entry["generation"])
             yield Commit(step, generation, int(extra["samples"]), int(extra["digest"], 16))
-        except (OSError, *DAMAGE):
+        except (OSError, *PARSE_ERRORS):
             continue  # the trainer skips a damaged checkpoint, too
 
 
-def find_lost_end(run: Path, commits: list[Commit]) -> list[str]:
-    """Return a fault if a finished run has steps after its last commit."""
+def uncommitted_end_faults(run: Path, commits: list[Commit]) -> list[str]:
+    """Return a fault as a list if a finished run has steps after its last commit, an empty list otherwise."""
     try:
         steps = int(json.loads((run / "result.json").read_text())["steps"])
-    except (OSError, *DAMAGE):
+    except (OSError, *PARSE_ERRORS):
         return []
     last_step = max(commit.step for commit in commits)
     return [f"the run ended after {steps} steps, but its last commit is at step {last_step}"] * (

@@ -145,8 +145,10 @@ class EksEnvironment(Component):
         args = VpcArgs(
             name=config.name,
             region=config.region,
-            zones=config.zones,
-            nat_zones=config.zones if config.network.nat_per_zone else [config.file_system_zone],
+            zones=config.node_zones,
+            nat_zones=config.node_zones
+            if config.network.nat_per_zone
+            else [config.file_system_zone],
             cidr=config.network.cidr,
             existing=self._args.vpc or _configured_vpc(config),
         )

@@ -221,7 +221,8 @@ class EksGpuPoolConfig(Section):
     """The GPU nodes, all in the zone of the file system."""
 
     zone: str | None = Field(
-        default=None, description="Zone of the GPU nodes; absent: the first of `zones`."
+        default=None,
+        description="Zone of the GPU nodes, any of the region; absent: the first of `zones`.",
     )
     instance_types: tuple[GpuInstanceType, ...] = Field(
         default=("g5.xlarge", "g6.xlarge", "g6e.xlarge", "g6.8xlarge"),
@@ -261,7 +262,7 @@ class _PoolNameConfig(Section):
 class EksNamedPoolConfig(EksGpuPoolConfig, _PoolNameConfig):
     """One of several pools of GPU nodes, each in one zone."""
 
-    zone: str = Field(description="Zone of the pool's nodes, one of `cluster.zones`.")
+    zone: str = Field(description="Zone of the pool's nodes, any of the region.")
     max_price: Annotated[float | None, AfterValidator(_without_price_ceiling)] = Field(
         default=None,
         description="Not possible on EKS: its managed node groups pay the market price, at most "
@@ -352,7 +353,7 @@ class EksConfig(Section):
         default=("us-east-1a", "us-east-1b"),
         min_length=2,
         max_length=3,
-        description="Two or three availability zones of the region.",
+        description="Two or three availability zones of the region, for the control plane and the system pool.",
     )
     kubernetes_version: KubernetesVersion = Field(
         default=catalog.DEFAULT_KUBERNETES_VERSION, description=catalog.KUBERNETES_DESCRIPTION
@@ -447,6 +448,11 @@ class EksConfig(Section):
     def gpu_zones(self) -> tuple[str, ...]:
         """The zones of the GPU nodes, the preferred pool's first."""
         return tuple(dict.fromkeys(pool.zone for pool in self.pools))
+
+    @property
+    def node_zones(self) -> tuple[str, ...]:
+        """The zones with nodes: the zones of the control plane, and others that have a GPU pool."""
+        return tuple(dict.fromkeys((*self.zones, *self.gpu_zones)))
 
     @property
     def file_system_zone(self) -> str:

@@ -7,7 +7,7 @@ from cloudfacts import aws
 
 from components.cidr import MAX_VPC_PREFIX_LENGTH, MIN_VPC_PREFIX_LENGTH, overlap
 from components.config import catalog
-from components.config.eks import EksReservationConfig
+from components.config.eks import EksNamedPoolConfig, EksReservationConfig
 from components.config.faults import ConfigFault, nearest_hint
 from components.config.network_rules import (
     overlap_faults,
@@ -48,12 +48,13 @@ def _zones_of_region(region: str, zones: Sequence[str]) -> list[ConfigFault]:
     return faults
 
 
-def _gpu_zone_known(zone: str | None, zones: Sequence[str]) -> list[ConfigFault]:
-    """Check that the zone of the GPU nodes is one of the cluster's zones."""
-    if zone is None or zone in zones:
+def _gpu_zone_known(region: str, zone: str | None) -> list[ConfigFault]:
+    """Check that the zone of the GPU nodes belongs to the region."""
+    region_zones = zones_in(region)
+    if zone is None or zone in region_zones:
         return []
-    fix = f"use {' or '.join(zones)}, or add it to cluster.zones"
-    return [ConfigFault("cluster.gpuPool.zone", zone, "is not in cluster.zones", fix)]
+    fix = nearest_hint(zone, region_zones)
+    return [ConfigFault("cluster.gpuPool.zone", zone, f"is not a zone of {region}", fix)]
 
 
 def _vpc_size(cidr: str) -> list[ConfigFault]:
@@ -86,23 +87,33 @@ def _service_block(cidr: str, vpc_cidr: str) -> list[ConfigFault]:
 
 
 def _existing_vpc_complete(
-    vpc: str | None, subnets: Mapping[str, str], zones: Sequence[str]
+    vpc: str | None,
+    subnets: Mapping[str, str],
+    zones: Sequence[str],
+    gpu_zone: str | None,
+    pools: Sequence[EksNamedPoolConfig],
 ) -> list[ConfigFault]:
-    """Check that an existing VPC has a private subnet for every zone."""
+    """Check that an existing VPC has a private subnet for every zone of the cluster and of the GPU pools."""
     path = "cluster.network.privateSubnetIds"
     if vpc is None:
         if not subnets:
             return []
         fix = "add cluster.network.vpcId, or remove the subnets so that new ones are created"
         return [ConfigFault(path, ", ".join(subnets), "is set without a VPC", fix)]
-    missing, unknown = set(zones) - set(subnets), set(subnets) - set(zones)
+    gpu_zones = {pool.zone for pool in pools} or ({gpu_zone} if gpu_zone else set())
+    used_zones = gpu_zones.union(zones)
+    missing, unknown = used_zones - set(subnets), set(subnets) - used_zones
     faults = []
     if missing:
-        rule = f"has no subnet for {', '.join(sorted(missing))}, which cluster.zones lists"
+        rule = f"has no subnet for {', '.join(sorted(missing))}, in which the cluster has nodes"
         faults.append(ConfigFault(path, ", ".join(subnets) or None, rule, "add ZONE: SUBNET_ID"))
     if unknown:
-        rule = f"lists {', '.join(sorted(unknown))}, which is not in cluster.zones"
-        faults.append(ConfigFault(path, ", ".join(subnets), rule, "remove it or add the zone"))
+        rule = f"lists {', '.join(sorted(unknown))}, in which the cluster has no nodes"
+        faults.append(
+            ConfigFault(
+                path, ", ".join(subnets), rule, "remove it, or add the zone to cluster.zones"
+            )
+        )
     if len(set(subnets.values())) < len(subnets):
         rule, fix = (
             "has one subnet for two zones",
@@ -289,12 +300,18 @@ _EKS = {"cluster": ("eks",)}
 RULES = (
     ConfigRule(("cluster.region", "cluster.zones"), _zones_of_region, _EKS),
     ConfigRule(
-        ("cluster.gpuPool.zone", "cluster.zones"), _gpu_zone_known, _EKS, unless=SEVERAL_POOLS
+        ("cluster.region", "cluster.gpuPool.zone"), _gpu_zone_known, _EKS, unless=SEVERAL_POOLS
     ),
     ConfigRule(("cluster.network.cidr",), _vpc_size, _EKS),
     ConfigRule(("cluster.network.serviceCidr", "cluster.network.cidr"), _service_block, _EKS),
     ConfigRule(
-        ("cluster.network.vpcId", "cluster.network.privateSubnetIds", "cluster.zones"),
+        (
+            "cluster.network.vpcId",
+            "cluster.network.privateSubnetIds",
+            "cluster.zones",
+            "cluster.gpuPool.zone",
+            SEVERAL_POOLS,
+        ),
         _existing_vpc_complete,
         _EKS,
     ),

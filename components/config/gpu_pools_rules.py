@@ -270,21 +270,19 @@ def _eks_memory(pools: Sequence[EksNamedPoolConfig], minimum: float | None) -> l
     return _memory_sufficient(mebibytes, minimum)
 
 
-def _eks_zones(
-    region: str, zones: Sequence[str], pools: Sequence[EksNamedPoolConfig]
-) -> list[ConfigFault]:
-    """Check that each pool is in a zone that the region has and the cluster uses."""
-    region_zones, faults = zones_in(region), []
-    for index, pool in enumerate(pools):
-        if pool.zone not in region_zones:
-            rule, fix = f"is not a zone of {region}", nearest_hint(pool.zone, region_zones)
-        elif pool.zone not in zones:
-            rule = "is not in cluster.zones"
-            fix = f"use {' or '.join(zones)}, or add it to cluster.zones"
-        else:
-            continue
-        faults.append(ConfigFault(_key(index, "zone"), pool.zone, rule, fix))
-    return faults
+def _eks_zones(region: str, pools: Sequence[EksNamedPoolConfig]) -> list[ConfigFault]:
+    """Check that each pool is in a zone of the region."""
+    region_zones = zones_in(region)
+    return [
+        ConfigFault(
+            _key(index, "zone"),
+            pool.zone,
+            f"is not a zone of {region}",
+            nearest_hint(pool.zone, region_zones),
+        )
+        for index, pool in enumerate(pools)
+        if pool.zone not in region_zones
+    ]
 
 
 def _eks_names_free(pools: Sequence[EksNamedPoolConfig]) -> list[ConfigFault]:
@@ -453,7 +451,7 @@ RULES = (
     ConfigRule((POOLS,), _eks_types_unique, _EKS),
     ConfigRule((POOLS,), _reservations_valid, _EKS),
     ConfigRule((POOLS, MIN_MEMORY), _eks_memory, _EKS),
-    ConfigRule(("cluster.region", "cluster.zones", POOLS), _eks_zones, _EKS),
+    ConfigRule(("cluster.region", POOLS), _eks_zones, _EKS),
     ConfigRule((POOLS,), _eks_names_free, _EKS),
     ConfigRule((POOLS, SPREAD_ZONES), _efa_uniform, _EKS),
     ConfigRule(

@@ -67,8 +67,8 @@ autoscaling, [refresh the state first](#sizes-under-autoscaling) |
 | a second zone in `cluster.gpuPools`, `job.spreadZones` | in place; with `upstream`, the job is deleted, then \
 created |
 | `cluster.publicAccess`, `authorizedRanges`, `administrators` | in place |
-| `cluster.zones` (eks) | EKS refuses it: the control plane stays in the zones in which it was created. Create \
-another stack instead |
+| `cluster.zones` (eks) | EKS refuses it: the control plane stays in the zones in which it was created. GPU pools may \
+be in any zone of the region |
 | `cluster.network.serviceCidr`, `iam.path` (eks), `podCidr` (aks), `privateApi` and `privateDnsZone` (aks) | the \
 cluster is recreated with its nodes and objects; the data stay |
 | `cluster.kubernetesVersion` | in place, one minor version at a time; a downgrade is impossible |
@@ -91,10 +91,12 @@ sizes) sends that number too, from Pulumi's state: the number at the last refres
 the state first (`pulumi refresh --stack STACK`, or `pulumi up --refresh`), or the update returns the pool to the old
 number and evicts the workers of the other nodes. The workflow `deploy` refreshes.
 
-A pool cannot have fewer nodes than its new minimum, or more than its new maximum. EKS refuses such an update; change
-the number first, then refresh:
+EKS refuses an update whose minimum is above that number, or whose maximum is below it. Change the number first, then
+refresh:
 
     aws eks update-nodegroup-config --cluster-name NAME --nodegroup-name GROUP --scaling-config desiredSize=3
+
+AKS accepts both: its autoscaler adds nodes up to the minimum, and removes nodes above the maximum once they are idle.
 """
 
 

@@ -43,8 +43,14 @@ def write_project(folder: Path, stacks: Sequence[str], *, force: bool) -> list[P
         force: whether to overwrite existing files.
 
     Raises:
-        EverstepError: a stack does not exist, a file exists and `force` is not set, or the folder is not writable.
+        EverstepError: a stack does not exist, a file exists and `force` is not set, or the folder is not writable or
+            has a name that is not UTF-8.
     """
+    if not is_text(folder):
+        raise EverstepError(
+            f"the name of the folder {str(folder)!a} is not UTF-8",
+            "Name another folder: the README of the project has its name.",
+        )
     files = {folder / name: text for name, text in project_files(folder, stacks).items()}
     existing = [str(path) for path in files if path.exists()]
     if existing and not force:
@@ -61,6 +67,15 @@ def write_project(folder: Path, stacks: Sequence[str], *, force: bool) -> list[P
                 "Name a folder that you may write to; it is created if needed.",
             ) from None
     return list(files)
+
+
+def is_text(path: Path) -> bool:
+    """Return True if a path can be written to a file; a name in another encoding than UTF-8 cannot."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def project_files(folder: Path, stacks: Sequence[str]) -> Mapping[str, str]:

@@ -168,11 +168,11 @@ class LifeCycle:
         )
 
     def has_recovered_from(self, count: int) -> bool:
-        """Return True if there are `count` losses, a step follows each loss, and all workers train."""
+        """Return True if there are `count` notices, a step follows each of them, and all workers train."""
         report = self.progress()
-        losses = [event for event in report.events if event.kind == "notice"]
-        recovered = all(event.seconds_to_next_step is not None for event in losses)
-        return len(losses) >= count and recovered and report.world_sizes[-1].world_size == WORKERS
+        notices = [event for event in report.events if event.kind == "notice"]
+        recovered = all(event.seconds_to_next_step is not None for event in notices)
+        return len(notices) >= count and recovered and report.world_sizes[-1].world_size == WORKERS
 
 
 def holds_now(condition: Callable[[], object]) -> bool:

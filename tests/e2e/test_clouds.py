@@ -45,12 +45,12 @@ def reclaim_all_gpu_nodes(cycle: LifeCycle) -> None:
     """Reclaim the GPU nodes one by one, then all at once while the cloud has no capacity."""
     stack_options = ("--stack", cycle.stack)
     first_nodes = cycle.gpu_nodes()
-    for losses, node in enumerate(first_nodes, start=1):
+    for notices, node in enumerate(first_nodes, start=1):
         cycle.run_checked(
             f"reclaim {node}", "node", "reclaim", node, f"--notice={NOTICE_SECONDS}", *stack_options
         )
         cycle.wait_until(
-            "all workers train again", partial(cycle.has_recovered_from, losses), ALL_TRAIN_SECONDS
+            "all workers train again", partial(cycle.has_recovered_from, notices), ALL_TRAIN_SECONDS
         )
     gpu_nodes = cycle.gpu_nodes()
     cycle.run_checked(

@@ -380,7 +380,7 @@ def _network_needs(account: AwsAccount, cluster: "EksConfig") -> Iterator[Need]:
     network = cluster.network
     if network.vpc_id is not None:
         return
-    gateways = len(cluster.zones) if network.nat_per_zone else 1
+    gateways = len(cluster.node_zones) if network.nat_per_zone else 1
     yield VPCS, "VPCs", 1, account.vpcs(), "cluster.network.vpcId"
     yield ELASTIC_IPS, "Elastic IPs", gateways, account.elastic_ips(), "cluster.network.natPerZone"
 

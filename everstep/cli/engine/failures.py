@@ -10,6 +10,11 @@ from everstep.errors import EverstepError
 
 _NOT_PULLED = re.compile("|".join(sorted(NOT_PULLED)))
 _EXISTS = re.compile(r"already ?exists", re.IGNORECASE)  # also EntityAlreadyExists and the like
+# The messages of EKS for a creation and for an update, and the one of the twin.
+_SIZES = re.compile(
+    r"(minimum capacity|maximum capacity|minSize|maxSize).*desired ?Size|desired ?Size.*maxSize",
+    re.IGNORECASE,
+)
 _IMAGE = re.compile(r"""image \\?"([^"\\]+)\\?\"""")
 
 
@@ -28,6 +33,12 @@ def engine_failure(
         details += (
             "\n\nAn earlier update may have been killed before it recorded what it created. docs/operations.md, "
             "'An update that was killed', has the commands that import it."
+        )
+    if _SIZES.search(details):
+        details += (
+            "\n\nA node group cannot have fewer nodes than its new minimum or more than its new maximum, and under "
+            "autoscaling an update sends the number in Pulumi's state. docs/configuration.md, 'Sizes under "
+            "autoscaling', has the commands that change it."
         )
     return EverstepError(
         f"`pulumi {verb}` of stack {workspace.stack} failed",

@@ -60,6 +60,8 @@ def read_stack_file(path: Path) -> Mapping[str, Any]:
         content = yaml.load(path.read_text(), Loader=_UniqueKeyLoader)  # noqa: S506  a SafeLoader
     except yaml.YAMLError as error:
         raise EverstepError(f"{path} is not YAML: {_location(error)}", _fix(error)) from None
+    except RecursionError:
+        raise EverstepError(f"{path} is nested too deeply", "Correct the file.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise EverstepError(
             f"{path} cannot be read: {error}", "Make it readable; it must be UTF-8 text."
@@ -96,13 +98,18 @@ def read_config(workspace: Workspace) -> "StackConfig":
         EverstepError: the stack does not exist (with similar names), its file cannot be read or is not YAML, or it
             breaks rules; all faults are reported together.
     """
-    if not workspace.stack_file.is_file():
-        raise unknown_name("stack", workspace.stack, stack_names(workspace.stack_file.parent))
+    file, names = workspace.stack_file, stack_names(workspace.stack_file.parent)
+    if workspace.stack in names and not file.is_file():
+        raise EverstepError(
+            f"{file} is not a file", "It is a folder, or a link to a file that does not exist."
+        )
+    if not file.is_file():
+        raise unknown_name("stack", workspace.stack, names)
     _make_program_importable(workspace)
     from components.config import from_mapping
     from components.config.faults import ConfigurationError
 
-    content = read_stack_file(workspace.stack_file)
+    content = read_stack_file(file)
     config = {
         str(key).removeprefix(PREFIX): value
         for key, value in (content.get("config") or {}).items()

@@ -75,7 +75,7 @@ class GroupLimits:
         min_members: minimum number of nodes that train.
         max_members: maximum number of nodes that train; other nodes wait as spares.
         join_window_seconds: time that the first formation waits for a full group once it could begin.
-        orderly_seconds: time for which a peer that has left its group gracefully, after the step that all
+        graceful_leave_lag_seconds: time for which a peer that has left its group gracefully, after the step that all
             agreed on, may be ahead of this agent's workers before they are stopped.
         doubt_seconds: time after an outage of etcd during which a missing key does not mean that its member is
             lost. Longer than every agent needs to reach etcd again and to put its key back.
@@ -91,7 +91,7 @@ class GroupLimits:
     min_members: int = 1
     max_members: int = 1
     join_window_seconds: float = 8.0
-    orderly_seconds: float = 1.0
+    graceful_leave_lag_seconds: float = 1.0
     doubt_seconds: float = 3.0
     join_interval_seconds: float = 0.05
     stop_seconds: float = 30.0

@@ -33,7 +33,9 @@ class GroupChanges:
     def next_due(self, limits: GroupLimits) -> list[float]:
         """Return the times at which the generation may have to end, even without another event."""
         due_times = (
-            [] if self._ahead_since is None else [self._ahead_since + limits.orderly_seconds]
+            []
+            if self._ahead_since is None
+            else [self._ahead_since + limits.graceful_leave_lag_seconds]
         )
         return [self._joining.due_at, *due_times]
 
@@ -66,7 +68,7 @@ class GroupChanges:
             return False
         if self._ahead_since is None:
             self._ahead_since = now
-        return now - self._ahead_since < limits.orderly_seconds
+        return now - self._ahead_since < limits.graceful_leave_lag_seconds
 
     def reason_to_regroup(
         self, view: RunView, group: Generation, limits: GroupLimits, now: float, *, admits: bool

@@ -98,6 +98,25 @@ def test_the_file_system_and_the_gateway_are_in_the_zone_of_the_first_pool() -> 
     ]
 
 
+@pytest.mark.parametrize("per_zone", [False, True])
+def test_a_pool_in_a_zone_without_control_plane_gets_a_subnet_there_and_changes_no_other_resource(
+    per_zone: bool,
+) -> None:
+    network = {"natPerZone": per_zone}
+    new = {"name": "new", "zone": "us-east-1e", "instanceTypes": ["g5.xlarge"]}
+    before = declare_eks(cluster={"gpuPools": POOLS, "network": network})
+    after = declare_eks(cluster={"gpuPools": [*POOLS, new], "network": network})
+
+    assert after["eks-nodes-gpu-new"].inputs["subnetIds"] == ["eks-network-private-us-east-1e-id"]
+    assert after.one("Cluster").inputs == before.one("Cluster").inputs, "EKS would refuse its zone"
+    for kind in ("Subnet", "NatGateway", "Route", "NodeGroup"):
+        old = {resource.name: resource.inputs for resource in before.of_type(kind)}
+        now = {resource.name: resource.inputs for resource in after.of_type(kind)}
+        assert {name: now[name] for name in old} == old
+    gateways = {resource.name for resource in after.of_type("NatGateway")}
+    assert ("eks-network-nat-us-east-1e" in gateways) is per_zone
+
+
 def scaling_groups(names: list[str]) -> list[str]:
     return [f"eks-everstep-gpu-{name}-7cc1a1b2-0123-4567-89ab-0123456789ab" for name in names]
 

@@ -181,7 +181,13 @@ CASES = [
         "has 4 values; the maximum is 3",
         "list 3 or fewer",
     ),
-    wrong_key(EKS, "cluster.gpuPool.zone", "us-east-1c", "not in cluster.zones", "use us-east-1a"),
+    wrong_key(
+        EKS,
+        "cluster.gpuPool.zone",
+        "us-east-1g",
+        "not a zone of us-east-1",
+        "did you mean us-east-1",
+    ),
     # --- versions
     wrong_key(EKS, "cluster.kubernetesVersion", "1.34", "no longer supported", "did you mean 1.3"),
     wrong_key(AKS, "cluster.kubernetesVersion", "1.38", "not a supported version", "1.37"),
@@ -219,6 +225,19 @@ CASES = [
         {"cluster.network.vpcId": "vpc-0123456789abcdef0"},
         "cluster.network.privateSubnetIds",
         ("no subnet for us-east-1a, us-east-1b", "add ZONE: SUBNET_ID"),
+    ),
+    Case(
+        EKS,
+        {
+            "cluster.network.vpcId": "vpc-0123456789abcdef0",
+            "cluster.network.privateSubnetIds": {
+                "us-east-1a": "subnet-0123456789abcdef0",
+                "us-east-1b": "subnet-0123456789abcdef1",
+            },
+            "cluster.gpuPool.zone": "us-east-1d",
+        },
+        "cluster.network.privateSubnetIds",
+        ("no subnet for us-east-1d", "add ZONE: SUBNET_ID"),
     ),
     wrong_key(
         EKS,
@@ -480,13 +499,6 @@ CASES = [
         "not a zone of us-east-1",
         "did you mean us-east-1",
         b={"zone": "us-east-1g"},
-    ),
-    wrong_pool(
-        EKS,
-        "cluster.gpuPools[1].zone",
-        "not in cluster.zones",
-        "add it to cluster.zones",
-        b={"zone": "us-east-1c"},
     ),
     wrong_pool(
         EKS,

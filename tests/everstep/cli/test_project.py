@@ -1,5 +1,6 @@
 """Projects that `everstep init` writes."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,13 @@ def test_a_path_that_cannot_be_a_folder_is_a_user_error(tmp_path: Path) -> None:
     with pytest.raises(EverstepError, match=r"file/Pulumi.yaml cannot be written") as error:
         write_project(tmp_path / "file", ["local"], force=False)
     assert "Name a folder" in error.value.fix
+
+
+def test_a_folder_whose_name_is_not_text_is_refused_before_anything_is_written(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / os.fsdecode(b"bad\xff")
+
+    with pytest.raises(EverstepError, match="is not UTF-8"):
+        write_project(folder, ["local"], force=False)
+    assert not folder.exists()

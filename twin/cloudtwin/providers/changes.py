@@ -10,7 +10,7 @@ from cloudtwin.providers.protocol.values import (
     UNKNOWN,
     Object,
     Path,
-    Plain,
+    PropertyValue,
     Secret,
     has_unknown,
     path_starts_with,
@@ -27,7 +27,7 @@ def with_name(
     kind: ResourceType,
     resource: str,
     inputs: Object,
-    old: Mapping[str, Plain],
+    old: Mapping[str, PropertyValue],
     seed: bytes,
 ) -> Object:
     """Return the inputs with a generated name if the program sets none.
@@ -61,7 +61,9 @@ def with_name(
     return {**inputs, naming.property: name}
 
 
-def _is_kept(kind: ResourceType, old: Mapping[str, Plain], inputs: Mapping[str, Plain]) -> bool:
+def _is_kept(
+    kind: ResourceType, old: Mapping[str, PropertyValue], inputs: Mapping[str, PropertyValue]
+) -> bool:
     """Return True if the last name is kept.
 
     Azure always keeps it; AWS keeps it if it looks generated, or if both the old and the new inputs set a prefix.
@@ -77,8 +79,8 @@ def _is_kept(kind: ResourceType, old: Mapping[str, Plain], inputs: Mapping[str, 
 def compare(
     kind: ResourceType,
     name: str,
-    old: Mapping[str, Plain],
-    new: Mapping[str, Plain],
+    old: Mapping[str, PropertyValue],
+    new: Mapping[str, PropertyValue],
     ignored: Sequence[str],
 ) -> Diff:
     """Return the difference between last and new inputs.
@@ -106,7 +108,10 @@ def replaces(kind: ResourceType, path: Path) -> bool:
 
 
 def _same_name(
-    kind: ResourceType, name: str, old: Mapping[str, Plain], new: Mapping[str, Plain]
+    kind: ResourceType,
+    name: str,
+    old: Mapping[str, PropertyValue],
+    new: Mapping[str, PropertyValue],
 ) -> bool:
     """Return True if old and new cannot coexist: the program sets the same name for both."""
     if kind.naming is None:
@@ -118,7 +123,7 @@ def _same_name(
     return has_unknown(new_name) or old.get(key) == new_name
 
 
-def is_generated(kind: ResourceType, resource: str, name: Plain) -> bool:
+def is_generated(kind: ResourceType, resource: str, name: PropertyValue) -> bool:
     """Return True for a name that `with_name` generated from the name of the program's resource."""
     start = kind.naming.start if kind.naming else ""
     separator, digits = DIGITS[_cloud(kind)]

@@ -11,7 +11,7 @@ from typing import Any
 
 from cloudtwin.providers.inventory import items_at
 from cloudtwin.providers.model import InputRule, Inputs, ValueCheck
-from cloudtwin.providers.protocol.values import Plain, Unknown, parse_path
+from cloudtwin.providers.protocol.values import PropertyValue, Unknown, parse_path
 from cloudtwin.providers.schema.check import CheckFailure
 
 Block = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -40,7 +40,7 @@ def failure_at(path: str, reason: str) -> CheckFailure:
     return CheckFailure(parse_path(path), reason)
 
 
-def is_known(value: Plain) -> bool:
+def is_known(value: PropertyValue) -> bool:
     """Return True if a value is set and not unknown."""
     return value is not None and not isinstance(value, Unknown)
 
@@ -64,7 +64,7 @@ def matches(pattern: str, requirement: str, flags: int = 0) -> ValueCheck:
     """Return a check that text matches a pattern; `requirement` completes the message."""
     regex = re.compile(pattern, flags)
 
-    def check(value: Plain) -> str | None:
+    def check(value: PropertyValue) -> str | None:
         fits = not isinstance(value, str) or regex.fullmatch(value)
         return None if fits else f"{value!r} {requirement}"
 
@@ -74,7 +74,7 @@ def matches(pattern: str, requirement: str, flags: int = 0) -> ValueCheck:
 def in_range(low: float, high: float, unit: str) -> ValueCheck:
     """Return a check that a number is in a range, inclusive."""
 
-    def check(value: Plain) -> str | None:
+    def check(value: PropertyValue) -> str | None:
         if (
             isinstance(value, int | float)
             and not isinstance(value, bool)
@@ -86,10 +86,10 @@ def in_range(low: float, high: float, unit: str) -> ValueCheck:
     return check
 
 
-def one_of_values(*choices: Plain) -> ValueCheck:
+def one_of_values(*choices: PropertyValue) -> ValueCheck:
     """Return a check that a value is one of a few choices, all of which the message lists."""
 
-    def check(value: Plain) -> str | None:
+    def check(value: PropertyValue) -> str | None:
         choice_list = ", ".join(map(str, choices))
         return None if value in choices else f"{value!r} is not one of {choice_list}"
 
@@ -122,7 +122,7 @@ def cidr(min_prefix: int = 0, max_prefix: int = 128, version: int = 0) -> ValueC
         version: IP version of the block, 4 or 6; 0 for either.
     """
 
-    def check(value: Plain) -> str | None:
+    def check(value: PropertyValue) -> str | None:
         if not isinstance(value, str):
             return None
         if reason := block_error(value) or (
@@ -139,7 +139,7 @@ def cidr(min_prefix: int = 0, max_prefix: int = 128, version: int = 0) -> ValueC
     return check
 
 
-def public_range(value: Plain) -> str | None:
+def public_range(value: PropertyValue) -> str | None:
     """Return the reason why text is not a range of public addresses; None if it is valid."""
     if not isinstance(value, str):
         return None

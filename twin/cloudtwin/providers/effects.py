@@ -67,7 +67,7 @@ class Effects:
             elif previous:
                 self._remove_driver(driver, [resource])
         for pool in self._pools(resource):
-            self.machines.put(self._with_current_size(pool, previous))
+            self.machines.put(self._with_current_size(pool, previous, resource.inputs))
             self.machines.wait(pool.key, timeouts)
 
     def undo(self, resources: Iterable[Resource], timeouts: Timeouts) -> None:
@@ -121,18 +121,12 @@ class Effects:
             return ()
         return kind.pools(resource, self.account.read())
 
-    def _with_current_size(self, pool: "Pool", previous: Resource | None) -> "Pool":
-        """Return a pool with its current size, unless the program has changed the desired size."""
-        previous_pools = self._pools(previous) if previous else ()
-        declared_size = next(
-            (
-                previous_pool.desired_size
-                for previous_pool in previous_pools
-                if previous_pool.key == pool.key
-            ),
-            None,
-        )
+    def _with_current_size(self, pool: "Pool", previous: Resource | None, inputs: Inputs) -> "Pool":
+        """Return a pool with its current size, unless the update sends a size."""
         current = self.machines.size(pool.key)
-        if current is None or declared_size != pool.desired_size:
+        if previous is None or current is None:
             return pool
-        return replace(pool, desired_size=min(max(current, pool.min_size), pool.max_size))
+        sized_by_update = self.types[previous.token].pools_sized_by_update
+        if sized_by_update and pool.name in sized_by_update(previous.inputs, inputs):
+            return pool
+        return replace(pool, desired_size=max(current, pool.min_size))

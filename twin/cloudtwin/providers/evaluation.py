@@ -11,14 +11,14 @@ from cloudtwin.providers.changes import PREFIX_SUFFIX
 from cloudtwin.providers.errors import CloudError
 from cloudtwin.providers.inventory import Inventory, Resource, items_at, values_at
 from cloudtwin.providers.model import InputRule, Reference, ResourceRequest, ResourceType
-from cloudtwin.providers.protocol.values import Path, Plain, Unknown
+from cloudtwin.providers.protocol.values import Path, PropertyValue, Unknown
 from cloudtwin.providers.schema.check import CheckFailure, one_of
 
 Limits = Mapping[str, Mapping[str, Any]]
 
 
 def failures(
-    kind: ResourceType, limits: Limits, inputs: Mapping[str, Plain]
+    kind: ResourceType, limits: Limits, inputs: Mapping[str, PropertyValue]
 ) -> Iterator[CheckFailure]:
     """Yield the failures that can be found without the account."""
     yield from _name_too_long(kind, inputs)
@@ -34,7 +34,9 @@ def failures(
             yield CheckFailure(failure.path, f"{failure.reason} ({rule.source})")
 
 
-def _name_too_long(kind: ResourceType, inputs: Mapping[str, Plain]) -> Iterator[CheckFailure]:
+def _name_too_long(
+    kind: ResourceType, inputs: Mapping[str, PropertyValue]
+) -> Iterator[CheckFailure]:
     if kind.naming is None:
         return
     key, max_length, note = kind.naming.property, kind.naming.max_length, ""
@@ -47,7 +49,7 @@ def _name_too_long(kind: ResourceType, inputs: Mapping[str, Plain]) -> Iterator[
         yield CheckFailure((key,), reason)
 
 
-def violations(rule: InputRule, inputs: Mapping[str, Plain]) -> list[CheckFailure]:
+def violations(rule: InputRule, inputs: Mapping[str, PropertyValue]) -> list[CheckFailure]:
     """Return the violations of a rule; none if the rule depends on an unknown value."""
     tracker = UnknownTracker()
     result = list(rule.violations(tracker.tracked(inputs)))
@@ -57,7 +59,9 @@ def violations(rule: InputRule, inputs: Mapping[str, Plain]) -> list[CheckFailur
 # -- limits from the service models
 
 
-def limit_failures(limit: Mapping[str, Any], value: Plain, path: Path) -> Iterator[CheckFailure]:
+def limit_failures(
+    limit: Mapping[str, Any], value: PropertyValue, path: Path
+) -> Iterator[CheckFailure]:
     """Yield a failure for each limit of the service model that a value violates.
 
     Args:
@@ -79,7 +83,7 @@ def limit_failures(limit: Mapping[str, Any], value: Plain, path: Path) -> Iterat
                 yield CheckFailure(path, f"the key {reason}{source}")
 
 
-def _reasons(limit: Mapping[str, Any], value: Plain) -> Iterator[str]:
+def _reasons(limit: Mapping[str, Any], value: PropertyValue) -> Iterator[str]:
     low, high = limit.get("min", -math.inf), limit.get("max", math.inf)
     if isinstance(value, int | float) and not isinstance(value, bool) and not low <= value <= high:
         bound = f"small: at least {low}" if value < low else f"large: at most {high}"
@@ -160,7 +164,7 @@ def require_unique(
             )
 
 
-def _key(kind: ResourceType, inputs: Mapping[str, Plain]) -> list[list[Plain]]:
+def _key(kind: ResourceType, inputs: Mapping[str, PropertyValue]) -> list[list[PropertyValue]]:
     """Return the values of the unique inputs, one list for each; all empty if the inputs set none of them."""
     return [values_at(path, inputs) for path in kind.unique]
 
@@ -222,7 +226,7 @@ class UnknownTracker:
     def __init__(self) -> None:
         self.read_unknown = False
 
-    def tracked(self, value: Plain) -> Plain:
+    def tracked(self, value: PropertyValue) -> PropertyValue:
         """Return a value that records reads of its members; an unknown value reads as None."""
         if isinstance(value, Unknown):
             self.read_unknown = True
@@ -236,7 +240,7 @@ class _TrackedObject(Mapping[str, Any]):
     def __init__(self, values: Mapping[str, Any], tracker: UnknownTracker) -> None:
         self._values, self._tracker = values, tracker
 
-    def __getitem__(self, key: str) -> Plain:
+    def __getitem__(self, key: str) -> PropertyValue:
         return self._tracker.tracked(self._values[key])
 
     def __iter__(self) -> Iterator[str]:
@@ -257,7 +261,7 @@ class _TrackedList(list[Any]):
     def __iter__(self) -> Iterator[Any]:
         return (self._tracker.tracked(item) for item in super().__iter__())
 
-    def __getitem__(self, index: Any) -> Plain:  # noqa: ANN401  an index or a slice
+    def __getitem__(self, index: Any) -> PropertyValue:  # noqa: ANN401  an index or a slice
         return self._tracker.tracked(super().__getitem__(index))
 
     def __contains__(self, item: object) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cloudtwin.providers.protocol.values import Path, Plain
+from cloudtwin.providers.protocol.values import Path, PropertyValue
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,12 +95,12 @@ class Inventory:
         )
 
 
-def items_at(path: str, inputs: Plain) -> list[tuple[Path, Plain]]:
+def items_at(path: str, inputs: PropertyValue) -> list[tuple[Path, PropertyValue]]:
     """Return the values at a path with their own paths; `*` matches every key or index.
 
     Null values are omitted.
     """
-    items: list[tuple[Path, Plain]] = [((), inputs)]
+    items: list[tuple[Path, PropertyValue]] = [((), inputs)]
     for step in path.split("."):
         items = [
             next_item
@@ -110,12 +110,12 @@ def items_at(path: str, inputs: Plain) -> list[tuple[Path, Plain]]:
     return [(path_of_item, item) for path_of_item, item in items if item is not None]
 
 
-def values_at(path: str, inputs: Plain) -> list[Plain]:
+def values_at(path: str, inputs: PropertyValue) -> list[PropertyValue]:
     """Return the values at a path; `*` matches every key or index; null values are omitted."""
     return [value for _, value in items_at(path, inputs)]
 
 
-def _step(path: Path, value: Plain, step: str) -> list[tuple[Path, Plain]]:
+def _step(path: Path, value: PropertyValue, step: str) -> list[tuple[Path, PropertyValue]]:
     if step == "*":
         if isinstance(value, Mapping):
             return [((*path, key), value[key]) for key in value]

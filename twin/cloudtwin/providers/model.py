@@ -7,13 +7,13 @@ why a service refuses a deletion.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cloudtwin.providers.inventory import Inventory, Resource
-from cloudtwin.providers.protocol.values import Object, Plain
+from cloudtwin.providers.protocol.values import Object, PropertyValue
 from cloudtwin.providers.registries import PrivateRegistry
 from cloudtwin.providers.schema.check import CheckFailure
 from cloudtwin.providers.schema.model import ResourceSchema
@@ -223,6 +223,8 @@ class ResourceType:
         cluster_outputs: function that returns the outputs with the endpoint; None if this is not a cluster.
         pools: function that returns the machine pools that it declares.
         current_inputs: function that returns the service's current inputs, given current pool sizes by name.
+        pools_sized_by_update: function that returns the names of the pools whose size an update from old to new inputs
+            sends; the others keep their current size.
         revised_outputs: function that returns the outputs that an update from old to new inputs changes.
         image_repository: function that returns the host and path of the image repository; None for another type.
     """
@@ -230,7 +232,7 @@ class ResourceType:
     token: str
     identify: Callable[[ResourceRequest], str]
     describe: Callable[[ResourceRequest], Outputs] = no_outputs
-    defaults: Mapping[str, Plain] = field(default_factory=dict)
+    defaults: Mapping[str, PropertyValue] = field(default_factory=dict)
     naming: Naming | None = None
     immutable: tuple[str, ...] = ()
     enums: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -248,6 +250,7 @@ class ResourceType:
     cluster_outputs: Callable[[Resource, Endpoint], Outputs] | None = None
     pools: Callable[[Resource, Inventory], Sequence["Pool"]] | None = None
     current_inputs: Callable[[Inputs, Mapping[str, int]], Inputs] | None = None
+    pools_sized_by_update: Callable[[Inputs, Inputs], Collection[str]] | None = None
     revised_outputs: Callable[[Inputs, Inputs], Iterable[str]] | None = None
     image_repository: Callable[[Resource], str] | None = None
 

@@ -7,13 +7,13 @@ list in the inputs and a map in the outputs, and a list where the SDK expects a 
 from collections.abc import Mapping
 from typing import Any
 
-from cloudtwin.providers.protocol.values import UNKNOWN, Plain, Unknown
+from cloudtwin.providers.protocol.values import UNKNOWN, PropertyValue, Unknown
 from cloudtwin.providers.schema.model import Fields, ResourceSchema, Shape
 
-ZEROS: Mapping[str, Plain] = {"string": "", "integer": 0, "number": 0, "boolean": False}
+ZEROS: Mapping[str, PropertyValue] = {"string": "", "integer": 0, "number": 0, "boolean": False}
 
 
-def predict(schema: ResourceSchema, values: Mapping[str, Plain]) -> dict[str, Any]:
+def predict(schema: ResourceSchema, values: Mapping[str, PropertyValue]) -> dict[str, Any]:
     """Return the outputs that are known before the creation.
 
     Inputs are echoed. Outputs that always have a value, and outputs that are not inputs, are unknown.
@@ -22,7 +22,10 @@ def predict(schema: ResourceSchema, values: Mapping[str, Plain]) -> dict[str, An
 
 
 def _predict(
-    schema: ResourceSchema, fields: Fields, inputs: Fields | None, values: Mapping[str, Plain]
+    schema: ResourceSchema,
+    fields: Fields,
+    inputs: Fields | None,
+    values: Mapping[str, PropertyValue],
 ) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for name, field in fields.items():
@@ -34,7 +37,9 @@ def _predict(
     return result
 
 
-def _echo(schema: ResourceSchema, shape: Shape, input_shape: Shape | None, value: Plain) -> Plain:
+def _echo(
+    schema: ResourceSchema, shape: Shape, input_shape: Shape | None, value: PropertyValue
+) -> PropertyValue:
     if isinstance(value, Unknown) or isinstance(shape, str):
         return value
     ((kind, inner),) = shape.items()
@@ -54,7 +59,9 @@ def _echo(schema: ResourceSchema, shape: Shape, input_shape: Shape | None, value
 
 
 def with_existing(
-    old: Mapping[str, Plain], inputs: Mapping[str, Plain], predicted: Mapping[str, Plain]
+    old: Mapping[str, PropertyValue],
+    inputs: Mapping[str, PropertyValue],
+    predicted: Mapping[str, PropertyValue],
 ) -> dict[str, Any]:
     """Return predicted outputs with the existing outputs that no input sets, including fields of objects.
 
@@ -81,7 +88,7 @@ def _inner(shape: Shape | None, kind: str) -> Any:  # noqa: ANN401  a shape or a
     return shape.get(kind) if isinstance(shape, Mapping) else None
 
 
-def complete(schema: ResourceSchema, values: Mapping[str, Plain]) -> dict[str, Any]:
+def complete(schema: ResourceSchema, values: Mapping[str, PropertyValue]) -> dict[str, Any]:
     """Return all outputs of a created resource.
 
     A required output without a value gets the empty value of its type, as in the official providers;
@@ -91,7 +98,7 @@ def complete(schema: ResourceSchema, values: Mapping[str, Plain]) -> dict[str, A
 
 
 def _complete(
-    schema: ResourceSchema, fields: Fields, values: Mapping[str, Plain]
+    schema: ResourceSchema, fields: Fields, values: Mapping[str, PropertyValue]
 ) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for name, field in fields.items():
@@ -102,7 +109,7 @@ def _complete(
     return result
 
 
-def _complete_value(schema: ResourceSchema, shape: Shape, value: Plain) -> Plain:
+def _complete_value(schema: ResourceSchema, shape: Shape, value: PropertyValue) -> PropertyValue:
     if isinstance(shape, str):
         return value
     ((kind, inner),) = shape.items()
@@ -121,7 +128,7 @@ def _complete_value(schema: ResourceSchema, shape: Shape, value: Plain) -> Plain
     return value
 
 
-def _zero(schema: ResourceSchema, shape: Shape) -> Plain:
+def _zero(schema: ResourceSchema, shape: Shape) -> PropertyValue:
     if isinstance(shape, str):
         return ZEROS.get(shape)
     ((kind, inner),) = shape.items()

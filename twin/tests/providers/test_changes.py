@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -175,6 +176,28 @@ def test_an_aks_cluster_is_upgraded_one_minor_version_at_a_time(
     outputs = {"currentKubernetesVersion": "1.35.5"}
     inputs = {**INLINE, "kubernetesVersion": version}
     assert len(refusals_of(identity.CLUSTER, INLINE, outputs, inputs, AKS)) == refusals
+
+
+@pytest.mark.parametrize(("low", "high"), [(2, 3), (0, 0)])
+def test_only_a_new_aks_pool_needs_bounds_that_include_its_number_of_nodes(
+    low: int, high: int
+) -> None:
+    bounds = {"enableAutoScaling": True, "minCount": low, "count": 1, "maxCount": high}
+    for token, inputs in (
+        (aks_rules.POOL, {"vmSize": "Standard_D4s_v5", **bounds}),
+        (identity.CLUSTER, {"agentPoolProfiles": [{"name": "system", "mode": "System", **bounds}]}),
+    ):
+        creation = ResourceRequest(
+            inputs=inputs, config=ProviderConfig(cloud=""), account=Inventory(), entropy="", id=AKS
+        )
+        update = replace(
+            creation, previous=Resource(token=token, id=AKS, urn="", inputs=inputs, outputs={})
+        )
+
+        assert refusals_by(token, creation) == [
+            f"minCount {low} <= count 1 <= maxCount {high} must hold for a new pool"
+        ]
+        assert refusals_by(token, update) == [], "AKS accepts bounds that the pool is outside of"
 
 
 @pytest.mark.parametrize(("nodes", "refusals"), [("1.35", 0), ("1.34", 1)])

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cloudtwin.capacity import shortage
+from cloudtwin.capacity import Pool, shortage
 from cloudtwin.providers import aws, azure
 from cloudtwin.providers.account import Account
 from cloudtwin.providers.aws.eks_nodes import node_pools
@@ -127,6 +127,73 @@ def test_a_driver_that_another_cluster_enables_is_kept(tmp_path: Path) -> None:
         transaction.remove(second)
     effects.undo([first], timeouts)
     assert not machines.drivers
+
+
+class ScaledMachines(Offline):
+    """No machines; has the sizes of the pools, which a test changes as the autoscaler does."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[str, int] = {}
+
+    def put(self, pool: Pool) -> None:
+        self.sizes[pool.name] = pool.desired_size
+
+    def size(self, pool: str) -> int | None:
+        return next((size for name, size in self.sizes.items() if pool.endswith(name)), None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "size"),
+    [
+        ({"labels": {"a": "b"}}, 4),
+        ({"scalingConfig": {"minSize": 0, "desiredSize": 2, "maxSize": 5}}, 2),
+        ({"scalingConfig": {"minSize": 0, "desiredSize": 4, "maxSize": 5}}, 4),
+    ],
+)
+def test_an_update_of_the_sizes_of_a_node_group_sends_its_desired_size(
+    tmp_path: Path, changes: Object, size: int
+) -> None:
+    sizes = {"minSize": 0, "desiredSize": 2, "maxSize": 6}
+    inputs = {**aws_cases.NODE, "nodeGroupName": "gpu", "scalingConfig": sizes}
+    assert size_after_update(Account(tmp_path, "aws"), "gpu", NODES, inputs, changes) == size
+
+
+@pytest.mark.parametrize(
+    ("changes", "size"),
+    [
+        ({"nodeLabels": {"a": "b"}}, 1),
+        ({"count": 4, "minCount": 5}, 5),
+        ({"count": 4, "maxCount": 3}, 4),
+        ({"count": None, "maxCount": 5}, 4),
+    ],
+)
+def test_an_update_of_an_aks_pool_sends_its_count_and_the_autoscaler_adds_nodes_up_to_the_minimum(
+    tmp_path: Path, changes: Object, size: int
+) -> None:
+    account = Account(tmp_path, "azure-native")
+    with account.transaction() as transaction:
+        transaction.put(azure_cases.cluster())
+    bounds = {"enableAutoScaling": True, "minCount": 0, "count": 1, "maxCount": 6}
+    inputs = {"agentPoolName": "t4", "vmSize": "Standard_NC4as_T4_v3", **bounds}
+    assert size_after_update(account, "t4", POOL, inputs, changes) == size
+
+
+def size_after_update(
+    account: Account, pool: str, token: str, inputs: Object, changes: Object
+) -> int:
+    """Return the size of a pool that the autoscaler has resized to 4, after an update with changed inputs."""
+    machines = ScaledMachines()
+    types = aws.CLOUD.types if token == NODES else azure.CLOUD.types
+    effects = Effects(account, machines, types)
+    timeouts = Timeouts(report=lambda _text: None, cancelled=threading.Event())
+    case = azure_cases if token == POOL else aws_cases
+    old = case.resource(token, f"{azure_cases.AKS}/agentPools/t4", inputs)
+    effects.apply(old, None, timeouts)
+    machines.sizes[pool] = 4
+
+    effects.apply(replace(old, inputs={**inputs, **changes}), old, timeouts)
+
+    return machines.sizes[pool]
 
 
 def test_an_inline_pool_that_an_update_no_longer_declares_is_kept(

@@ -16,7 +16,7 @@ from cloudtwin.providers.model import (
     ProviderConfig,
     ResourceRequest,
 )
-from cloudtwin.providers.protocol.values import UNKNOWN, Object, Plain
+from cloudtwin.providers.protocol.values import UNKNOWN, Object, PropertyValue
 from hypothesis import given, settings
 
 from twin.tests.providers.aws import cases as aws_cases
@@ -140,7 +140,7 @@ def test_a_rule_accepts_unknown_values_at_any_depth(
             violations(rule, {**invalid, key: unknown_value})  # it must not raise
 
 
-def with_one_unknown(value: Plain) -> Iterator[Plain]:
+def with_one_unknown(value: PropertyValue) -> Iterator[PropertyValue]:
     """Yield the structure once for each value in it, with this value unknown."""
     yield UNKNOWN
     if isinstance(value, dict):
@@ -153,7 +153,7 @@ def with_one_unknown(value: Plain) -> Iterator[Plain]:
                 yield [*value[:index], unknown_item, *value[index + 1 :]]
 
 
-def with_unknown_leaves(value: Plain) -> Plain:
+def with_unknown_leaves(value: PropertyValue) -> PropertyValue:
     """Return the same structure with unknown leaves."""
     if isinstance(value, dict):
         return {key: with_unknown_leaves(item) for key, item in value.items()}
@@ -168,7 +168,7 @@ def test_a_tracker_records_whether_an_unknown_value_was_read(tree: Object) -> No
     assert tracker.read_unknown == ("UNKNOWN" in repr(tree)), content
 
 
-def _walk(value: Plain) -> Plain:
+def _walk(value: PropertyValue) -> PropertyValue:
     if hasattr(value, "items"):
         return {key: _walk(item) for key, item in value.items()}
     return [_walk(item) for item in value] if isinstance(value, list) else value
@@ -186,7 +186,7 @@ def test_an_unknown_value_that_was_not_read_does_not_count() -> None:
     [(["a", UNKNOWN], True, False), ([UNKNOWN, "b"], False, True), (["b"], False, False)],
 )
 def test_a_membership_test_reads_the_values_of_a_list(
-    values: list[Plain], is_member: bool, read_unknown: bool
+    values: list[PropertyValue], is_member: bool, read_unknown: bool
 ) -> None:
     tracker = UnknownTracker()
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from cloudtwin.providers.outputs import complete, predict
-from cloudtwin.providers.protocol.values import UNKNOWN, Object, Plain, Unknown
+from cloudtwin.providers.protocol.values import UNKNOWN, Object, PropertyValue, Unknown
 from cloudtwin.providers.schema.model import Field, ResourceSchema, Shape
 
 from twin.tests.providers.samples import SCHEMA
@@ -37,7 +37,7 @@ def test_outputs_of_the_service_are_unknown_at_preview_and_never_null_afterwards
     ids=["object", "list", "map"],
 )
 def test_objects_have_the_fields_of_the_service_at_any_depth(
-    shape_of: Callable[[Shape], Shape], wrap: Callable[[Object], Plain]
+    shape_of: Callable[[Shape], Shape], wrap: Callable[[Object], PropertyValue]
 ) -> None:
     schema = ResourceSchema(
         token="t:m:T",
@@ -61,7 +61,7 @@ def test_objects_have_the_fields_of_the_service_at_any_depth(
     ],
 )  # fmt: skip
 def test_a_required_output_without_a_value_gets_the_empty_value_of_its_type(
-    shape: Shape, value: Plain
+    shape: Shape, value: PropertyValue
 ) -> None:
     outputs = {"field": Field(shape=shape, required=True), "optional": Field(shape=shape)}
     schema = ResourceSchema(token="t:m:T", inputs={}, outputs=outputs, objects={"Disk": DISK})

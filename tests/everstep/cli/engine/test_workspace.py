@@ -42,6 +42,24 @@ def test_a_date_that_does_not_exist_is_an_error_of_the_stack_file(local_stack: W
         read_config(local_stack)
 
 
+def test_a_stack_file_that_is_nested_too_deeply_is_a_user_error(local_stack: Workspace) -> None:
+    local_stack.stack_file.write_text(f"config: {'[' * 3000}{']' * 3000}")
+
+    with pytest.raises(EverstepError, match=r"Pulumi.local.yaml is nested too deeply"):
+        read_config(local_stack)
+
+
+def test_a_stack_file_that_links_to_nothing_is_not_called_an_unknown_stack(
+    local_stack: Workspace,
+) -> None:
+    local_stack.stack_file.unlink()
+    local_stack.stack_file.symlink_to("gone.yaml")
+
+    with pytest.raises(EverstepError, match=r"Pulumi.local.yaml is not a file") as error:
+        read_config(local_stack)
+    assert "a link to a file that does not exist" in error.value.fix
+
+
 @pytest.mark.parametrize(
     ("text", "key", "line"),
     [

@@ -346,7 +346,7 @@ class World:
             min_members=min_members,
             max_members=nodes,
             join_window_seconds=3.0,
-            orderly_seconds=0.0,
+            graceful_leave_lag_seconds=0.0,
             full_view_members=0 if coordinators else nodes,
             coordinators=coordinators,
         )

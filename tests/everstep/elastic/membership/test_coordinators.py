@@ -31,7 +31,11 @@ from everstep.elastic.membership.state_machine import Membership
 from tests.everstep.elastic.membership.simulation import World
 
 LIMITS = GroupLimits(
-    max_members=100, full_view_members=0, coordinators=2, orderly_seconds=0.0, join_window_seconds=3
+    max_members=100,
+    full_view_members=0,
+    coordinators=2,
+    graceful_leave_lag_seconds=0.0,
+    join_window_seconds=3,
 )
 NAMES = ("a", "b", "c", "d")
 GROUP = Generation(

@@ -73,7 +73,7 @@ def agent(
             min_members=min_members,
             max_members=max_members,
             join_window_seconds=3,
-            orderly_seconds=0.0,
+            graceful_leave_lag_seconds=0.0,
         )
     )
     core.handle(MembershipSnapshot(members, generation, generation.number if generation else 0), 0)
@@ -380,7 +380,7 @@ def test_a_node_that_is_drained_while_it_waits_departs_immediately() -> None:
 
 def test_a_node_that_is_drained_between_two_groups_passes_its_state_on_in_one_more_group() -> None:
     core = training_agent("a", "b")
-    core.limits = GroupLimits(max_members=3, orderly_seconds=0.0)
+    core.limits = GroupLimits(max_members=3, graceful_leave_lag_seconds=0.0)
     core.handle(MemberRemoved("b"), 1)
     assert core.handle(ONLY_COPY, 1) == [Announce(5, leaving=False), Propose(6, ("a",), 5)]
 
@@ -437,7 +437,7 @@ def test_live_workers_are_not_stopped_immediately_when_a_peer_leaves_the_group_b
     None
 ):
     core = training_agent("a", "b")
-    core.limits = GroupLimits(max_members=3, orderly_seconds=1.0)
+    core.limits = GroupLimits(max_members=3, graceful_leave_lag_seconds=1.0)
 
     assert core.handle(MemberPut(member("b", after=5)), 10) == [Regroup("b joins")]
     assert core.wake_at(10) == 11
@@ -448,7 +448,7 @@ def test_live_workers_are_not_stopped_immediately_when_a_peer_leaves_the_group_b
 
 def test_the_end_of_a_leaver_does_not_stop_members_that_finish_the_same_step() -> None:
     core = training_agent("a", "b")
-    core.limits = GroupLimits(max_members=3, orderly_seconds=1.0)
+    core.limits = GroupLimits(max_members=3, graceful_leave_lag_seconds=1.0)
     core.handle(MemberPut(member("b", 4, leaving=True)), 10)
 
     assert core.handle(MemberRemoved("b"), 10) == []

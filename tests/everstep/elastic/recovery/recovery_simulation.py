@@ -172,7 +172,7 @@ class LiveWorld(World):
 
     def spawn(self) -> None:
         self.spawn_count += 1
-        limits = replace(self.limits, orderly_seconds=1.0)
+        limits = replace(self.limits, graceful_leave_lag_seconds=1.0)
         agent = LiveAgent(
             f"n{self.spawn_count}", self.etcd, Membership(limits), renewed_at=self.now
         )

@@ -1,6 +1,6 @@
 """Node groups of Amazon EKS, and their machines. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cloudtwin.providers.aws import eks_rules as rules
@@ -121,6 +121,11 @@ def _current_inputs(inputs: Inputs, sizes: Mapping[str, int]) -> Inputs:
     return {**inputs, "scalingConfig": {**inputs["scalingConfig"], "desiredSize": size}}
 
 
+def _pools_sized_by_update(old: Inputs, new: Inputs) -> Collection[str]:
+    """Return the name of a group whose sizes change: only such an update sends them, always all three."""
+    return [] if old["scalingConfig"] == new["scalingConfig"] else [str(new["nodeGroupName"])]
+
+
 def _template(path: str, key: str = "id") -> Reference:
     return Reference(path, (TEMPLATE,), "InvalidRequestException", key=key)
 
@@ -133,6 +138,7 @@ TYPES = (
         describe=_describe_nodes,
         pools=node_pools,
         current_inputs=_current_inputs,
+        pools_sized_by_update=_pools_sized_by_update,
         defaults={"capacityType": "ON_DEMAND", "amiType": "AL2023_x86_64_STANDARD"},
         naming=Naming("nodeGroupName", 63),
         immutable=("clusterName", "nodeRoleArn", "subnetIds", "amiType", "capacityType", "diskSize",

@@ -27,7 +27,7 @@ from cloudtwin.providers.model import (
     ResourceRequest,
     ResourceType,
 )
-from cloudtwin.providers.protocol.values import Plain
+from cloudtwin.providers.protocol.values import PropertyValue
 from cloudtwin.providers.schema.check import CheckFailure
 
 CREATE_ENDPOINT = "EC2 API, CreateVpcEndpoint"
@@ -77,7 +77,7 @@ def _dns_attributes(request: ResourceRequest) -> Iterable[str]:
 
 
 def _one_subnet_per_zone(request: ResourceRequest) -> Iterable[str]:
-    zones: set[Plain] = set()
+    zones: set[PropertyValue] = set()
     for value in request.inputs.get("subnetIds") or ():
         subnet = request.account.find((SUBNET,), value)
         if subnet and (zone := subnet.outputs["availabilityZone"]) in zones:

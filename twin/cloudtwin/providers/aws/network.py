@@ -26,7 +26,7 @@ from cloudtwin.providers.model import (
     ResourceRequest,
     ResourceType,
 )
-from cloudtwin.providers.protocol.values import Plain
+from cloudtwin.providers.protocol.values import PropertyValue
 from cloudtwin.providers.schema.check import CheckFailure
 
 VPC, SUBNET = "aws:ec2/vpc:Vpc", "aws:ec2/subnet:Subnet"
@@ -205,7 +205,7 @@ def _targets_in_vpc(request: ResourceRequest) -> Iterable[str]:
                 yield f"route table {name} and {title} {gateway.id} belong to different networks"
 
 
-def _vpc_of(gateway: Resource, account: Inventory) -> Plain:
+def _vpc_of(gateway: Resource, account: Inventory) -> PropertyValue:
     subnet = account.find((SUBNET,), gateway.inputs.get("subnetId") or "")
     return (subnet or gateway).inputs.get("vpcId")
 

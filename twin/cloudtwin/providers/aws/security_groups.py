@@ -25,7 +25,7 @@ from cloudtwin.providers.model import (
     ResourceRequest,
     ResourceType,
 )
-from cloudtwin.providers.protocol.values import Plain
+from cloudtwin.providers.protocol.values import PropertyValue
 from cloudtwin.providers.schema.check import CheckFailure
 
 LAST_PORT = 65535
@@ -78,7 +78,7 @@ def _port_errors(permission: Inputs) -> Iterator[str]:
         yield f"{low}-{high} is not a valid range of ports"
 
 
-def _protocol(value: Plain) -> str | None:
+def _protocol(value: PropertyValue) -> str | None:
     if not isinstance(value, str) or value.lower() in PROTOCOLS:
         return None
     return f"Invalid value {value!r} for IP protocol. Unknown protocol."

@@ -11,8 +11,15 @@ from cloudtwin.providers.azure.aks_pool_rules import POOL_RULES, inline_rule
 from cloudtwin.providers.azure.aks_pools import (
     current_cluster,
     inline_pools,
+    inline_pools_sized_by_update,
 )
-from cloudtwin.providers.azure.aks_rules import BAD_REQUEST, CLUSTER_PATH, DOCS, IN_USE
+from cloudtwin.providers.azure.aks_rules import (
+    BAD_REQUEST,
+    CLUSTER_PATH,
+    DOCS,
+    IN_USE,
+    INVALID_PARAMETER,
+)
 from cloudtwin.providers.azure.common import TENANT, arm_type, guid, location_of
 from cloudtwin.providers.azure.identity import CLUSTER, IDENTITY
 from cloudtwin.providers.azure.network import PRIVATE_ZONE, SUBNET, resource_reference
@@ -166,6 +173,8 @@ PRECONDITIONS = (
                  "NotAllAgentPoolOrchestratorVersionSpecifiedAndUnchanged", rules.inline_versions),
     Precondition("version skew of node pools", f"{DOCS}, upgrade a cluster",
                  "OperationNotAllowed", rules.pools_in_skew),
+    Precondition("number of nodes of new inline pools", f"{DOCS}, cluster autoscaler", INVALID_PARAMETER,
+                 rules.new_inline_pool_sizes),
     Precondition("inline pools unchanged", "pulumi-azure-native #2719, #579",
                  "PropertyChangeNotAllowed", rules.inline_unchanged),
     Precondition("snapshots of inline pools", f"{DOCS}, node pool snapshot", BAD_REQUEST, rules.snapshot_fits),
@@ -184,6 +193,7 @@ TYPES = (
         cluster_outputs=_cluster_outputs,
         pools=inline_pools,
         current_inputs=current_cluster,
+        pools_sized_by_update=inline_pools_sized_by_update,
         drivers=_drivers,
         rules=RULES,
         references=(

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cloudfacts.kubernetes import AKS_DEFAULT_VERSION, AKS_PATCHES
@@ -15,7 +15,14 @@ from cloudtwin.providers.azure.aks_pool_rules import (
     TAINT,
     gpus,
 )
-from cloudtwin.providers.azure.aks_rules import BAD_REQUEST, DOCS, IN_USE, POOL, POOL_PATH
+from cloudtwin.providers.azure.aks_rules import (
+    BAD_REQUEST,
+    DOCS,
+    IN_USE,
+    INVALID_PARAMETER,
+    POOL,
+    POOL_PATH,
+)
 from cloudtwin.providers.azure.common import arm_type, location_of, parent_of
 from cloudtwin.providers.azure.identity import CLUSTER
 from cloudtwin.providers.azure.network import SUBNET, resource_reference
@@ -93,6 +100,7 @@ def _pool(declared_inputs: Mapping[str, Any], name: str, cluster: Resource) -> "
     zones, count = inputs.get("availabilityZones") or (), inputs.get("count")
     desired = int(1 if count is None else count)
     scales = bool(inputs.get("enableAutoScaling"))
+    min_size = int(inputs.get("minCount") or 0) if scales else desired
     return Pool(
         name=name,
         cloud="azure",
@@ -104,8 +112,9 @@ def _pool(declared_inputs: Mapping[str, Any], name: str, cluster: Resource) -> "
         labels={str(key): str(value) for key, value in (inputs.get("nodeLabels") or {}).items()},
         taints=_taints(inputs.get("nodeTaints") or ()),
         gpus=gpus(size),
-        min_size=int(inputs.get("minCount") or 0) if scales else desired,
-        desired_size=desired,
+        min_size=min_size,
+        # The autoscaler of AKS adds nodes up to the minimum; it does not remove nodes in use above the maximum.
+        desired_size=max(desired, min_size),
         max_size=int(inputs.get("maxCount") or desired) if scales else desired,
         capacity="spot" if inputs.get("scaleSetPriority") == "Spot" else "on-demand",
         autoscaled=scales,
@@ -182,6 +191,17 @@ def current_cluster(inputs: Inputs, sizes: Mapping[str, int]) -> Inputs:
     return {**inputs, "agentPoolProfiles": pools}
 
 
+def _pools_sized_by_update(_old: Inputs, new: Inputs) -> Collection[str]:
+    """Return the name of a pool with a number of nodes: each update sends all inputs."""
+    return [] if new.get("count") is None else [str(new["agentPoolName"])]
+
+
+def inline_pools_sized_by_update(_old: Inputs, new: Inputs) -> Collection[str]:
+    """Return the names of the declared inline pools with a number of nodes: each update sends all inputs."""
+    pools = new.get("agentPoolProfiles") or ()
+    return [str(pool["name"]) for pool in pools if pool.get("count") is not None]
+
+
 TYPES = (
     arm_type(
         # The provider replaces a pool for no other property: pulumi-azure-native, provider/pkg/gen/replacement.go.
@@ -190,6 +210,7 @@ TYPES = (
         describe=_describe_pool,
         pools=separate_pool,
         current_inputs=_current_pool,
+        pools_sized_by_update=_pools_sized_by_update,
         rules=(
             value_rule("version of a pool", "orchestratorVersion", rules.version_error,
                        f"{DOCS}, supported versions"),
@@ -202,6 +223,8 @@ TYPES = (
         preconditions=(
             Precondition("version of a pool and its control plane", f"{DOCS}, upgrade a node pool",
                          "NodePoolMcVersionIncompatible", rules.pool_version),
+            Precondition("number of nodes of a new pool", f"{DOCS}, cluster autoscaler", INVALID_PARAMETER,
+                         rules.new_pool_size),
             Precondition("pool unchanged", "AKS #4374; pulumi-azure-native #959", "PropertyChangeNotAllowed",
                          rules.pool_unchanged),
             Precondition("no version downgrade of a pool", f"{DOCS}, upgrade a node pool",

@@ -46,6 +46,7 @@ CLUSTER_PATH = "Microsoft.ContainerService/managedClusters/{resourceName}"
 POOL_PATH = f"{CLUSTER_PATH}/agentPools/{{agentPoolName}}"
 DOCS = "AKS documentation"
 BAD_REQUEST, IN_USE = "BadRequest", "InUseSubnetCannotBeDeleted"
+INVALID_PARAMETER = "InvalidParameter"
 MAINTENANCE_NAMES = ("aksManagedAutoUpgradeSchedule", "aksManagedNodeOSUpgradeSchedule", "default")
 EGRESS_HOPS = ("VirtualAppliance", "VirtualNetworkGateway")  # terraform-provider-azurerm #8609
 RESERVED_BLOCKS = tuple(
@@ -439,6 +440,28 @@ def inline_unchanged(request: ResourceRequest) -> Iterable[str]:
         for field in FIXED_FIELDS:
             if old_pools[name].get(field) != new_pools[name].get(field):
                 yield f"Changing property 'properties.{field}' of the pool {name} is not allowed"
+
+
+def new_pool_size(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error for a new pool whose number of nodes is outside the autoscaler's bounds.
+
+    An update may have bounds that exclude the number of nodes (AKS #1758, terraform-provider-azurerm #26417).
+    """
+    if request.previous is None:
+        yield from _size_outside_bounds(request.inputs)
+
+
+def new_inline_pool_sizes(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error for each inline pool of a new cluster with a number of nodes outside the autoscaler's bounds."""
+    if request.previous is None:
+        for pool in request.inputs.get("agentPoolProfiles") or ():
+            yield from _size_outside_bounds(pool)
+
+
+def _size_outside_bounds(pool: Inputs) -> Iterable[str]:
+    low, count, high = (pool.get(key) for key in ("minCount", "count", "maxCount"))
+    if None not in (low, count, high) and not low <= count <= high:
+        yield f"minCount {low} <= count {count} <= maxCount {high} must hold for a new pool"
 
 
 def pool_unchanged(request: ResourceRequest) -> Iterable[str]:

@@ -40,7 +40,7 @@ from cloudtwin.providers.model import (
     ResourceRequest,
     ResourceType,
 )
-from cloudtwin.providers.protocol.values import Plain
+from cloudtwin.providers.protocol.values import PropertyValue
 from cloudtwin.providers.schema.check import CheckFailure
 
 NETWORK, SUBNET = "azure-native:network:VirtualNetwork", "azure-native:network:Subnet"
@@ -92,7 +92,7 @@ def _route_block(value: object) -> str | None:
     return block_error(value) if is_block and isinstance(value, str) else None
 
 
-def _blocks(subnet: Inputs) -> list[Plain]:
+def _blocks(subnet: Inputs) -> list[PropertyValue]:
     """Return the address blocks of a subnet, which has one block or a list."""
     return [*values_at("addressPrefix", subnet), *values_at("addressPrefixes.*", subnet)]
 

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from cloudtwin.providers.protocol.errors import ProviderError
-from cloudtwin.providers.protocol.values import Object, Plain, has_unknown, plain
+from cloudtwin.providers.protocol.values import Object, PropertyValue, has_unknown, plain
 
 SUPPORTED_ARGUMENTS = {
     "kubeconfig", "context", "namespace", "clusterIdentifier", "enablePatchForce",
@@ -47,7 +47,7 @@ class KubernetesConfig:
     upsert: bool = False
 
 
-def parse(arguments: Mapping[str, Plain]) -> KubernetesConfig:
+def parse(arguments: Mapping[str, PropertyValue]) -> KubernetesConfig:
     """Return the provider's configuration.
 
     Args:
@@ -82,7 +82,7 @@ def parse(arguments: Mapping[str, Plain]) -> KubernetesConfig:
     )
 
 
-def _kubeconfig(value: Plain) -> str | None:
+def _kubeconfig(value: PropertyValue) -> str | None:
     if value is None or value == "":
         return None
     return value if isinstance(value, str) else json.dumps(value)
@@ -92,7 +92,7 @@ def _is_set(variable: str) -> bool:
     return os.environ.get(variable, "").lower() in ("1", "true")
 
 
-def _boolean(settings: Mapping[str, Plain], name: str, *, default: bool = False) -> bool:
+def _boolean(settings: Mapping[str, PropertyValue], name: str, *, default: bool = False) -> bool:
     value = settings.get(name)
     if value in (None, ""):
         return default

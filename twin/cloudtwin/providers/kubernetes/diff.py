@@ -11,14 +11,16 @@ from cloudtwin.providers.kubernetes.objects import AUTO_NAMED, is_enabled, metad
 from cloudtwin.providers.protocol.diff import Diff, FieldDiff, differing_paths
 from cloudtwin.providers.protocol.values import (
     UNKNOWN,
-    Plain,
+    PropertyValue,
     has_unknown,
     plain,
     without_nulls,
 )
 
 
-def compare(old: Mapping[str, Plain], new: Mapping[str, Plain], ignored: Sequence[str]) -> Diff:
+def compare(
+    old: Mapping[str, PropertyValue], new: Mapping[str, PropertyValue], ignored: Sequence[str]
+) -> Diff:
     """Compare last and new inputs.
 
     Args:
@@ -35,7 +37,7 @@ def compare(old: Mapping[str, Plain], new: Mapping[str, Plain], ignored: Sequenc
     return Diff(fields, delete_first=replaced and _same_name(old_inputs, new_inputs))
 
 
-def _same_name(old: Mapping[str, Plain], new: Mapping[str, Plain]) -> bool:
+def _same_name(old: Mapping[str, PropertyValue], new: Mapping[str, PropertyValue]) -> bool:
     """Return True if old and new object have the same name, so that the old object must be deleted first.
 
     A new object with an automatic name gets another name. An unknown name may equal the old name.

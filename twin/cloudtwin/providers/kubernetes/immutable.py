@@ -7,7 +7,7 @@ their data is immutable by default, so that the pods that use them are replaced.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cloudtwin.providers.protocol.values import Path, Plain, path_starts_with
+from cloudtwin.providers.protocol.values import Path, PropertyValue, path_starts_with
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ FIELDS: Mapping[tuple[str, str], ImmutableFields] = {
 }
 
 
-def needs_new_object(old: Mapping[str, Plain], path: Path) -> bool:
+def needs_new_object(old: Mapping[str, PropertyValue], path: Path) -> bool:
     """Return True if a change at a path requires a new object.
 
     Args:

@@ -9,7 +9,7 @@ from cloudtwin.providers.protocol.values import (
     UNKNOWN,
     Object,
     Path,
-    Plain,
+    PropertyValue,
     parse_path,
     plain,
     secret_paths,
@@ -52,7 +52,7 @@ class ManagementData:
     api_version: str
 
 
-def body(inputs: Mapping[str, Plain]) -> Object:
+def body(inputs: Mapping[str, PropertyValue]) -> Object:
     """Return the object to apply, from inputs without unknowns.
 
     A Secret's stringData is sent as data: the API server merges stringData into data, so that a key
@@ -73,7 +73,7 @@ def body(inputs: Mapping[str, Plain]) -> Object:
 
 
 def with_live_values(
-    target: Object, live: Mapping[str, Plain] | None, ignored: Sequence[str]
+    target: Object, live: Mapping[str, PropertyValue] | None, ignored: Sequence[str]
 ) -> Object:
     """Return an object to apply with the live values of the fields of `ignore_changes`.
 
@@ -91,7 +91,7 @@ def with_live_values(
     return result
 
 
-def _copy(path: Path, source: Plain, target: Plain) -> None:
+def _copy(path: Path, source: PropertyValue, target: PropertyValue) -> None:
     step, remaining = path[0], path[1:]
     for key in _keys(target) if step == "*" else (step,):
         if key not in _keys(source) or key not in _keys(target):
@@ -102,14 +102,16 @@ def _copy(path: Path, source: Plain, target: Plain) -> None:
             target[key] = deepcopy(source[key])
 
 
-def _keys(value: Plain) -> Sequence[Plain]:
+def _keys(value: PropertyValue) -> Sequence[PropertyValue]:
     if isinstance(value, Mapping):
         return list(value)
     return range(len(value)) if isinstance(value, list) else ()
 
 
 def outputs(
-    live: Mapping[str, Plain], inputs: Mapping[str, Plain], management: ManagementData
+    live: Mapping[str, PropertyValue],
+    inputs: Mapping[str, PropertyValue],
+    management: ManagementData,
 ) -> Object:
     """Return the resource's outputs in the form of the official provider.
 
@@ -123,13 +125,15 @@ def outputs(
     }
 
 
-def _without_managed_fields(live: Mapping[str, Plain], inputs: Mapping[str, Plain]) -> Object:
+def _without_managed_fields(
+    live: Mapping[str, PropertyValue], inputs: Mapping[str, PropertyValue]
+) -> Object:
     result = deepcopy(dict(live))
     result.setdefault("metadata", {}).pop("managedFields", None)
     return _with_secrets(result, inputs)
 
 
-def preview_of_unknown(inputs: Mapping[str, Plain]) -> Object:
+def preview_of_unknown(inputs: Mapping[str, PropertyValue]) -> Object:
     """Return a preview's outputs without the cluster: the inputs, and unknowns for fields that the cluster sets."""
     result = deepcopy(dict(inputs))
     declared_metadata = result.get("metadata")
@@ -144,7 +148,9 @@ def preview_of_unknown(inputs: Mapping[str, Plain]) -> Object:
 
 
 def preview_of_dry_run(
-    dry_run_object: Mapping[str, Plain], inputs: Mapping[str, Plain], old: Mapping[str, Plain]
+    dry_run_object: Mapping[str, PropertyValue],
+    inputs: Mapping[str, PropertyValue],
+    old: Mapping[str, PropertyValue],
 ) -> Object:
     """Return a preview's outputs from a dry run; fields known only after the update are unknown.
 
@@ -165,7 +171,7 @@ def preview_of_dry_run(
     return result
 
 
-def _with_secrets(result: Object, inputs: Mapping[str, Plain]) -> Object:
+def _with_secrets(result: Object, inputs: Mapping[str, PropertyValue]) -> Object:
     paths = secret_paths(dict(inputs))
     if (result.get("apiVersion"), result.get("kind")) == ("v1", "Secret"):
         paths |= {(field,) for field in ("data", "stringData") if result.get(field)}
@@ -175,7 +181,9 @@ def _with_secrets(result: Object, inputs: Mapping[str, Plain]) -> Object:
     return result_with_secrets
 
 
-def with_drift(inputs: Plain, previous: Plain, live: Plain) -> Plain:
+def with_drift(
+    inputs: PropertyValue, previous: PropertyValue, live: PropertyValue
+) -> PropertyValue:
     """Return the last inputs with the live values of fields that changed since the last update.
 
     An unchanged field keeps the program's spelling ("1" for "1000m"). Fields that the program does
@@ -200,7 +208,9 @@ def with_drift(inputs: Plain, previous: Plain, live: Plain) -> Plain:
     return inputs if live in (previous, inputs) else deepcopy(live)
 
 
-def _list_with_drift(inputs: list[Plain], previous: list[Plain], live: list[Plain]) -> list[Plain]:
+def _list_with_drift(
+    inputs: list[PropertyValue], previous: list[PropertyValue], live: list[PropertyValue]
+) -> list[PropertyValue]:
     if live == previous:
         return inputs
     if _have_names(inputs) and _have_names(live):
@@ -219,12 +229,14 @@ def _list_with_drift(inputs: list[Plain], previous: list[Plain], live: list[Plai
     return deepcopy(live)
 
 
-def _have_names(items: list[Plain]) -> bool:
+def _have_names(items: list[PropertyValue]) -> bool:
     return all(isinstance(item, Mapping) and "name" in item for item in items)
 
 
 def refreshed_inputs(
-    inputs: Mapping[str, Plain], old: Mapping[str, Plain], live: Mapping[str, Plain]
+    inputs: Mapping[str, PropertyValue],
+    old: Mapping[str, PropertyValue],
+    live: Mapping[str, PropertyValue],
 ) -> Object:
     """Return the inputs after a refresh: drift applied, the rest and the secret marks unchanged."""
     inputs_with_drift: Object = with_drift(plain(inputs), plain(old), plain(live))
@@ -233,7 +245,9 @@ def refreshed_inputs(
     return inputs_with_secrets
 
 
-def _data_of_secret(inputs: Object, old: Mapping[str, Plain], live: Mapping[str, Plain]) -> Object:
+def _data_of_secret(
+    inputs: Object, old: Mapping[str, PropertyValue], live: Mapping[str, PropertyValue]
+) -> Object:
     """Apply drift of a Secret's data to the program's stringData."""
     if (live.get("apiVersion"), live.get("kind")) != ("v1", "Secret") or "stringData" not in inputs:
         return inputs
@@ -250,7 +264,7 @@ def _text(data: str) -> str:
     return base64.b64decode(data).decode(errors="replace")
 
 
-def imported_inputs(live: Mapping[str, Plain]) -> Object:
+def imported_inputs(live: Mapping[str, PropertyValue]) -> Object:
     """Return probable inputs of an object that Pulumi did not create.
 
     The API server records applied fields with their managers; only these are returned, without server defaults. For an
@@ -285,7 +299,7 @@ def imported_inputs(live: Mapping[str, Plain]) -> Object:
     return _with_secrets(source, {})
 
 
-def _owned_fields(value: Plain, fields: Mapping[str, Plain]) -> Plain:
+def _owned_fields(value: PropertyValue, fields: Mapping[str, PropertyValue]) -> PropertyValue:
     """Return the owned fields of a value. A list is kept whole to preserve its order."""
     if not isinstance(value, Mapping):
         return value
@@ -296,7 +310,7 @@ def _owned_fields(value: Plain, fields: Mapping[str, Plain]) -> Plain:
     }
 
 
-def _merge(base: Plain, other: Plain) -> Plain:
+def _merge(base: PropertyValue, other: PropertyValue) -> PropertyValue:
     if isinstance(base, Mapping) and isinstance(other, Mapping):
         return {
             **base,

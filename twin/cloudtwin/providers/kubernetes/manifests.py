@@ -3,7 +3,7 @@
 import yaml
 
 from cloudtwin.providers.protocol.errors import ProviderError
-from cloudtwin.providers.protocol.values import Object, Plain
+from cloudtwin.providers.protocol.values import Object, PropertyValue
 
 
 def decode(text: str) -> list[Object]:
@@ -19,7 +19,7 @@ def decode(text: str) -> list[Object]:
     return [item for document in documents if document is not None for item in _objects(document)]
 
 
-def _objects(document: Plain) -> list[Object]:
+def _objects(document: PropertyValue) -> list[Object]:
     if not isinstance(document, dict) or not document.get("apiVersion") or not document.get("kind"):
         raise ProviderError(f"a document has no apiVersion or no kind: {str(document)[:80]!r}")
     if document["kind"] == "List":

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 
-from cloudtwin.providers.protocol.values import Object, Plain, Secret, Unknown, plain
+from cloudtwin.providers.protocol.values import Object, PropertyValue, Secret, Unknown, plain
 
 SKIP_AWAIT = "pulumi.com/skipAwait"
 TIMEOUT_SECONDS = "pulumi.com/timeoutSeconds"
@@ -71,25 +71,25 @@ def kind_of_type(token: str) -> tuple[str, str]:
     return group_version.removeprefix("core/"), kind
 
 
-def metadata(value: Mapping[str, Plain]) -> Object:
+def metadata(value: Mapping[str, PropertyValue]) -> Object:
     """Return an object's metadata without secret marks; empty if it is absent or unknown."""
     result = plain(value.get("metadata"))
     return result if isinstance(result, dict) else {}
 
 
-def annotation(value: Mapping[str, Plain], name: str) -> str:
+def annotation(value: Mapping[str, PropertyValue], name: str) -> str:
     """Return an annotation; empty if it is absent or unknown."""
     annotations = metadata(value).get("annotations")
     text = annotations.get(name) if isinstance(annotations, dict) else None
     return text if isinstance(text, str) else ""
 
 
-def is_enabled(value: Mapping[str, Plain], name: str) -> bool:
+def is_enabled(value: Mapping[str, PropertyValue], name: str) -> bool:
     """Return True if an annotation is "true"."""
     return annotation(value, name).lower() == "true"
 
 
-def timeout_seconds(value: Mapping[str, Plain], option: float, default: float) -> float:
+def timeout_seconds(value: Mapping[str, PropertyValue], option: float, default: float) -> float:
     """Return the timeout in seconds: from the resource options, else from the annotation, else the default."""
     if option > 0:
         return option
@@ -97,7 +97,9 @@ def timeout_seconds(value: Mapping[str, Plain], option: float, default: float) -
     return float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else default
 
 
-def with_name(inputs: Object, resource: str, seed: bytes, old: Mapping[str, Plain]) -> Object:
+def with_name(
+    inputs: Object, resource: str, seed: bytes, old: Mapping[str, PropertyValue]
+) -> Object:
     """Return the inputs with a name: their own, the old generated name, or a new one.
 
     A new name is generateName, or the name of the Pulumi resource and a dash, followed by eight hexadecimal digits.
@@ -128,7 +130,7 @@ def with_namespace(inputs: Object, namespace: str) -> Object:
 
 
 def _with_metadata(
-    inputs: Object, annotations: Mapping[str, str] | None = None, **fields: Plain
+    inputs: Object, annotations: Mapping[str, str] | None = None, **fields: PropertyValue
 ) -> Object:
     result = deepcopy(inputs)
     if annotations:
@@ -141,7 +143,7 @@ def _with_metadata(
     return result
 
 
-def _with_fields(value: Plain, fields: Mapping[str, Plain]) -> Plain:
+def _with_fields(value: PropertyValue, fields: Mapping[str, PropertyValue]) -> PropertyValue:
     """Return an object with additional fields; a secret object stays secret."""
     if isinstance(value, Secret):
         return Secret(_with_fields(value.value, fields))

@@ -31,7 +31,7 @@ from cloudtwin.providers.kubernetes.wait import (
 from cloudtwin.providers.protocol.engine_client import EngineClient
 from cloudtwin.providers.protocol.errors import ProviderError
 from cloudtwin.providers.protocol.resource import ResourceKey, ResourceState
-from cloudtwin.providers.protocol.values import Object, Plain, has_unknown, plain
+from cloudtwin.providers.protocol.values import Object, PropertyValue, has_unknown, plain
 from cloudtwin.providers.timeouts import Timeouts
 
 DEFAULT_TIMEOUT_SECONDS = 600.0
@@ -324,7 +324,7 @@ class KubernetesOperations:
         with self._lock:
             self._owners.pop(reference, None)  # a replacement may have the name now
 
-    def _timeouts(self, urn: str, inputs: Mapping[str, Plain], option: float) -> Timeouts:
+    def _timeouts(self, urn: str, inputs: Mapping[str, PropertyValue], option: float) -> Timeouts:
         seconds = objects.timeout_seconds(inputs, option, DEFAULT_TIMEOUT_SECONDS)
         report = partial(self._engine.status, urn)
         return Timeouts(report=report, cancelled=self._cancelled, seconds=seconds)
@@ -340,18 +340,20 @@ def _already_exists(reference: ObjectReference, managers: Sequence[str]) -> str:
     )
 
 
-def _kind_of(inputs: Mapping[str, Plain]) -> tuple[str, str]:
+def _kind_of(inputs: Mapping[str, PropertyValue]) -> tuple[str, str]:
     return str(plain(inputs["apiVersion"])), str(plain(inputs["kind"]))
 
 
-def _reference(inputs: Mapping[str, Plain]) -> ObjectReference:
+def _reference(inputs: Mapping[str, PropertyValue]) -> ObjectReference:
     metadata = objects.metadata(inputs)
     return ObjectReference(
         *_kind_of(inputs), metadata.get("namespace") or None, str(metadata["name"])
     )
 
 
-def _management_data(inputs: Mapping[str, Plain], old: Mapping[str, Plain]) -> ManagementData:
+def _management_data(
+    inputs: Mapping[str, PropertyValue], old: Mapping[str, PropertyValue]
+) -> ManagementData:
     """Return the field manager and initial API version of an object: from its outputs, or new ones.
 
     Each object has its own manager name, as with the official provider, so that two programs that apply

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from pulumi.runtime.proto import provider_pb2 as pb
 
-from cloudtwin.providers.protocol.values import Path, Plain, has_unknown, path_text
+from cloudtwin.providers.protocol.values import Path, PropertyValue, has_unknown, path_text
 
 
 class DiffKind(StrEnum):
@@ -66,7 +66,7 @@ class Diff:
 
 
 def differing_paths(
-    old: Plain, new: Plain, ignored: Sequence[str]
+    old: PropertyValue, new: PropertyValue, ignored: Sequence[str]
 ) -> Iterator[tuple[Path, DiffKind]]:
     """Yield the paths that differ, and how.
 
@@ -80,7 +80,7 @@ def differing_paths(
             yield path, kind
 
 
-def _compare(old: Plain, new: Plain, path: Path) -> Iterator[tuple[Path, DiffKind]]:
+def _compare(old: PropertyValue, new: PropertyValue, path: Path) -> Iterator[tuple[Path, DiffKind]]:
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in sorted({*old, *new}):
             yield from _compare_member(old, new, key, (*path, key))
@@ -93,7 +93,10 @@ def _compare(old: Plain, new: Plain, path: Path) -> Iterator[tuple[Path, DiffKin
 
 
 def _compare_member(
-    old: Mapping[Plain, Plain], new: Mapping[Plain, Plain], key: Plain, path: Path
+    old: Mapping[PropertyValue, PropertyValue],
+    new: Mapping[PropertyValue, PropertyValue],
+    key: PropertyValue,
+    path: Path,
 ) -> Iterator[tuple[Path, DiffKind]]:
     if key not in old:
         yield path, DiffKind.ADD

@@ -33,7 +33,7 @@ UNKNOWNS = {
 }
 
 Path: TypeAlias = tuple[str | int, ...]
-Plain: TypeAlias = Any  # a recursive type would need narrowing at every access to a manifest
+PropertyValue: TypeAlias = Any  # a recursive type would need narrowing at each access
 Object: TypeAlias = dict[str, Any]
 
 
@@ -65,7 +65,7 @@ def from_struct(struct: Struct) -> Object:
     return {key: _from_value(value) for key, value in struct.fields.items()}
 
 
-def _from_value(value: Value) -> Plain:
+def _from_value(value: Value) -> PropertyValue:
     kind = value.WhichOneof("kind")
     if kind == "struct_value":
         return _from_object(value.struct_value)
@@ -81,7 +81,7 @@ def _from_value(value: Value) -> Plain:
     return None
 
 
-def _from_object(struct: Struct) -> Plain:
+def _from_object(struct: Struct) -> PropertyValue:
     mark = struct.fields[SIGNATURE].string_value if SIGNATURE in struct.fields else ""
     if mark == SECRET:
         return Secret(_from_value(struct.fields["value"]))
@@ -96,12 +96,12 @@ def _from_object(struct: Struct) -> Plain:
     return from_struct(struct)
 
 
-def to_struct(values: Mapping[str, Plain]) -> Struct:
+def to_struct(values: Mapping[str, PropertyValue]) -> Struct:
     """Return the message for values."""
     return Struct(fields={key: _to_value(value) for key, value in values.items()})
 
 
-def _to_value(value: Plain) -> Value:
+def _to_value(value: PropertyValue) -> Value:
     if value is None:
         return Value(null_value=0)  # type: ignore[arg-type]  # the enum's only value
     if isinstance(value, bool):
@@ -119,7 +119,7 @@ def _to_value(value: Plain) -> Value:
     return Value(list_value=ListValue(values=[_to_value(item) for item in value]))
 
 
-def plain(value: Plain) -> Plain:
+def plain(value: PropertyValue) -> PropertyValue:
     """Return a value without secret marks. Unknowns stay."""
     if isinstance(value, Secret):
         return plain(value.value)
@@ -130,7 +130,7 @@ def plain(value: Plain) -> Plain:
     return value
 
 
-def without_nulls(value: Plain) -> Plain:
+def without_nulls(value: PropertyValue) -> PropertyValue:
     """Return a value without keys whose value is null."""
     if isinstance(value, Mapping):
         return {key: without_nulls(item) for key, item in value.items() if item is not None}
@@ -139,7 +139,7 @@ def without_nulls(value: Plain) -> Plain:
     return value
 
 
-def has_unknown(value: Plain) -> bool:
+def has_unknown(value: PropertyValue) -> bool:
     """Return True if a value contains an unknown."""
     if isinstance(value, Unknown):
         return True
@@ -150,7 +150,7 @@ def has_unknown(value: Plain) -> bool:
     return isinstance(value, list) and any(has_unknown(item) for item in value)
 
 
-def secret_paths(value: Plain, path: Path = ()) -> frozenset[Path]:
+def secret_paths(value: PropertyValue, path: Path = ()) -> frozenset[Path]:
     """Return the paths of secrets, without paths inside another secret.
 
     A list with a secret is secret as a whole: a service may return its items in another order.
@@ -164,7 +164,7 @@ def secret_paths(value: Plain, path: Path = ()) -> frozenset[Path]:
     return frozenset()
 
 
-def with_secrets(value: Plain, paths: frozenset[Path], path: Path = ()) -> Plain:
+def with_secrets(value: PropertyValue, paths: frozenset[Path], path: Path = ()) -> PropertyValue:
     """Return a value with the values at `paths` marked as secret.
 
     Absent keys of an object are ignored. Where `paths` lead into an object and the value is not an object, the whole
@@ -178,7 +178,7 @@ def with_secrets(value: Plain, paths: frozenset[Path], path: Path = ()) -> Plain
     return Secret(plain(value)) if has_secret else value
 
 
-def secret_texts(value: Plain, *, secret: bool = False) -> list[str]:
+def secret_texts(value: PropertyValue, *, secret: bool = False) -> list[str]:
     """Return the texts in the secret parts of a value."""
     if isinstance(value, Secret):
         return secret_texts(value.value, secret=True)

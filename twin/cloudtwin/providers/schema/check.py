@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from cloudtwin.providers.protocol.values import Path, Plain, Secret, Unknown
+from cloudtwin.providers.protocol.values import Path, PropertyValue, Secret, Unknown
 from cloudtwin.providers.schema.model import Fields, ResourceSchema, Shape
 
 MAX_CHOICES = 12
@@ -29,7 +29,7 @@ class CheckFailure:
     reason: str
 
 
-def check(schema: ResourceSchema, inputs: Mapping[str, Plain]) -> list[CheckFailure]:
+def check(schema: ResourceSchema, inputs: Mapping[str, PropertyValue]) -> list[CheckFailure]:
     """Return all failures in a resource's inputs; unknown values are accepted."""
     return list(_Checker(schema.objects).fields(schema.inputs, inputs, ()))
 
@@ -39,7 +39,7 @@ class _Checker:
         self._objects = objects
 
     def fields(
-        self, schema_fields: Fields, values: Mapping[str, Plain], path: Path
+        self, schema_fields: Fields, values: Mapping[str, PropertyValue], path: Path
     ) -> Iterator[CheckFailure]:
         for name, value in values.items():
             if name not in schema_fields:
@@ -52,7 +52,7 @@ class _Checker:
             if field.required and values.get(name) is None:
                 yield CheckFailure((*path, name), "it is required and missing")
 
-    def value(self, shape: Shape, value: Plain, path: Path) -> Iterator[CheckFailure]:
+    def value(self, shape: Shape, value: PropertyValue, path: Path) -> Iterator[CheckFailure]:
         if isinstance(value, Secret):
             yield from self.value(shape, value.value, path)
         elif isinstance(value, Unknown) or shape in ("any", "asset"):
@@ -63,7 +63,7 @@ class _Checker:
             yield from self._composite(shape, value, path)
 
     def _composite(
-        self, shape: Mapping[str, Plain], value: Plain, path: Path
+        self, shape: Mapping[str, PropertyValue], value: PropertyValue, path: Path
     ) -> Iterator[CheckFailure]:
         ((kind, inner),) = shape.items()
         if kind == "enum":
@@ -84,7 +84,7 @@ class _Checker:
             yield from self.fields(self._objects[inner], value, path)
 
 
-def _primitive(shape: str, value: Plain, path: Path) -> Iterator[CheckFailure]:
+def _primitive(shape: str, value: PropertyValue, path: Path) -> Iterator[CheckFailure]:
     fits = isinstance(value, TYPES[shape]) and (
         shape == "boolean" or not isinstance(value, bool)  # to Python a bool is an int
     )
@@ -93,7 +93,9 @@ def _primitive(shape: str, value: Plain, path: Path) -> Iterator[CheckFailure]:
         yield CheckFailure(path, f"{article} {shape} is expected, not {_kind(value)}")
 
 
-def one_of(choices: list[Plain], value: Plain, path: Path) -> Iterator[CheckFailure]:
+def one_of(
+    choices: list[PropertyValue], value: PropertyValue, path: Path
+) -> Iterator[CheckFailure]:
     """Yield a failure for a value that is not one of the choices, with the nearest choice."""
     if value not in choices:
         choice_list = ", ".join(map(str, choices[:MAX_CHOICES]))
@@ -109,7 +111,7 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
     return f"; did you mean {lower[matches[0]]}?" if matches else ""
 
 
-def _kind(value: Plain) -> str:
+def _kind(value: PropertyValue) -> str:
     """Return the type of a value in words, without the value: it may be a secret."""
     names = {bool: "a boolean", int: "an integer", float: "a number", str: "a string"}
     if isinstance(value, Mapping):

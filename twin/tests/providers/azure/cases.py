@@ -46,7 +46,7 @@ POOLS: dict[str, tuple[Object, Object, str]] = {
     "name of a pool": ({"agentPoolName": "t4"}, {"agentPoolName": "gpu-spot-pool"}, "1 to 12"),
     "counts of a pool": (
         {"enableAutoScaling": True, "minCount": 0, "count": 1, "maxCount": 3},
-        {"enableAutoScaling": True, "minCount": 2, "count": 1, "maxCount": 3},
+        {"enableAutoScaling": True, "minCount": 4, "count": 4, "maxCount": 3},
         "must hold",
     ),
     "maxSurge of a pool": (
@@ -536,7 +536,7 @@ PRECONDITIONS["location has zones"] = PRECONDITIONS["pool's location has zones"]
 NEVER_HOLDS: set[str] = set()
 CHANGE_RULES = {  # see test_changes.py
     "upgrade by one minor version", "inline pools unchanged", "pool unchanged",
-    "versions of inline pools",
+    "versions of inline pools", "number of nodes of a new pool", "number of nodes of new inline pools",
     "version skew of node pools", "no version downgrade of a pool", "start of a budget",
     "zones of an account",
 }  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from cloudtwin.providers.kubernetes.diff import compare
 from cloudtwin.providers.protocol.diff import DiffKind
-from cloudtwin.providers.protocol.values import UNKNOWN, Object, Plain, Secret
+from cloudtwin.providers.protocol.values import UNKNOWN, Object, PropertyValue, Secret
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +20,7 @@ def manifest(api_version: str, kind: str, **fields: Any) -> Object:
     }
 
 
-def with_value(old: Object, path: tuple[str | int, ...], value: Plain) -> Object:
+def with_value(old: Object, path: tuple[str | int, ...], value: PropertyValue) -> Object:
     """Copy an object with one field changed."""
     new = copy.deepcopy(old)
     *parents, key = path
@@ -114,7 +114,7 @@ SECRET = manifest("v1", "Secret", data={"a": "MQ=="}, type="Opaque")
     ids=lambda value: value["kind"] if isinstance(value, dict) and "kind" in value else None,
 )
 def test_an_object_is_replaced_only_if_an_immutable_field_changes(
-    old: Object, path: tuple[str | int, ...], value: Plain, replaces: bool
+    old: Object, path: tuple[str | int, ...], value: PropertyValue, replaces: bool
 ) -> None:
     diff = compare(old, with_value(old, path, value), [])
 
@@ -177,7 +177,7 @@ TREES = st.recursive(
 
 @given(TREES, TREES)
 def test_there_is_a_difference_if_and_only_if_two_values_are_unequal(
-    old: Plain, new: Plain
+    old: PropertyValue, new: PropertyValue
 ) -> None:
     changes = compare({"spec": old}, {"spec": new}, []).fields
 
@@ -185,7 +185,7 @@ def test_there_is_a_difference_if_and_only_if_two_values_are_unequal(
     assert not compare({"spec": old}, {"spec": copy.deepcopy(old)}, []).fields
 
 
-def _differs(old: Plain, new: Plain) -> bool:
+def _differs(old: PropertyValue, new: PropertyValue) -> bool:
     """Return True if two values differ as JSON: true is not 1, and the order of keys does not matter."""
     if isinstance(old, dict) and isinstance(new, dict):
         return old.keys() != new.keys() or any(_differs(old[key], new[key]) for key in old)
