@@ -96,7 +96,7 @@ def read(path: Path) -> Iterator[Commit]:
 
 
 def parse_commit(entry: dict[str, Any], ledger: dict[str, Any]) -> Commit:
-    """Return the commit of a line of the ledger, or of a manifest, whose `extra` has the samples.
+    """Return a commit from a line of the ledger, or from a manifest, whose `extra` has the samples.
 
     No run has written values that raise one of `DAMAGE`.
     """

@@ -22,7 +22,7 @@ from everstep.errors import EverstepError
 
 DIFFERENT_SECONDS = 300.0
 """Time for which the folders must differ; NFS caches names for 60 s by default, and blobfuse2 for 120 s."""
-INTERVAL_SECONDS = 5.0  # between two comparisons
+INTERVAL_SECONDS = 5.0  # interval between two comparisons
 STORE_KEY = "run-folder"  # key of the group's store with rank 0's node and record
 
 

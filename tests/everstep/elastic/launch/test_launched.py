@@ -79,15 +79,15 @@ def test_a_node_that_starts_after_the_end_of_its_run_ends_and_a_new_run_of_the_n
             assert [node.wait() for node in nodes] == [DONE, DONE], nodes[0].log
 
         run_nodes(epochs=2)
-        late = stack.enter_context(
+        late_node = stack.enter_context(
             run_launcher(
                 *(tmp_path, "2", *options, "train.py", "2"),
                 name="n2",
                 program=[sys.executable, "-c", LATE_LAUNCHER],
             )
         )
-        assert late.wait() == DONE, late.log
-        assert "the run is complete: it had ended before this node started" in late.log
+        assert late_node.wait() == DONE, late_node.log
+        assert "the run is complete: it had ended before this node started" in late_node.log
 
         run_nodes(epochs=3)
         assert "the run is complete: 6 steps" in (tmp_path / "n0.log").read_text()

@@ -77,10 +77,10 @@ def test_a_folder_whose_record_becomes_visible_late_is_accepted(
 ) -> None:
     monkeypatch.setattr(shared_folder, "DIFFERENT_SECONDS", 60.0)
     shared = storage_in(tmp_path)
-    late, visible = storage_in(tmp_path), iter(["", "of-an-older-writer", shared.run_id()])
-    monkeypatch.setattr(late, "run_id", lambda: next(visible))
+    late_storage, visible = storage_in(tmp_path), iter(["", "of-an-older-writer", shared.run_id()])
+    monkeypatch.setattr(late_storage, "run_id", lambda: next(visible))
 
-    assert find_difference(late, store_of(shared), always) is None
+    assert find_difference(late_storage, store_of(shared), always) is None
     assert next(visible, "all read") == "all read"
 
 
