@@ -10,11 +10,11 @@ verify: no commit or no settings.
 """
 
 import argparse
-import contextlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,9 @@ Words = npt.NDArray[np.uint64]
 # Copied, like the order of samples below: this file must not import the code that it checks.
 LEDGER_SEED = 0x1ED6E5
 LEDGER_FILE, RUN_FILE = "ledger.jsonl", "run.json"
+MAX_NUMBER, MAX_DIGEST = 2**63 - 1, 2**64 - 1
 # Errors of parsing a value that no run has written.
-PARSE_ERRORS = (ValueError, KeyError, TypeError, AttributeError)
+PARSE_ERRORS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -79,16 +80,39 @@ def main() -> None:
 
 
 def read(path: Path) -> Iterator[Commit]:
-    """Yield the commits in the ledger; ignore torn and damaged lines: a later commit contains the same samples."""
+    """Yield the commits in the ledger; skip torn and damaged lines: a later commit contains the same samples."""
     try:
         lines = path.read_text(errors="replace").splitlines()
     except OSError:
         return
-    for line in lines:
-        with contextlib.suppress(*PARSE_ERRORS):
+    for number, line in enumerate(lines, 1):
+        try:
             entry: dict[str, Any] = json.loads(line)
-            step, generation = int(entry["step"]), int(entry["generation"])
-            yield Commit(step, generation, int(entry["samples"]), int(entry["digest"], 16))
+            yield parse_commit(entry, entry)
+        except PARSE_ERRORS:
+            print(
+                f"note: line {number} of {path.name} is incomplete or damaged, and is not verified"
+            )
+
+
+def parse_commit(entry: dict[str, Any], ledger: dict[str, Any]) -> Commit:
+    """Return a commit from a line of the ledger, or from a manifest, whose `extra` has the samples.
+
+    No run has written values that raise one of `PARSE_ERRORS`.
+    """
+    return Commit(
+        _number(entry["step"]),
+        _number(entry["generation"]),
+        _number(ledger["samples"]),
+        _number(int(ledger["digest"], 16), maximum=MAX_DIGEST),
+    )
+
+
+def _number(value: str | float, minimum: int = 0, maximum: int = MAX_NUMBER) -> int:
+    number = int(value)
+    if not minimum <= number <= maximum:
+        raise ValueError(f"{number} is not from {minimum} to {maximum}")
+    return number
 
 
 def read_record(path: Path) -> dict[str, Any]:
@@ -100,11 +124,16 @@ def read_record(path: Path) -> dict[str, Any]:
     """
     record: dict[str, Any] = json.loads(path.read_text())
     try:
+        settings, changes = record["fingerprint"], record.get("data_changes", [])
         for number in (
             record["samples"],
-            *map(record["fingerprint"].get, ("global_batch", "seed")),
+            settings["global_batch"],
+            *(change["samples"] for change in changes),
         ):
-            int(number)
+            _number(number, minimum=1)
+        _number(settings["seed"], minimum=-MAX_NUMBER)
+        for change in changes:
+            _number(change["step"])
     except PARSE_ERRORS as error:
         raise ValueError("it does not contain the settings of a run") from error
     return record
@@ -119,11 +148,11 @@ def checkpoints(run: Path) -> Iterator[Commit]:
     for manifest in sorted(run.glob("checkpoints/step-*/manifest.json")):
         try:
             entry: dict[str, Any] = json.loads(manifest.read_text())
-            extra = entry["extra"]
-            step, generation = int(entry["step"]), int(entry["generation"])
-            yield Commit(step, generation, int(extra["samples"]), int(extra["digest"], 16))
-        except (OSError, *PARSE_ERRORS):
-            continue  # the trainer skips a damaged checkpoint, too
+            yield parse_commit(entry, entry["extra"])
+        except OSError:
+            continue  # the run has removed it in the meantime
+        except PARSE_ERRORS:  # the trainer skips it, too
+            print(f"note: {manifest.relative_to(run)} is damaged, and is not verified")
 
 
 def uncommitted_end_faults(run: Path, commits: list[Commit]) -> list[str]:
@@ -145,19 +174,18 @@ def verify(run: dict[str, Any], commits: list[Commit]) -> list[str]:
         run: content of run.json: the settings and the size of the data set.
         commits: the commits, in the order in which they were written.
     """
-    expected = expected_digests(run, max((commit.step for commit in commits), default=0))
+    # The digests take much longer than the numbers, and a damaged step may have billions of predecessors.
+    plausible_steps = {
+        commit.step for commit in commits if commit.samples == expected_samples(run, commit.step)
+    }
+    digests = expected_digests(run, plausible_steps)
     faults = []
     for commit in commits:
-        if (commit.samples, commit.digest) != expected[commit.step]:
-            samples, _ = expected[commit.step]
-            faults.append(
-                f"step {commit.step} of generation {commit.generation} has {commit.samples} samples"
-                + (
-                    ", but not the expected ones"
-                    if commit.samples == samples
-                    else f" instead of {samples}"
-                )
-            )
+        text = f"step {commit.step} of generation {commit.generation} has {commit.samples} samples"
+        if commit.samples != (samples := expected_samples(run, commit.step)):
+            faults.append(f"{text} instead of {samples}")
+        elif commit.digest != digests[commit.step]:
+            faults.append(f"{text}, but not the expected ones")
     steps = [(commit.generation, commit.step) for commit in commits]
     if steps != sorted(steps):
         faults.append(
@@ -166,21 +194,39 @@ def verify(run: dict[str, Any], commits: list[Commit]) -> list[str]:
     return faults
 
 
-def expected_digests(run: dict[str, Any], steps: int) -> list[tuple[int, int]]:
-    """Return the expected number and digest of the samples after each step, from 0 to `steps`."""
+def expected_samples(run: dict[str, Any], steps: int) -> int:
+    """Return the expected number of samples of the first `steps` steps."""
+    batch = int(run["fingerprint"]["global_batch"])
+
+    def count(size: int, end: int) -> int:
+        """Return the number of samples of the first steps with this size of the data set."""
+        epochs, position = divmod(end, -(-size // batch))
+        return epochs * size + position * batch
+
+    changes = {int(change["step"]) for change in run.get("data_changes", [])}
+    edges = sorted({0, steps} | {step for step in changes if 0 < step < steps})
+    return sum(
+        count(_samples_at(run, first), end) - count(_samples_at(run, first), first)
+        for first, end in pairwise(edges)
+    )
+
+
+def expected_digests(run: dict[str, Any], steps: Collection[int]) -> dict[int, int]:
+    """Return the expected digest of all samples up to each of these steps."""
     settings = run["fingerprint"]
     batch, seed = int(settings["global_batch"]), int(settings["seed"])
-    expected = [(0, 0)]
+    digest, expected = 0, {0: 0}
     order, order_key = np.empty(0, np.int64), (-1, -1)
-    for step in range(steps):
+    for step in range(max(steps, default=0)):
         samples = _samples_at(run, step)
         epoch, position = divmod(step, -(-samples // batch))
         if order_key != (epoch, samples):
             order = np.argsort(_hash(seed, epoch, np.arange(samples)), kind="stable")
             order_key = (epoch, samples)
         ids = order[position * batch : (position + 1) * batch]
-        step_digest = int(_hash(LEDGER_SEED, step, ids).sum(dtype=np.uint64))
-        expected.append((expected[-1][0] + len(ids), (expected[-1][1] + step_digest) % 2**64))
+        digest = (digest + int(_hash(LEDGER_SEED, step, ids).sum(dtype=np.uint64))) % 2**64
+        if step + 1 in steps:
+            expected[step + 1] = digest
     return expected
 
 

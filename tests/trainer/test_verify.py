@@ -1,14 +1,18 @@
 """The verification that every sample was trained exactly once."""
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from everstep.elastic.data_order.sample_ledger import SampleLedger, digest
 from everstep.elastic.data_order.sampler import SampleOrder
 from tests.trainer.verification import run_verify
-from trainer.verify import Commit, read, verify
+from trainer.verify import Commit, expected_samples, read, verify
 
 PLAN = SampleOrder(samples=50, global_batch=7, epochs=3, seed=11)
 RUN = {"samples": 50, "fingerprint": {"global_batch": 7, "seed": 11}}
@@ -120,8 +124,20 @@ def test_a_run_without_commits_has_nothing_to_verify(tmp_path: Path) -> None:
     assert "nothing to verify" in result.stderr
 
 
+def line(**values: object) -> bytes:
+    """Return a line of the ledger with some values of another kind."""
+    return json.dumps(
+        {"step": 3, "generation": 1, "samples": 21, "digest": "00", **values}
+    ).encode()
+
+
 @pytest.mark.parametrize(
-    "damage", [b'\xff\xfe{"step"', b"null", b"[]", b'{"step": 3}', b'{"step": []}', b"\0\0"]
+    "damage",
+    [
+        *(b'\xff\xfe{"step"', b"null", b"[]", b'{"step": 3}', b'{"step": []}', b"\0\0"),
+        *(line(step=-1), line(step=2**63), line(step=math.inf), line(generation=-1)),
+        *(line(samples=-21), line(digest="-1"), line(digest="1" * 17), b"[" * 100_000),
+    ],
 )
 def test_a_damaged_line_of_the_ledger_costs_only_that_line(tmp_path: Path, damage: bytes) -> None:
     """The program ended with a traceback and exit code 1, which means that a commit disagrees."""
@@ -133,10 +149,47 @@ def test_a_damaged_line_of_the_ledger_costs_only_that_line(tmp_path: Path, damag
 
     assert result.returncode == 0, result.stderr
     assert "2 commits, the last at step 8" in result.stdout
+    assert "note: line 2 of ledger.jsonl is incomplete or damaged" in result.stdout
+
+
+def test_a_damaged_step_costs_no_memory_and_names_its_line() -> None:
+    """The expected samples of every earlier step were computed and kept: gigabytes for a changed digit."""
+    first, last = commits(3, 8)
+    damaged_commit = replace(first, step=900_000_000)
+
+    faults = verify(RUN, [damaged_commit, last])
+
+    assert faults[0] == ("step 900000000 of generation 1 has 21 samples instead of 5625000000")
+
+
+@given(
+    steps=st.integers(0, 60),
+    batch=st.integers(1, 9),
+    sizes=st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30)), max_size=3),
+)
+def test_the_number_of_samples_is_the_sum_over_all_steps(
+    steps: int, batch: int, sizes: list[tuple[int, int]]
+) -> None:
+    changes = [{"step": step, "samples": samples} for step, samples in sizes]
+    run = {"samples": 20, "fingerprint": {"global_batch": batch}, "data_changes": changes}
+
+    expected = 0
+    for step in range(steps):
+        samples = [20, *(size for first, size in sizes if first <= step)][-1]
+        expected += min(batch, samples - step % -(-samples // batch) * batch)
+
+    assert expected_samples(run, steps) == expected
 
 
 @pytest.mark.parametrize(
-    "text", [None, "{", "[]", "{}", '{"samples": 50, "fingerprint": {"seed": 11}}']
+    "text",
+    [
+        *(None, "{", "[]", "{}", '{"samples": 50, "fingerprint": {"seed": 11}}'),
+        '{"samples": 0, "fingerprint": {"global_batch": 7, "seed": 11}}',
+        '{"samples": 50, "fingerprint": {"global_batch": 0, "seed": 11}}',
+        '{"samples": 50, "fingerprint": {"global_batch": 7, "seed": 1e999}}',
+        '{"samples": 50, "fingerprint": {"global_batch": 7, "seed": 11}, "data_changes": [{}]}',
+    ],
 )
 def test_a_run_without_its_settings_cannot_be_verified(tmp_path: Path, text: str | None) -> None:
     write_run(tmp_path, commits(3, 8), [])

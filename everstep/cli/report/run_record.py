@@ -52,9 +52,9 @@ class JournalEntry:
         return str(self.values.get("node") or "")
 
     def number(self, key: str, default: int = 0) -> int:
-        """Return the integer of a key; the default if it is missing or not a number."""
+        """Return the integer of a key; the default if it is missing or not a number from 0: all of them are counts."""
         value = self.values.get(key)
-        return int(value) if is_number(value) else default
+        return int(value) if is_number(value) and value >= 0 else default
 
     def measure(self, key: str) -> float | None:
         """Return the measurement of a key; None if it was not measured or is not a finite number."""

@@ -120,6 +120,19 @@ class RunEnded:
 
 
 @dataclass(frozen=True)
+class EarlierRunEnded:
+    """A run of this name ended shortly before this agent started: its own run, or an earlier one.
+
+    Attributes:
+        outcome: how it ended.
+        revision: revision at which that was announced.
+    """
+
+    outcome: RunEnded
+    revision: int
+
+
+@dataclass(frozen=True)
 class Registered:
     """This agent's own key exists under a new lease."""
 
@@ -217,6 +230,7 @@ Event = (
     | GenerationPut
     | UnreadableKeys
     | RunEnded
+    | EarlierRunEnded
     | Registered
     | Ready
     | Leave

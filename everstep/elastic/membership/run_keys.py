@@ -4,7 +4,7 @@ Under `/everstep/<run>/`:
 
     committed                 generation and step of the newest committed checkpoint
     coordinators/<identity>   a coordinator of a large run, under its agent's lease
-    ended                     outcome of the run, kept for a minute
+    ended                     outcome of the run, kept for five minutes
     generation                the current generation, agreed by transaction
     instructions/<kind>       the newest instruction of the coordinators
     members/<identity>        a member, under its agent's lease: removed with it
@@ -36,6 +36,7 @@ from everstep.elastic.membership.etcd_connection import Connection
 from everstep.elastic.membership.events import (
     CoordinatorPut,
     CoordinatorRemoved,
+    EarlierRunEnded,
     Event,
     GenerationPut,
     Instruct,
@@ -69,7 +70,7 @@ WATCH_IDLE_SECONDS_PER_MEMBER = 0.1
 WATCH_IDLE_SECONDS = 5.0  # the keys are read again after this time without an event
 COMMIT_SECONDS = RESPONSE_SECONDS - REQUEST_SECONDS  # timeout; ends before the worker's wait
 FENCE_SECONDS = 1.0  # timeout of a fence; the lease has lapsed by then
-OUTCOME_SECONDS = 60  # time for which etcd keeps the outcome of a run
+OUTCOME_SECONDS = 300  # time for which etcd keeps the outcome of a run
 READ_AGAIN_SECONDS = 1.0  # interval between two attempts to read a generation that cannot be read
 NO_GROUP = "no group forms until a key is repaired; workers that train continue"
 
@@ -366,7 +367,7 @@ class RunKeys:
         )
 
     def put_outcome(self, outcome: RunEnded, generation: Generation | None) -> bool:
-        """Announce for a minute how the run ended; the durable record is in the run folder.
+        """Announce for five minutes how the run ended; the durable record is in the run folder.
 
         While the generation cannot be read, it is read again.
 
@@ -433,15 +434,13 @@ class RunKeys:
 
     def _contents(self, entry: KeyValue) -> Iterator[Update]:
         """Yield the content of a key that no agent owns, unless it cannot be read."""
-        # An outcome from before this agent's start belongs to an earlier run of the same name.
-        is_new = entry.mod_revision > self._started_revision
         content: Update | None = None
         if entry.key == self._generation_key and (generation := self._generation(entry)):
             content = GenerationPut(generation, entry.mod_revision)
         elif entry.key == self._commit_key:
             content = self._reader.read(entry, read_commit, NO_GROUP)
-        elif entry.key == self._outcome_key and is_new:
-            content = self._reader.read(entry, read_outcome, "an outcome is ignored")
+        elif entry.key == self._outcome_key:
+            content = self._outcome(entry)
         if content:
             yield content
 
@@ -464,6 +463,13 @@ class RunKeys:
 
     def _generation(self, entry: KeyValue) -> Generation | None:
         return self._reader.read(entry, read_generation, NO_GROUP)
+
+    def _outcome(self, entry: KeyValue) -> RunEnded | EarlierRunEnded | None:
+        """Return an outcome; if it is from before this agent's start, it may belong to an earlier run of the name."""
+        outcome = self._reader.read(entry, read_outcome, "an outcome is ignored")
+        if outcome and entry.mod_revision <= self._started_revision:
+            return EarlierRunEnded(outcome, entry.mod_revision)
+        return outcome
 
     def _instruction(self, entry: KeyValue) -> Instruction:
         """Return an instruction; without a readable one, an instruction for no generation.

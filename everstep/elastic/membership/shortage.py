@@ -9,6 +9,11 @@ from everstep.elastic.membership.run_view import RunView
 QUIET_SECONDS = 1.0  # a shorter shortage is an ordinary regroup and is not logged
 CHANGE_SECONDS = 5.0  # interval between two log lines about a changing shortage
 REPEAT_SECONDS = 60.0  # interval between two log lines about the same shortage
+NEW_RUN_SECONDS = 600
+"""Time without an arrival after which a node that came after the end of a run of its name no longer waits for others.
+
+The same as torchrun's default for the time in which the nodes of a run have to meet.
+"""
 
 
 @dataclass(frozen=True)
@@ -19,15 +24,22 @@ class Shortage:
         ready_members: number of members that a generation could include.
         min_members: minimum size of a group.
         lost_nodes: nodes of the last generation that have no member now.
+        is_bounded: whether this agent waits for a limited time, because a run of this name ended before its start.
     """
 
     ready_members: int
     min_members: int
     lost_nodes: tuple[str, ...] = ()
+    is_bounded: bool = False
 
     def __str__(self) -> str:
         """Return the sentence for the log."""
         suffix = f"; lost {name_list(self.lost_nodes)}" if self.lost_nodes else ""
+        if self.is_bounded:
+            suffix = (
+                "; a run of this name ended before this node started, which therefore waits "
+                f"{NEW_RUN_SECONDS} s for the others of a new run"
+            )
         counts = f"{self.ready_members} of at least {self.min_members}"
         return f"waiting for nodes: {counts} ready{suffix}"
 

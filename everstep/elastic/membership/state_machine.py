@@ -30,12 +30,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from everstep.elastic.membership.coordinators import is_large
+from everstep.elastic.membership.earlier_run import EarlierRun
 from everstep.elastic.membership.events import (
     Action,
     Announce,
     Begin,
     BoundsChanged,
     Depart,
+    EarlierRunEnded,
     Event,
     LeaseLapsed,
     Leave,
@@ -109,6 +111,7 @@ class Membership:
     _waits_after: int = 0  # `after` in the last value of this agent's key
     _proposer: Proposer = field(default_factory=Proposer)
     _late_members: LateMembers = field(default_factory=LateMembers)
+    _earlier_run: EarlierRun = field(default_factory=EarlierRun)
 
     @property
     def members(self) -> dict[str, Member]:
@@ -175,6 +178,7 @@ class Membership:
         if self.identity:
             due_times += self._probes.next_due(self.view)
         due_times += self._proposer.next_due(self.view, self.limits)
+        due_times += self._earlier_run.next_due()
         return min((moment for moment in due_times if moment > now), default=None)
 
     @property
@@ -187,7 +191,7 @@ class Membership:
         """The shortage of members for which this agent waits, if any."""
         if not self.wants_group or not self.identity or not self._has_full_view:
             return None
-        return find_shortage(self.view, self.limits)
+        return self._earlier_run.describe(find_shortage(self.view, self.limits), self.view)
 
     def suspects(self, *, stalled: bool) -> list[str]:
         """Return the members that may have been lost without notice; this agent probes their leases.
@@ -243,6 +247,8 @@ class Membership:
                 self._note_step(number)
             case RunEnded():
                 self.outcome = event
+            case EarlierRunEnded():
+                self._earlier_run.record(event)
             case _:
                 self.view.observe(event)
         if self.identity and (
@@ -253,6 +259,7 @@ class Membership:
     def _adopt(self, snapshot: MembershipSnapshot) -> None:
         if snapshot.is_replaced or snapshot.revision < self.view.revision:
             self._proposer.repeat()
+            self._earlier_run = EarlierRun()  # its revision was one of the former store
         self._note_unreadable(snapshot.unreadable)
         self.view.adopt(snapshot)
         if snapshot.complete and self.identity and self.identity not in self.members:
@@ -400,6 +407,9 @@ class Membership:
             return [Begin(self.own_generation, own_rank), *announcement, *self._decide(now)]
         if not self._has_full_view:
             return []
+        if outcome := self._earlier_run.outcome(self.view, self.limits, now):
+            self.outcome = outcome
+            return self._decide(now)
         return self._proposer.decide(
             self.view,
             self.identity,

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,9 @@ from everstep.elastic.recovery.state_machine import StepProgress
 from everstep.elastic.recovery.worker import Group
 from everstep.elastic.training.options import RunOptions
 from everstep.elastic.training.resume import choose_checkpoint
-from everstep.elastic.training.run_storage import RunStorage
+from everstep.elastic.training.run_storage import FolderStorage, RunStorage
+from everstep.elastic.training.shared_folder import check_folder
+from everstep.elastic.transport.group import RankAssignment
 
 log = logging.getLogger(__name__)
 
@@ -129,6 +131,16 @@ class Checkpoints:
         age = self._options.checkpoint_seconds - PROMOTED_SAVE_SECONDS if promoted else 0
         self._saved_at, self._saved_step = time.monotonic() - age, step
         self._writer_since, self._writer_since_monotonic = time.time(), time.monotonic()
+
+    def check_folder(self, assignment: RankAssignment, is_current: Callable[[], bool]) -> None:
+        """Start to check that this worker sees the same folder as rank 0; a bucket has one address everywhere.
+
+        Args:
+            assignment: rank in the group that this worker has joined.
+            is_current: function that returns False once this worker has left the group.
+        """
+        if isinstance(self._storage, FolderStorage):
+            check_folder(self._storage, assignment, self._group, is_current)
 
     @property
     def timeout_seconds(self) -> float:

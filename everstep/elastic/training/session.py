@@ -109,8 +109,12 @@ class Session:
         """Wait for a generation and join it; a process without an agent restores its state."""
         if not self._has_entered:
             self.state.begin()
-        self._enter(self.worker.group.join(self.state))
+        assignment = self.worker.group.join(self.state)
+        self._enter(assignment)
         self.attached = True
+        self.state.checkpoints.check_folder(
+            assignment, lambda: self.attached and self.worker.assignment is assignment
+        )
 
     def _enter(self, assignment: RankAssignment) -> None:
         """Enter a generation: set the number of threads, record the generation in the journal, prepare checkpoints."""

@@ -75,6 +75,23 @@ def test_a_machine_shows_as_training_until_its_notice_even_after_its_worker_has_
     assert states(recorded_run, "gpu-3")[-1] is NodeState.TRAINING
 
 
+@pytest.mark.parametrize("size", [-1, -5, -1e14, 0])
+def test_a_damaged_number_of_workers_is_drawn_as_one_or_none(
+    size: float, recorded_run: RecordedRun
+) -> None:
+    recorded_run.form(*ALL_NODES).train(10)
+    worker = recorded_run.worker(ALL_NODES[0])
+    for entry in recorded_run.journals[worker][-3:]:
+        entry["world_size"] = size
+    run = recorded_run.run()
+
+    report = reports.build(run)
+
+    assert report.world_sizes[-1].world_size in (0, 1)
+    for screen in (report_screen, follow_screen):
+        assert "workers" in terminal_text(screen(report, run, recorded_run.now, 100))
+
+
 def test_a_node_lost_without_an_event_shows_as_gone(recorded_run: RecordedRun) -> None:
     recorded_run.form(*ALL_NODES).train(10).wait(8.0).form("gpu-0", "gpu-2").train(10)
 

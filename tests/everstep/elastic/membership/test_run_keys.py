@@ -22,6 +22,7 @@ from everstep.elastic.membership.etcd_client import (
 from everstep.elastic.membership.etcd_connection import Connection, EtcdAddress, EtcdOptions
 from everstep.elastic.membership.events import (
     CoordinatorRemoved,
+    EarlierRunEnded,
     GenerationPut,
     Instruct,
     Instruction,
@@ -450,6 +451,20 @@ def test_an_outcome_is_announced_although_its_first_lease_lapses_in_an_outage() 
 
     assert RunKeys(etcd, "run").put_outcome(RunEnded(finished=True, reason="done"), GENERATION)
     assert "/everstep/run/ended" in etcd.entries
+
+
+def test_an_outcome_from_before_the_start_is_reported_as_the_end_of_an_earlier_run() -> None:
+    etcd, outcome = MemoryEtcd(), RunEnded(finished=True, reason="done")
+    ended = EarlierRunEnded(outcome, etcd.write("ended", outcome_value(outcome)).mod_revision)
+    keys = RunKeys(etcd, "run")
+
+    for _ in range(2):
+        updates = [*keys.read()]
+        assert ended in updates
+        assert outcome not in updates
+
+    etcd.write("ended", outcome_value(outcome))
+    assert outcome in [*keys.read()], "its own run has ended"
 
 
 def test_an_unreadable_outcome_does_not_end_the_run() -> None:

@@ -8,6 +8,7 @@ from everstep.elastic.membership.events import (
     Begin,
     BoundsChanged,
     Depart,
+    EarlierRunEnded,
     Event,
     Evict,
     GenerationPut,
@@ -42,6 +43,7 @@ from everstep.elastic.membership.generations import (
     probes_stalls,
 )
 from everstep.elastic.membership.late_members import RETURN_SECONDS
+from everstep.elastic.membership.shortage import NEW_RUN_SECONDS
 from everstep.elastic.membership.state_machine import Membership
 from tests.effort import seeds
 from tests.everstep.elastic.membership.simulation import World
@@ -844,6 +846,67 @@ def test_the_end_of_the_run_is_reported_once() -> None:
 
     assert core.handle(outcome, 1) == [outcome]
     assert core.handle(Tick(), 2) == []
+
+
+def late_agent(*members: Member, min_members: int = 2, ended_at: int = 6) -> Membership:
+    """Return the agent `a`, which has started after the end of the run whose last generation is 5."""
+    previous_generation = Generation(5, ("x", "y"))
+    core = agent(*members, generation=previous_generation, min_members=min_members)
+    core.handle(EarlierRunEnded(RunEnded(finished=True, reason="done"), ended_at), 0)
+    core.handle(Ready(), 0)
+    return core
+
+
+def test_an_agent_that_starts_after_the_end_of_its_run_ends_if_no_other_comes() -> None:
+    core = late_agent(member("a", 5))
+
+    assert str(core.shortage).startswith("waiting for nodes: 1 of at least 2 ready; a run of this")
+    assert core.handle(Tick(), NEW_RUN_SECONDS - 1) == []
+    assert core.wake_at(NEW_RUN_SECONDS - 1) == NEW_RUN_SECONDS
+    [outcome] = core.handle(Tick(), NEW_RUN_SECONDS)
+    assert isinstance(outcome, RunEnded)
+    assert outcome.finished
+    assert outcome.reason.startswith("it had ended before this node started")
+    assert outcome.reason.endswith("done")
+    assert core.handle(Tick(), NEW_RUN_SECONDS + 1) == []
+
+
+def test_several_agents_that_start_after_the_end_of_their_run_end_after_the_last_arrival() -> None:
+    core = late_agent(member("a", 5, order=7), min_members=3)
+    core.handle(MemberPut(member("b", 5, order=8)), 100)
+
+    assert core.handle(Tick(), NEW_RUN_SECONDS + 99) == []
+    assert any(
+        isinstance(action, RunEnded) for action in core.handle(Tick(), NEW_RUN_SECONDS + 100)
+    )
+
+
+def test_a_new_run_of_the_same_name_begins_once_its_nodes_are_there() -> None:
+    core = late_agent(member("a", 5, order=7))
+    core.handle(MemberPut(member("b", 5, order=8)), NEW_RUN_SECONDS - 1)
+
+    assert core.handle(Tick(), NEW_RUN_SECONDS + 3) == [Propose(6, ("a", "b"), 5)]
+    group = Generation(6, ("a", "b"), "10.0.0.1:1")
+    assert core.handle(GenerationPut(group, 9), NEW_RUN_SECONDS + 4) == [Begin(group, 0)]
+
+    core.handle(MemberRemoved("b"), NEW_RUN_SECONDS + 5)
+    core.handle(Ready(), NEW_RUN_SECONDS + 6)
+    assert core.handle(Tick(), 10 * NEW_RUN_SECONDS) == [], "it waits for the return of b"
+
+
+@pytest.mark.parametrize("ended_at", [4, 5])
+def test_a_node_waits_in_a_run_that_has_formed_a_group_since_the_earlier_end(ended_at: int) -> None:
+    core = late_agent(member("a", 5), ended_at=ended_at)
+
+    assert core.handle(Tick(), 10 * NEW_RUN_SECONDS) == []
+    assert "ended" not in str(core.shortage)
+
+
+def test_the_end_of_an_earlier_run_is_forgotten_with_the_store_that_had_it() -> None:
+    core = late_agent(member("a", 5))
+    core.handle(MembershipSnapshot((member("a", 5),), None, 0, is_replaced=True), 1)
+
+    assert core.handle(Tick(), 10 * NEW_RUN_SECONDS) == []
 
 
 @pytest.mark.schedules
