@@ -69,8 +69,8 @@ def test_the_expiry_is_read_from_a_server_that_requires_client_certificates(
     with etcd(tmp_path) as port:
         expires_at = expiry("127.0.0.1", port)
 
-    issued_for = datetime.fromtimestamp(expires_at, UTC) - datetime.now(UTC)
-    assert VALIDITY_DAYS - 1 <= issued_for / timedelta(days=1) <= VALIDITY_DAYS
+    remaining = datetime.fromtimestamp(expires_at, UTC) - datetime.now(UTC)
+    assert VALIDITY_DAYS - 1 <= remaining / timedelta(days=1) <= VALIDITY_DAYS
 
 
 def test_a_server_without_tls_is_an_error() -> None:

@@ -18,7 +18,7 @@ BOTH_FAMILIES = ["127.0.0.1", pytest.param("[::1]", marks=needs_ipv6)]
 
 
 @pytest.mark.parametrize("host", BOTH_FAMILIES)
-def test_the_users_readiness_probe_succeeds_at_a_pods_address_of_either_family(
+def test_the_readiness_probe_of_the_etcd_users_succeeds_at_a_pods_address_of_either_family(
     host: str,
 ) -> None:
     with (

@@ -203,7 +203,7 @@ def test_a_change_of_the_membership_waits_for_a_leader_for_a_limited_time() -> N
 def test_a_member_without_a_quorum_logs_how_to_start_a_new_cluster(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Two members of three that were lost together restarted with a traceback, until a reader found the reason."""
+    """Otherwise two of three members that lose their data together would restart with only a traceback in the log."""
     without_quorum = ScriptedPeers(ALL_MEMBERS, refusals=10_000)
 
     with pytest.raises(EtcdError):

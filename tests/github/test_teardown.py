@@ -98,7 +98,7 @@ def test_a_log_group_that_is_gone_is_ignored(repository: Repository) -> None:
     assert run.is_green, run.log
 
 
-def test_a_log_group_that_cannot_be_deleted_is_red(repository: Repository) -> None:
+def test_a_log_group_that_cannot_be_deleted_fails_the_run(repository: Repository) -> None:
     run = teardown(repository, STAND_IN_LOGS="AccessDeniedException")
 
     assert not run.is_green, "the next deploy would fail"

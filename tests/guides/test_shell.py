@@ -1,4 +1,4 @@
-"""The shell of a user: Ctrl-C ends a command wherever the tests run."""
+"""The shell of a user: Ctrl-C ends a command even if the tests run in the background."""
 
 import contextlib
 import os

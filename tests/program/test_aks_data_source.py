@@ -33,7 +33,7 @@ azure.storage.BlobContainer(
 """
 STACK = """
 tags = {{"owner": "vision", "costCenter": "4711", "environment": "dev"}}
-pool = {{"vmSizes": [{{"name": "t4", "vmSize": "Standard_NC4as_T4_v3"}}]}}  # several would need objects in the cluster
+pool = {{"vmSizes": [{{"name": "t4", "vmSize": "Standard_NC4as_T4_v3"}}]}}  # more sizes would need Kubernetes objects
 cluster = {{"kind": "aks", "authorizedRanges": ["203.0.113.0/24"], "gpuPool": pool}}
 config = from_mapping({{"tags": tags, "cluster": cluster, "data": {data!r}}})
 AksEnvironment("aks", AksEnvironmentArgs(config=config, stack="aks-test"))

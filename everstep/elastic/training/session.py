@@ -587,7 +587,7 @@ def _seed_generators(seed: int, device: torch.device) -> None:
 
 
 def dropout_seed(seed: int, step: int, ids: Ids) -> int:
-    """Return the seed of random layers (dropout, stochastic depth) and of random changes of these samples.
+    """Return the seed of random layers (dropout, stochastic depth) and of random augmentations.
 
     It depends on the step and the first sample, and not on earlier draws of this process: a worker that joins, or
     that repeats a step, drops the same activations.

@@ -121,7 +121,7 @@ def test_every_variable_of_a_query_is_declared(dashboard: Dashboard) -> None:
 
 
 @for_each_dashboard
-def test_panels_have_descriptions_and_neither_overlap_nor_share_a_number(
+def test_panels_have_descriptions_and_neither_overlap_nor_share_an_id(
     dashboard: Dashboard,
 ) -> None:
     panels = dashboard.to_json()["panels"]

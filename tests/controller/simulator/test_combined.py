@@ -158,11 +158,11 @@ class Combined(RuleBasedStateMachine):
     def change(self, change: str, number: int, zone: str, requests: int, during: bool) -> None:
         changes: dict[str, Callable[[], object]] = {
             "delete": lambda: self.cluster.pods.pop(f"job-worker-{number}", None),
-            "evict": lambda: self._pod(number, self.cluster.request_deletion),
+            "evict": lambda: self._change_pod(number, self.cluster.request_deletion),
             "schedule": self.schedule,
-            "fail": lambda: self._pod(number, lambda name: self.cluster.end(name, 1)),
+            "fail": lambda: self._change_pod(number, lambda name: self.cluster.end(name, 1)),
             "capacity": lambda: self.cluster.set_machines(zone, number),
-            "interrupt": lambda: self._pod(number, self.cluster.interrupt),
+            "interrupt": lambda: self._change_pod(number, self.cluster.interrupt),
             "scale": lambda: self.scale(number),
             "suspend": lambda: self.suspend(True),
             "resume": lambda: self.suspend(False),
@@ -190,7 +190,7 @@ class Combined(RuleBasedStateMachine):
         with suppress(RetryError, ApiError, HTTPError):
             self.controller(Metrics()).reconcile(KEY)
 
-    def _pod(self, index: int, change: Callable[[str], None]) -> None:
+    def _change_pod(self, index: int, change: Callable[[str], None]) -> None:
         name = f"job-worker-{index}"
         if name in self.cluster.pods:
             change(name)

@@ -76,18 +76,18 @@ class Schedule(RuleBasedStateMachine):
 
     @rule(index=INDICES, code=CODES)
     def end_a_worker(self, index: int, code: int) -> None:
-        self._pod(index, lambda name: self.cluster.end(name, code))
+        self._change_pod(index, lambda name: self.cluster.end(name, code))
 
     @rule(index=INDICES)
     def finish_a_worker(self, index: int) -> None:
-        self._pod(index, lambda name: self.cluster.end(name, 0))
+        self._change_pod(index, lambda name: self.cluster.end(name, 0))
 
     @rule(index=INDICES, force=st.booleans())
     def delete_a_pod(self, index: int, force: bool) -> None:
         if force:
             self.cluster.pods.pop(f"job-worker-{index}", None)
         else:
-            self._pod(index, self.cluster.request_deletion)
+            self._change_pod(index, self.cluster.request_deletion)
 
     @rule()
     def finish_deletions(self) -> None:
@@ -107,7 +107,7 @@ class Schedule(RuleBasedStateMachine):
         self.cluster.source["spec"]["maxReplicas"] = max_replicas  # 0 is an invalid bound
         self.cluster.scale(replicas)
 
-    def _pod(self, index: int, change: Callable[[str], None]) -> None:
+    def _change_pod(self, index: int, change: Callable[[str], None]) -> None:
         name = f"job-worker-{index}"
         if name in self.cluster.pods:
             change(name)

@@ -236,8 +236,8 @@ def test_guaranteed_machines_are_added_to_the_spot_machines_of_a_zone() -> None:
 
     assert planned_zones[0].kinds == ("reserved", "spot")
     assert history.machines == ((4,), (6,))
-    cost_by_hour = prices_in(prices(EKS_POOLS, "eks-test"), planned_zones, ["us-east-1a"])
-    assert cost_by_hour.usd_per_hour(0, 5) == pytest.approx(4 * DISK + 0.5 + DISK)
+    zone_prices = prices_in(prices(EKS_POOLS, "eks-test"), planned_zones, ["us-east-1a"])
+    assert zone_prices.usd_per_hour(0, 5) == pytest.approx(4 * DISK + 0.5 + DISK)
 
 
 def test_a_single_on_demand_pool_is_planned_only_in_its_own_zone() -> None:

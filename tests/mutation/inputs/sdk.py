@@ -26,8 +26,11 @@ def reasons(token: str, inputs: Mapping[str, Any]) -> Iterator[str]:
     module = _models().get(token.split(":")[1])
     arguments = arguments_class(token)
     if module and arguments:
-        title = token.rpartition(":")[2]
-        attributes = {**module["names"], **module["models"].get(REQUESTS.get(title, title), {})}
+        class_name = token.rpartition(":")[2]
+        attributes = {
+            **module["names"],
+            **module["models"].get(REQUESTS.get(class_name, class_name), {}),
+        }
         yield from _object_refusals(arguments, inputs, attributes, module["models"])
 
 
@@ -52,8 +55,8 @@ def _object_refusals(
         )
         for inner in classes_at(types[name]) if name in types else ():
             attributes = models.get(inner.__name__.removesuffix("Args"), {})
-            for shape in _objects(item):
-                yield from _object_refusals(inner, shape, attributes, models)
+            for nested in _objects(item):
+                yield from _object_refusals(inner, nested, attributes, models)
 
 
 def _objects(value: Any) -> Iterator[Mapping[str, Any]]:

@@ -21,7 +21,7 @@ def wrong_documents(text: str, kind: str) -> Iterator[tuple[str, str]]:
         kind: trust (trust policy of a role), identity (identity-based) or resource (resource-based).
     """
     for description, wrong_text in (("not JSON", text[:-1]), ("empty object", "{}"), ("list", f"[{text}]"),
-                         ("text", '"Allow"'), ("number", "7"), ("null", "null")):  # fmt: skip
+                         ("string", '"Allow"'), ("number", "7"), ("null", "null")):  # fmt: skip
         yield description, wrong_text
     document = json.loads(text)
     for description, change in _document_changes().items():
@@ -42,8 +42,8 @@ def _document_changes() -> dict[str, dict[str, Any]]:
         "Version of a wrong type": {"Version": 20121017},
         "empty Version": {"Version": ""},
         "no statements": {"Statement": []},
-        "Statement is text": {"Statement": "Allow"},
-        "Statement of texts": {"Statement": ["Allow"]},
+        "Statement is a string": {"Statement": "Allow"},
+        "Statement is a list of strings": {"Statement": ["Allow"]},
         "Statement is null": {"Statement": None},
         "unknown element of the document": {"Statements": []},
         "Id of a wrong type": {"Id": {"a": "b"}},
@@ -79,7 +79,7 @@ def _statement_changes(
         yield description, {**statement, "Principal": principal}
     if kind == "trust":
         yield "Resource in a trust policy", {**statement, "Resource": "*"}
-        yield "an action that is not of STS", {**statement, "Action": "s3:GetObject"}
+        yield "action of a service other than STS", {**statement, "Action": "s3:GetObject"}
 
 
 _CHANGES: Mapping[str, Mapping[str, Any]] = {
@@ -101,12 +101,12 @@ _CHANGES: Mapping[str, Mapping[str, Any]] = {
     "unknown condition operator": {"Condition": {"StringEqual": {"aws:SourceAccount": "1"}}},
     "condition without keys": {"Condition": {"StringEquals": "aws:SourceAccount"}},
     "condition in a list": {"Condition": [{"StringEquals": {"aws:SourceAccount": "1"}}]},
-    "condition is text": {"Condition": "aws:SourceAccount"},
+    "condition is a string": {"Condition": "aws:SourceAccount"},
     "condition value in an object": {
         "Condition": {"StringEquals": {"aws:SourceAccount": {"a": "b"}}}
     },
-    "wrong quantifier": {"Condition": {"ForEachValue:StringEquals": {"aws:TagKeys": "a"}}},
-    "IfExists of Null": {"Condition": {"NullIfExists": {"aws:TagKeys": "true"}}},
+    "unknown set operator": {"Condition": {"ForEachValue:StringEquals": {"aws:TagKeys": "a"}}},
+    "operator Null with IfExists": {"Condition": {"NullIfExists": {"aws:TagKeys": "true"}}},
 }
 _RESOURCES: Mapping[str, Any] = {
     "resource that is not an ARN": "my-bucket",

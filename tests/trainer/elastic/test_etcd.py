@@ -87,7 +87,7 @@ def test_a_key_is_removed_with_its_lease(etcd: Etcd) -> None:
     etcd.revoke(lease)  # revoking it again raises nothing
 
 
-def test_the_expiry_of_a_lease_is_detected_and_not_before(etcd: Etcd) -> None:
+def test_the_expiry_of_a_lease_is_detected_but_not_too_early(etcd: Etcd) -> None:
     lease = etcd.grant(LEASE_SECONDS)
     etcd.put("/lapses", "here", lease)
     assert etcd.get("/lapses")[0][0].lease == lease
@@ -310,7 +310,7 @@ def test_a_vanished_node_is_detected_when_its_lease_expires(group: list[Peer]) -
 
 
 @pytest.mark.parametrize("lost_rank", [0, 1, 2])
-def test_a_silent_member_is_fenced_although_its_lease_is_valid_and_returns(
+def test_a_silent_member_with_a_valid_lease_is_fenced_and_joins_again(
     group_with_heartbeats: list[Peer], lost_rank: int
 ) -> None:
     silent_peer = group_with_heartbeats[lost_rank]

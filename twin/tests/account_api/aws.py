@@ -221,7 +221,7 @@ class AwsApi:
         }
 
     def spot_prices(self, request: AwsRequest) -> AwsResponse:
-        """Return the spot prices of instance types that hold at the start time."""
+        """Return the spot prices of instance types at the start time."""
         names = request.list_members("InstanceType")
         return {
             "spotPriceHistorySet": [

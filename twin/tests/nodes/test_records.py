@@ -1,4 +1,4 @@
-"""Records of machines: slots, and contradictions with existing machines."""
+"""Records of machines: slots, and errors for invalid or changed machines."""
 
 import json
 import re
@@ -67,7 +67,7 @@ def test_new_machines_take_free_slots_and_existing_machines_keep_theirs(layout: 
     }
 
 
-def test_the_error_lists_every_contradiction(layout: Layout) -> None:
+def test_the_error_lists_all_problems(layout: Layout) -> None:
     save_record(layout, gpu("gpu-0"), 1)
     specs = [gpu("gpu-0", 2), gpu("Big_One"), gpu("x", 17), gpu("x", 16)]
 
@@ -90,7 +90,7 @@ def test_more_machines_than_addresses_are_refused(layout: Layout) -> None:
         records.check_machines(layout, specs)
 
 
-def test_an_unchanged_machine_is_not_a_contradiction(layout: Layout) -> None:
+def test_an_unchanged_machine_is_accepted(layout: Layout) -> None:
     save_record(layout, gpu("gpu-0"), 1)
 
     records.check_machines(layout, [gpu("gpu-0")])

@@ -80,7 +80,7 @@ def test_a_second_run_builds_nothing(environment: dict[str, str]) -> None:
     assert output == ""
 
 
-def test_a_full_disk_is_named_and_leaves_nothing_but_the_lock(
+def test_a_full_disk_is_reported_and_leaves_only_the_lock_file(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
     cache = tmp_path / "cache"
@@ -104,7 +104,9 @@ def test_a_full_disk_is_named_and_leaves_nothing_but_the_lock(
     assert [line.rpartition("/")[2] for line in result.stdout.split()] == ["pause.lock"]
 
 
-def test_a_missing_network_is_named(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_a_failed_download_of_modules_is_reported(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
     environment |= {
         "GOPROXY": "off",
         "GOMODCACHE": str(tmp_path / "empty"),

@@ -1,4 +1,4 @@
-"""The ElasticJob of one size, derived from the stack's."""
+"""The ElasticJob that measures one size of a group, derived from the stack's ElasticJob."""
 
 from typing import Any
 

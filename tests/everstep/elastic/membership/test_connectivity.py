@@ -154,10 +154,10 @@ def test_the_member_that_most_others_avoid_is_left_out() -> None:
     assert not can_join(cut_member, other_members)
 
 
-def test_an_avoided_joiner_gets_another_attempt_after_its_time_and_is_avoided_for_longer_if_it_fails() -> (
+def test_an_avoided_joiner_gets_another_attempt_later_and_is_avoided_for_longer_if_it_fails() -> (
     None
 ):
-    """The probe that ended the avoidance began the next one: of two nodes, none ever trained again."""
+    """If the probe that ends the avoidance began another one, neither of two nodes would ever train again."""
     connectivity = Connectivity()
     connectivity.record_step({"a", "b"})
 

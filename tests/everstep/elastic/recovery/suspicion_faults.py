@@ -81,7 +81,7 @@ class SuspicionWorld(PartialFaultWorld):
                 self.beat(agent)
 
     def beat(self, agent: LiveAgent) -> None:
-        """Run one heartbeat step of an agent: read its packets, judge and send."""
+        """Run one heartbeat step of an agent: process its packets, update its suspicions and send heartbeats."""
         detector = self.detectors[agent.name]
         group = observed_group(agent)
         detector.core.follow(group)

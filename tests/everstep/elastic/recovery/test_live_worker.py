@@ -302,7 +302,7 @@ def test_a_worker_whose_checkpoint_cannot_be_read_gives_up_so_that_another_node_
     with pytest.raises(PeerLostError):  # its peers must not wait: the connections are shut down
         keep_checking(group)
     pipe.open("wb").close()
-    agent.wait_for({"ready": 5})  # where the process would have ended, it waits for the next group
+    agent.wait_for({"ready": 5})  # `end_process` is patched, so it waits for the next group
     pipe.unlink()
     agent.form(6)
     join_thread.join(WAIT_SECONDS)

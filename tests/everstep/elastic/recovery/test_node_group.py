@@ -52,7 +52,8 @@ def test_a_lost_group_yields_zeros_so_that_a_pass_can_end_and_the_error_is_raise
 
     def lose(group: NodeProcessGroup, link: Link) -> list[float]:
         group.raise_error()
-        all_built.wait(WAIT_SECONDS)  # an abort would end the other's attempt to build
+        # An abort would end the other worker's attempt to build its link.
+        all_built.wait(WAIT_SECONDS)
         link.abort()
         output = gather(group, 1.0)
         with pytest.raises(PeerLostError):

@@ -55,7 +55,7 @@ def test_the_trial_step_changes_neither_parameters_nor_gradients() -> None:
     parameter = nn.Parameter(torch.ones(2))
     parameter.grad = gradient = torch.full((2,), 3.0)
 
-    # Weight decay changes a parameter without a gradient, too.
+    # Weight decay changes a parameter even if its gradient is zero.
     OptimizerState(torch.optim.SGD([parameter], lr=0.1, weight_decay=0.1), {parameter: "weight"})
 
     assert parameter.tolist() == [1, 1]

@@ -1,4 +1,4 @@
-"""The seeds of random layers and of random changes of samples."""
+"""The seeds of random layers and of random augmentations."""
 
 import random
 
@@ -8,7 +8,7 @@ import torch
 from everstep.elastic.training.session import _seed_generators
 
 
-def test_random_layers_draw_as_after_a_manual_seed() -> None:
+def test_torch_draws_the_same_numbers_as_after_manual_seed() -> None:
     torch.manual_seed(7)
     expected = torch.rand(4)
 
@@ -17,7 +17,7 @@ def test_random_layers_draw_as_after_a_manual_seed() -> None:
     assert torch.equal(torch.rand(4), expected)
 
 
-def test_python_and_numpy_draw_by_the_seed_alone() -> None:
+def test_random_numbers_of_python_and_numpy_depend_only_on_the_seed() -> None:
     draws = []
     for seed in (2**63 - 1, 7, 2**63 - 1):
         _seed_generators(seed, torch.device("cpu"))

@@ -83,7 +83,7 @@ def test_a_missing_object_is_named(objects: Objects, location: str) -> None:
 
 def test_a_range_after_the_end_of_the_object_is_an_error(objects: Objects) -> None:
     with pytest.raises(EverstepError, match="shard is shorter than it was"):
-        objects.read("shard", len(CONTENT) + 1, 10)  # Azurite has no error for the end itself
+        objects.read("shard", len(CONTENT) + 1, 10)  # at the end, Azurite returns no error
 
 
 def test_a_range_beyond_the_end_of_the_object_is_not_returned_in_part(objects: Objects) -> None:

@@ -307,8 +307,8 @@ def daemon_pod(name: str, image: str, folder: str | None = None) -> dict[str, An
 def test_azure_reclaims_a_machine_as_soon_as_its_event_is_acknowledged(
     twin: Twin, api: KubernetesClient
 ) -> None:
-    start(api, pod("agrees", AZURE.name, ACKNOWLEDGE_AZURE_EVENT))
-    wait_until(lambda: "READY" in output_of(twin, AZURE.name, "agrees"), 60, "the pod runs")
+    start(api, pod("acknowledges", AZURE.name, ACKNOWLEDGE_AZURE_EVENT))
+    wait_until(lambda: "READY" in output_of(twin, AZURE.name, "acknowledges"), 60, "the pod runs")
     started_at = time.monotonic()
 
     twin.reclaim(AZURE.name, 200)

@@ -199,7 +199,7 @@ def test_pods_run_and_their_logs_can_be_read_through_the_api_server(api: Kuberne
 
 
 def test_an_unused_service_address_refuses_connections_immediately(twin: Twin) -> None:
-    # Dropped packets would block a program that starts too early for half a minute.
+    # If its packets were dropped, a program that starts before the service would hang for half a minute.
     script = "import socket; socket.create_connection(('10.96.200.200', 443), timeout=20)"
     network_namespace = f"--net=/proc/{kubelet_pid(twin, 'gpu-0')}/ns/net"
     result = subprocess.run(
