@@ -197,7 +197,7 @@ def test_only_the_first_node_contributes_its_sum_of_squares(node: int, squares: 
     assert GroupInThread(link, 5).agree(Votes(squares=4)).squares == squares
 
 
-def test_all_workers_of_a_node_have_the_text_of_the_first() -> None:
+def test_all_workers_of_a_node_get_the_text_of_the_first_worker() -> None:
     groups = node_of(5, 6)
 
     assert groups[0].agree_in_node("completed-0", "full disk") == "full disk"

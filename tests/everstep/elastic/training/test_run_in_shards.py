@@ -178,7 +178,9 @@ def test_a_worker_takes_a_snapshot_exactly_when_its_node_has_agreed_on_it(
     train(group, tmp_path)
 
     saved_steps = {int(path.name[6:14]) for path in tmp_path.glob("checkpoints/.step-*")}
-    assert saved_steps == agreed_steps | {5}, "not by its own clock; the last state always"
+    assert saved_steps == agreed_steps | {5}, (
+        "a worker must not use its own clock, and always saves the last state"
+    )
 
 
 def test_a_worker_saves_when_a_worker_with_another_shard_has_learned_that_a_node_leaves(
