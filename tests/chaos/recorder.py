@@ -99,7 +99,7 @@ class Recorder:
         if result.get("canceled"):
             if "compact_revision" not in result:
                 raise ValueError("the watch was canceled")
-            # The nemesis compacts up to the last recorded revision, so this line must not exist.
+            # The nemesis compacts only recorded revisions, so the checker reports this line as a violation.
             self._write({"key": "gap", "revision": int(result["compact_revision"]), "value": None})
             self.revision = int(result["compact_revision"]) - 1
             raise ConnectionError("the history was compacted before it was recorded")

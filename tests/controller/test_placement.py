@@ -169,7 +169,7 @@ def test_a_complete_offer_moves_the_group_immediately_with_the_reason_and_the_zo
 
 
 def both_offers(machines: int = 4) -> list[Placeholder]:
-    """Return the same offer of B and C."""
+    """Return offers of B and C with the same number of machines."""
     return [
         bound_placeholder(zone, number) for zone in (ZONE_B, ZONE_C) for number in range(machines)
     ]
@@ -437,7 +437,7 @@ def test_a_zone_that_was_removed_from_the_job_keeps_its_workers_until_it_is_shor
     assert decide([], plan.state, settings=settings).placeholders == {ZONE_B: 4, ZONE_C: 4}
 
 
-def test_the_annotation_lists_zones_with_prices_and_may_change_times() -> None:
+def test_the_annotation_lists_zones_with_prices_and_may_override_the_default_times() -> None:
     prices = {ZONE_B: 0.5}
     text = json.dumps(
         {
@@ -553,14 +553,14 @@ def test_placeholders_of_a_job_that_no_longer_has_zones_are_deleted_until_they_a
     job_without_zones = job(status={"placement": state.to_json()})
     placeholders = [bound_placeholder(ZONE_B, 0)]
 
-    def pass_over(status: dict[str, Any], remaining: Sequence[Placeholder]) -> Plan:
+    def run_pass(status: dict[str, Any], remaining: Sequence[Placeholder]) -> Plan:
         elastic_job = replace(job_without_zones, status=Status.from_json(status))
         services = frozenset({"job-worker-0"})
         return plan(observe(elastic_job, [worker(0)], services, {}, NOW, placeholders=remaining))
 
-    first_plan = pass_over(job_without_zones.status.to_json(), placeholders)
+    first_plan = run_pass(job_without_zones.status.to_json(), placeholders)
     assert list(first_plan.delete_placeholders) == placeholders
     assert first_plan.status.placement == state, "a further pass reads the placeholders again"
 
-    last_plan = pass_over(first_plan.status.to_json(), [])
+    last_plan = run_pass(first_plan.status.to_json(), [])
     assert last_plan.status.placement is None

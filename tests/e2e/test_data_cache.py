@@ -1,9 +1,9 @@
-"""`data.cache` on real nodes: workers read shards of a store, and a node that returns trains while its cache fills.
+"""`data.cache` on real nodes: workers read shards of a store, and a returning node trains while its cache fills.
 
     pytest -m e2e tests/e2e/test_data_cache.py
 
-The store is in the network of the twin. While the cache of the node is cold, the store holds requests for whole shards,
-so that the node has no shard until it has trained, however fast the machine is.
+The store is in the network of the twin. While the cache of the node is cold, the store answers no request for a whole
+shard, so that the node has no shard until it has trained, however fast the machine is.
 """
 
 import json
@@ -67,7 +67,7 @@ JOB = {
 
 @dataclass
 class CachedStack:
-    """A stack that trains from a store of shards, and the twin of both.
+    """A stack that trains from a store of shards, and the twin that runs both.
 
     Attributes:
         twin: the machines.
@@ -203,7 +203,7 @@ def project(folder: Path, twin: Twin) -> Path:
     return folder
 
 
-def test_a_node_that_returns_trains_with_a_cold_cache_and_fills_it(
+def test_a_returning_node_trains_with_a_cold_cache_and_fills_it(
     cached_stack: CachedStack,
 ) -> None:
     cached_stack.up()

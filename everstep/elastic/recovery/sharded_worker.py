@@ -216,7 +216,7 @@ class ShardedGroup(LiveGroup):
         agreed_generation = self._core.progress.agreed_generation
         return str(SnapshotName(self.node_processes, self._snapshots, agreed_generation))
 
-    def _meet_node(self, node: Link) -> None:
+    def _agree_on_snapshot_names(self, node: Link) -> None:
         """Exchange with the workers of this node what makes the names of their next snapshots equal."""
         own_numbers = torch.tensor([self._own_process, self._snapshots], dtype=torch.int64)
         processes, snapshots = zip(*(n.tolist() for n in node.all_gather(own_numbers)), strict=True)
@@ -272,7 +272,7 @@ class ShardedGroup(LiveGroup):
                 tensors = self._required_state().shared_tensors()
                 link = self._sharded_link()
                 reports = copying.compare(link, report, tensors)
-                self._meet_node(link.node)
+                self._agree_on_snapshot_names(link.node)
                 return Compared(reports_of_shard(reports, self.shards, link.node.rank))
             case Restore():
                 return Restored(self._restore())

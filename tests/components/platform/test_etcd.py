@@ -81,5 +81,5 @@ def test_members_spread_only_over_nodes_whose_taints_they_tolerate() -> None:
 
     assert constraint["whenUnsatisfiable"] == "DoNotSchedule"
     assert constraint["nodeTaintsPolicy"] == "Honor", (
-        "otherwise a tainted node without members would count, and two other nodes could not run three"
+        "otherwise a tainted node without members would count, and two other nodes could not run three members"
     )

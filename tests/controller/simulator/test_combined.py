@@ -23,7 +23,7 @@ from tests.controller.simulator.zones import ZONES
 from tests.effort import SEARCHES, examples
 
 SETTLE_SECONDS = 2400  # a request for more workers every 300 s, and two moves
-SHARE = "everstep_step 1\neverstep_planned_steps 1000\n"
+WORKER_METRICS = "everstep_step 1\neverstep_planned_steps 1000\n"
 CHANGES = st.sampled_from(
     [
         "delete",
@@ -35,7 +35,7 @@ CHANGES = st.sampled_from(
         "scale",
         "suspend",
         "resume",
-        "lead",
+        "second leader",
     ]
 )
 SPENDING = st.sampled_from(
@@ -96,7 +96,7 @@ class Combined(RuleBasedStateMachine):
             metrics,
             now=lambda: cluster.now,
             joining=JoinReader(cluster.scrape),
-            progress=ProgressReader(lambda _: SHARE),
+            progress=ProgressReader(lambda _: WORKER_METRICS),
         )
 
     def reconcile(self) -> float | None:
@@ -166,7 +166,7 @@ class Combined(RuleBasedStateMachine):
             "scale": lambda: self.scale(number),
             "suspend": lambda: self.suspend(True),
             "resume": lambda: self.suspend(False),
-            "lead": self.lead_elsewhere,
+            "second leader": self.reconcile_as_second_leader,
         }
         if not during:
             changes[change]()
@@ -186,7 +186,7 @@ class Combined(RuleBasedStateMachine):
         self.cluster.source["spec"]["RunPolicy"]["suspend"] = value
         self.cluster.scale(self.cluster.replicas)  # a new version of the job
 
-    def lead_elsewhere(self) -> None:
+    def reconcile_as_second_leader(self) -> None:
         with suppress(RetryError, ApiError, HTTPError):
             self.controller(Metrics()).reconcile(KEY)
 

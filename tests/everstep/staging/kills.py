@@ -1,4 +1,4 @@
-"""Kill a staging at random points, start it again, and compare every file with its source.
+"""Kill a staging process at random points, start it again, and compare every file with its source.
 
     python -m tests.everstep.staging.kills --kills 50
 

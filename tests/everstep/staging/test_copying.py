@@ -127,7 +127,7 @@ def test_bytes_synced_before_a_connection_broke_are_kept_for_the_next_run(
 def test_synced_bytes_are_kept_when_the_store_refuses_the_rest(
     tmp_path: Path, partials: Path
 ) -> None:
-    """The credentials of a long copy expire within a file, which has not changed."""
+    """The credentials of a long copy expire in the middle of a file, which has not changed."""
 
     class RefusingSource(FaultySource):
         @contextmanager

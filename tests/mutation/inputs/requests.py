@@ -94,7 +94,7 @@ def _put(arguments: dict[str, Any], path: str, value: Any) -> None:
 
 
 def _shape(value: Any, shape: Any) -> Any:
-    """Return a value with the names and the lists of a shape."""
+    """Return a value with the member names and the lists that a shape requires."""
     kind = shape.type_name
     if kind == "structure" and isinstance(value, list) and len(value) == 1:
         value = value[0]  # the provider has a list of at most one where AWS has a structure
@@ -128,7 +128,7 @@ def name_from_prefix(prefix: str) -> str:
 
 
 def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return tags as a list of keys and values; the provider adds its default tags."""
+    """Return tags as a list of keys and values; without tags, the default tags of the provider."""
     return (
         [{"Key": "stack", "Value": "test"}]
         if tags == {}
@@ -197,13 +197,13 @@ def _permission(source: str) -> Callable[[Any], Any]:
     return lambda value: [{outer: [{inner: value}]}]
 
 
-def _ec2(operation: str, kind: str = "", **record: Any) -> Call:
+def _ec2(operation: str, kind: str = "", **fields: Any) -> Call:
     """Return a call of EC2; if a kind of resource is given, the call accepts tags."""
     tags = {"tags": "TagSpecifications"} if kind else {}
     convert = {"tags": tag_specification(kind)} if kind else {}
-    record["paths"] = {**tags, **record.get("paths", {})}
-    record["convert"] = {**convert, **record.get("convert", {})}
-    return Call(service="ec2", operation=operation, **record)
+    fields["paths"] = {**tags, **fields.get("paths", {})}
+    fields["convert"] = {**convert, **fields.get("convert", {})}
+    return Call(service="ec2", operation=operation, **fields)
 
 
 def _s3_tagging(operation: str, **constants: Any) -> Call:
@@ -228,17 +228,17 @@ def _group_rule(direction: str) -> tuple[Call, ...]:
     )  # fmt: skip
 
 
-def _iam(operation: str, **record: Any) -> Call:
-    return Call(service="iam", operation=operation, convert={"tags": tag_list}, **record)
+def _iam(operation: str, **fields: Any) -> Call:
+    return Call(service="iam", operation=operation, convert={"tags": tag_list}, **fields)
 
 
-def _s3(operation: str, root: str = "", **record: Any) -> Call:
+def _s3(operation: str, root: str = "", **fields: Any) -> Call:
     return Call(
         service="s3",
         operation=operation,
         root=root,
-        paths={"bucket": "Bucket", **record.pop("paths", {})},
-        **record,
+        paths={"bucket": "Bucket", **fields.pop("paths", {})},
+        **fields,
     )
 
 

@@ -53,17 +53,19 @@ def test_images_are_correct_after_a_change_of_the_requested_samples(
 ) -> None:
     plain, train = open_splits(folder, SIZE)[0], loaders[0]
     order = np.random.default_rng(1).permutation(VALID_IMAGES)
-    group_of_three, group_of_two = (
+    share_among_three, share_among_two = (
         np.array_split(order[:12], 3)[1],
         np.array_split(order[:12], 2)[0],
     )
 
     train.prefetch(
-        [BatchRequest(ids=group_of_three, seed=1), BatchRequest(ids=order[20:24], seed=1)]
+        [BatchRequest(ids=share_among_three, seed=1), BatchRequest(ids=order[20:24], seed=1)]
     )
-    train.prefetch([BatchRequest(ids=group_of_two, seed=1), BatchRequest(ids=order[12:18], seed=1)])
+    train.prefetch(
+        [BatchRequest(ids=share_among_two, seed=1), BatchRequest(ids=order[12:18], seed=1)]
+    )
 
-    for ids in (group_of_two, order[12:18], order[18:30]):
+    for ids in (share_among_two, order[12:18], order[18:30]):
         assert np.array_equal(train.train_batch(ids, 1, 0)[0], plain.train_batch(ids, 1, 0)[0])
 
 

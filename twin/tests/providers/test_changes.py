@@ -249,7 +249,7 @@ def test_the_subnets_of_an_eks_cluster_stay_in_the_zones_of_its_creation(
         ("Standard_ZRS", "Standard_GZRS", 0),
     ],
 )
-def test_an_update_changes_no_redundancy_over_zones_of_a_storage_account(
+def test_an_update_cannot_change_the_zone_redundancy_of_a_storage_account(
     old: str, new: str, refusals: int
 ) -> None:
     before, after = ({"sku": {"name": name}} for name in (old, new))

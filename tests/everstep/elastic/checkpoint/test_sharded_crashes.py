@@ -27,24 +27,24 @@ SCHEDULES = int(os.environ.get("EVERSTEP_SCHEDULES", "400"))
 
 @dataclass
 class Node:
-    """The worker processes of a node, and the number of their last snapshot."""
+    """A node: the ID of its present worker processes, and the number of their last snapshot."""
 
-    processes: int
+    processes_id: int
     number: int = 0
 
     def sharding(self, shard: int) -> Sharding:
-        return Sharding(shard, SHARDS, lambda: f"{self.processes:08x}")
+        return Sharding(shard, SHARDS, lambda: f"{self.processes_id:08x}")
 
     def next_snapshot(self, generation: int) -> str:
         self.number += 1
-        return str(SnapshotName(f"{self.processes:08x}", self.number, generation))
+        return str(SnapshotName(f"{self.processes_id:08x}", self.number, generation))
 
 
 class World:
     """A run of successive groups, in each of which one node writes: one disk, and the record of the newest commit.
 
     Attributes:
-        polls: called whenever a first worker waits.
+        polls: for each write in progress, the function that is called whenever its first worker polls for the shards.
     """
 
     def __init__(self, seed: int) -> None:
@@ -68,7 +68,7 @@ class World:
         return self.rng.random() > 0.1
 
     def write(self) -> None:
-        """Write the current node's next checkpoint: each other worker before the first one waits, or meanwhile."""
+        """Write the current node's next checkpoint; each other worker writes before or while the first one waits."""
         self.step += 8
         node, snapshot = self.node, self.node.next_snapshot(self.generation)
         manifest = Manifest(self.step, self.generation, RUN, snapshot=snapshot)
@@ -80,8 +80,8 @@ class World:
         def poll() -> None:
             if others:
                 others.pop()()
-            else:  # a worker was killed, and the node meets again with its successor
-                node.processes += 1000
+            else:  # a worker was killed, and its replacement changes the ID
+                node.processes_id += 1000
 
         self.polls.append(poll)
         try:
@@ -194,7 +194,7 @@ def test_a_kill_at_each_operation_of_each_worker_leaves_the_old_or_the_new_check
 
 
 def test_a_shard_counts_as_written_only_once_it_is_durable(worlds: list[World]) -> None:
-    """At each operation of another worker, the first one looks for its shard."""
+    """At each operation of another worker, the first one looks for that worker's shard."""
     worlds.append(world := World(1))
     snapshot = world.node.next_snapshot(1)
     manifest = Manifest(8, 1, RUN, snapshot=snapshot)

@@ -244,7 +244,7 @@ def save_in_a_read_only_folder(folder: Path) -> int:
     return 0 if step == 2 and "Permission denied" in reason and not other_failures else 3
 
 
-def test_unchanging_tensors_may_change_after_the_snapshot_and_all_others_immediately(
+def test_unchanging_tensors_may_change_after_wait_snapshot_and_all_others_immediately(
     tmp_path: Path, saved_run: SavedRun
 ) -> None:
     unchanging_tensor, changing_tensor = torch.zeros(300_000), torch.zeros(10)

@@ -1,4 +1,4 @@
-"""Detection of expired leases from whole seconds, for leases with known renewals."""
+"""Detection of expired leases from TTLs in whole seconds, for leases with known renewals."""
 
 import math
 

@@ -33,7 +33,7 @@ print("done", os.getpid(), flush=True)
 
 @pytest.fixture
 def ended_pids() -> list[int]:
-    """Return the process IDs of the workers whose end without an error the agent received."""
+    """Return the process IDs of the workers that ended without an error, as reported to the agent."""
     return []
 
 

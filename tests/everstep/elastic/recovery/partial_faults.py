@@ -143,7 +143,7 @@ class PartialFaultWorld(LiveWorld):
         self.etcd.damage(self.random.choice(["generation", "committed"]))
 
     def heal(self, agent: LiveAgent) -> None:
-        """End most partial faults of an agent; a worker that hung has ended by the time it is replaced."""
+        """End most partial faults of an agent; a hung worker does not continue, but is replaced."""
         if self.etcd.unreadable:
             self.repair_keys()
         self.reconnect(agent)

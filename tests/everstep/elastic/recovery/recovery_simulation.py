@@ -496,7 +496,7 @@ class LiveWorld(World):
     def inject_fault(self, agent: Agent) -> None:
         """Inject a fault or return a machine, rarely enough that a whole group usually trains."""
         assert isinstance(agent, LiveAgent)
-        frozen_agents = [worker for worker in self.alive() if worker.frozen]
+        frozen_agents = [candidate for candidate in self.alive() if candidate.frozen]
         for _ in range(self.random.choice([0, 0, 3, 9])):
             self.work(agent.worker)  # it is ahead of its peers when the fault occurs
         draw = self.random.random()

@@ -58,7 +58,7 @@ def test_a_worker_that_is_behind_keeps_the_tensors_that_no_step_has_changed() ->
     assert plan.missing_tensors == {1: ()}
 
 
-def test_workers_of_equal_progress_exchange_their_sums_once() -> None:
+def test_workers_of_equal_progress_exchange_their_checksums_once() -> None:
     tensor = torch.arange(10)
 
     reports, exchanges = comparison((StepProgress(2, 11), tensor), (StepProgress(2, 11), tensor))
@@ -68,7 +68,7 @@ def test_workers_of_equal_progress_exchange_their_sums_once() -> None:
     assert (plan.sources, plan.missing_tensors, exchanges) == ((0, 1), {}, 1)
 
 
-def test_a_worker_without_a_state_lacks_tensors_of_zeros_too() -> None:
+def test_a_worker_without_a_state_also_receives_tensors_of_zeros() -> None:
     """An interrupted copy leaves arbitrary numbers in its tensors."""
     torn_tensor = torch.ones(3)
 

@@ -26,7 +26,7 @@ def report(step: int, shard: int) -> StateReport:
     return StateReport(StepProgress(1, step), checksums=(10 * step + shard,))
 
 
-def test_the_nodes_report_their_own_shard() -> None:
+def test_the_reports_of_a_shard_are_one_of_each_node() -> None:
     reports = (report(5, 0), report(5, 1), report(4, 0), report(4, 1))
 
     assert reports_of_shard(reports, 2, 0) == (report(5, 0), report(4, 0))
@@ -122,8 +122,8 @@ class GroupInThread(ShardedGroup):
     def _sharded_link(self) -> Any:
         return self._test_link
 
-    def meet(self) -> None:
-        self._meet_node(self._test_link)  # type: ignore[arg-type]
+    def agree_on_snapshot_names(self) -> None:
+        self._agree_on_snapshot_names(self._test_link)  # type: ignore[arg-type]
 
 
 def node_of(*processes: int, states: Sequence[Any] = (None, None)) -> list[GroupInThread]:
@@ -149,7 +149,7 @@ def test_workers_of_a_node_give_a_snapshot_the_same_name() -> None:
     for group in groups:
         group._core.progress = StepProgress(3, 40)
 
-    in_threads(groups, GroupInThread.meet)
+    in_threads(groups, GroupInThread.agree_on_snapshot_names)
 
     names = [[group.next_snapshot() for _ in range(2)] for group in groups]
     assert names[0] == names[1] == ["0000000b-000008-g00000003", "0000000b-000009-g00000003"]
@@ -157,7 +157,7 @@ def test_workers_of_a_node_give_a_snapshot_the_same_name() -> None:
 
 def test_snapshots_of_different_histories_have_different_names() -> None:
     groups = node_of(5, 6)
-    in_threads(groups, GroupInThread.meet)
+    in_threads(groups, GroupInThread.agree_on_snapshot_names)
     for group, generation in zip(groups, (3, 4), strict=True):
         group._core.progress = StepProgress(generation, 40)
 
@@ -166,8 +166,8 @@ def test_snapshots_of_different_histories_have_different_names() -> None:
 
 def test_a_node_has_another_name_once_one_of_its_processes_is_replaced() -> None:
     first, second = node_of(5, 6), node_of(5, 9)
-    in_threads(first, GroupInThread.meet)
-    in_threads(second, GroupInThread.meet)
+    in_threads(first, GroupInThread.agree_on_snapshot_names)
+    in_threads(second, GroupInThread.agree_on_snapshot_names)
 
     assert first[0].node_processes != second[0].node_processes
 
@@ -182,22 +182,22 @@ def test_a_checkpoint_is_due_only_if_it_is_for_all_workers_of_the_node(
     assert group.agree(Votes(due=1)) == Votes(due=float(is_due))
 
 
-def test_votes_of_the_workers_with_another_shard_count() -> None:
+def test_votes_of_workers_with_other_shards_are_included() -> None:
     group = GroupInThread(NodeLink(NodeInThreads(1), 0, [1, 1, 1, 1, 0, 0]), 5)
 
     assert group.agree(Votes()) == Votes(regroup=1, leavers=1, hung=1, stops=1)
 
 
 @pytest.mark.parametrize(("node", "squares"), [(0, 13.0), (1, 9.0)])
-def test_the_squares_of_one_node_count(node: int, squares: float) -> None:
-    """All nodes have the same gradients; the other worker of the first node has squares of 9."""
+def test_only_the_first_node_contributes_its_sum_of_squares(node: int, squares: float) -> None:
+    """All nodes have the same gradients; the other worker of the first node has a sum of squares of 9."""
     link = NodeLink(NodeInThreads(1), 0, [0, 0, 0, 0, 0, 9])
     link.shard.rank = node
 
     assert GroupInThread(link, 5).agree(Votes(squares=4)).squares == squares
 
 
-def test_all_workers_of_a_node_have_the_text_of_the_first() -> None:
+def test_all_workers_of_a_node_get_the_text_of_the_first_worker() -> None:
     groups = node_of(5, 6)
 
     assert groups[0].agree_in_node("completed-0", "full disk") == "full disk"
@@ -229,7 +229,7 @@ class RestoringState:
 
 
 def test_the_first_worker_of_a_node_chooses_the_checkpoint_for_all() -> None:
-    """The others must not choose: a checkpoint may become visible, or be hidden, between two looks."""
+    """The others must not choose: a checkpoint may become visible, or be hidden, between two reads."""
     states = [RestoringState((16, 3)), RestoringState((8, 2))]
     groups = node_of(5, 6, states=states)
     for group in groups:

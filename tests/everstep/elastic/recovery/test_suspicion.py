@@ -1,4 +1,4 @@
-"""False and true suspicions under random schedules: they cost a group, and never a sample or a state."""
+"""False and true suspicions under random schedules: they may end a group, but no sample or state is lost."""
 
 import pytest
 

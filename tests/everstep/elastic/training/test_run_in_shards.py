@@ -83,7 +83,7 @@ class ShardGroup(SingleProcessGroup, ShardedGroup):
 
 @pytest.fixture(autouse=True)
 def _closes_journals() -> Iterator[None]:
-    """Close the journals: otherwise they free descriptors some seconds later, which another test needs to be used."""
+    """Close the journals: otherwise they free descriptors later, during a test that has used up all descriptors."""
     yield
     for open_journal in list(journal._open_journals):
         open_journal.close()
@@ -162,7 +162,7 @@ def test_one_worker_of_a_node_records_its_steps_and_checkpoints(tmp_path: Path) 
     kinds = {entry["kind"] for entry in entries_in(tmp_path)}
     assert kinds.isdisjoint({"step", "checkpoint"}), "the first worker records them"
     values = run._session.state.checkpoints.metric_values(saves=True)
-    assert values[metrics.CHECKPOINT_TIME] is None, "an old time would be an alert"
+    assert values[metrics.CHECKPOINT_TIME] is None, "an old time would cause an alert"
 
     train(ShardGroup(0), tmp_path)
     kinds = {entry["kind"] for entry in entries_in(tmp_path)}
@@ -178,7 +178,9 @@ def test_a_worker_takes_a_snapshot_exactly_when_its_node_has_agreed_on_it(
     train(group, tmp_path)
 
     saved_steps = {int(path.name[6:14]) for path in tmp_path.glob("checkpoints/.step-*")}
-    assert saved_steps == agreed_steps | {5}, "not by its own clock; the last state always"
+    assert saved_steps == agreed_steps | {5}, (
+        "a worker must not use its own clock, and always saves the last state"
+    )
 
 
 def test_a_worker_saves_when_a_worker_with_another_shard_has_learned_that_a_node_leaves(
@@ -245,7 +247,7 @@ def test_a_bucket_is_refused_for_a_model_in_shards() -> None:
     assert "folder" in error.value.fix
 
 
-def test_a_bound_of_one_worker_is_not_read_by_the_others(tmp_path: Path) -> None:
+def test_the_micro_batch_limit_of_one_worker_is_not_read_by_the_others(tmp_path: Path) -> None:
     run, _, _ = start_run(ShardGroup(0), checkpoint=tmp_path)
 
     assert run._session.limit._file is None

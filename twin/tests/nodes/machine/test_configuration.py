@@ -1,4 +1,4 @@
-"""Files of a machine: its kubelet, containerd, network and DNS."""
+"""Configuration files of a machine's kubelet, containerd, network and DNS."""
 
 import json
 import tomllib

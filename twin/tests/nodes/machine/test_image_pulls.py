@@ -59,7 +59,7 @@ def set_account(twin: Twin, *, nodes_may_pull: bool) -> None:
 
 
 def set_third_party_registry(twin: Twin, password: str) -> None:
-    """Set the contents of a private registry outside the account, with one login for pulls."""
+    """Declare a private registry outside the account, with one login for pulls."""
     rules = {
         THIRD_PARTY: {
             "id": "others",

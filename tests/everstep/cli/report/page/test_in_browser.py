@@ -185,7 +185,7 @@ def test_reduced_motion_is_respected(tab: Tab, page: Path) -> None:
     assert tab.run("getComputedStyle(document.documentElement).scrollBehavior") == "auto"
 
 
-def test_a_printed_page_has_no_controls_and_open_details(tab: Tab, page: Path) -> None:
+def test_a_printed_page_has_open_details_and_no_controls(tab: Tab, page: Path) -> None:
     tab.open(page)
     tab.call("Emulation.setEmulatedMedia", media="print")
     try:
