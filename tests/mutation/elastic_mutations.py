@@ -577,9 +577,30 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "drained node that leaves although etcd has lost its group",
         _MEMBERSHIP,
-        "        if self.leaving and (group is None or self._others_have_state(group)):",
-        "        if self.leaving:",
+        "        is_kept = not may_be_only_copy and (group is None or self._others_have_state(group))",
+        "        is_kept = not may_be_only_copy",
         _STATE_MACHINE_TESTS,
+    ),
+    Mutation(
+        "drained node that leaves with the only copy of its state",
+        _MEMBERSHIP,
+        "        is_kept = not may_be_only_copy and (group is None or self._others_have_state(group))",
+        "        is_kept = group is None or self._others_have_state(group)",
+        _STATE_MACHINE_TESTS,
+    ),
+    Mutation(
+        "leaver that relies on workers which have not counted it",
+        _WORKER,
+        "        if not self._has_voted_to_leave:",
+        "        if not self.leaving:",
+        _RECOVERY_TESTS,
+    ),
+    Mutation(
+        "leaver that does not wait for the others to confirm the step",
+        _RECOVERY,
+        "        return self._leave_group() if leavers is Leavers.NONE else [Confirm(leavers)]",
+        "        return self._leave_group() if leavers is Leavers.NONE else self._depart(leavers)",
+        _RECOVERY_TESTS,
     ),
     Mutation(
         "agent that ends when its worker crashes during an outage",
