@@ -397,7 +397,7 @@ class Recovery:
     unbroken_since: int = 0
     committed: StepProgress = field(default_factory=StepProgress)
     _incoming: StepProgress | None = None  # progress of the state when the copy is complete
-    _kept: StepProgress | None = None  # progress of a state that others keep or write
+    _kept_progress: StepProgress | None = None  # progress of a state that others keep or write
 
     @property
     def step(self) -> int:
@@ -413,7 +413,9 @@ class Recovery:
             committed.agreed_generation,
             committed.step,
         )
-        return progress.agreed_generation > 0 and not is_committed and progress != self._kept
+        return (
+            progress.agreed_generation > 0 and not is_committed and progress != self._kept_progress
+        )
 
     def fence(self, snapshot_generation: int) -> int:
         """Return the generation that may commit a snapshot of `snapshot_generation`; 0 if none may.
@@ -508,7 +510,7 @@ class Recovery:
     def _depart(self, leavers: Leavers) -> list[Action]:
         """Leave the group after the confirmation; other nodes or a checkpoint keep the state of a node that leaves."""
         if leavers is not Leavers.OTHERS:
-            self._kept = self.progress
+            self._kept_progress = self.progress
         return self._leave_group(writes=leavers is Leavers.ALL)
 
     def _leave_group(self, *, writes: bool = False) -> list[Action]:

@@ -81,7 +81,11 @@ def test_a_node_that_starts_after_the_end_of_its_run_ends_and_a_new_run_of_the_n
         run_nodes(epochs=2)
         late_node = stack.enter_context(
             run_launcher(
-                *(tmp_path, "2", *options, "train.py", "2"),
+                tmp_path,
+                "2",
+                *options,
+                "train.py",
+                "2",
                 name="n2",
                 program=[sys.executable, "-c", LATE_LAUNCHER],
             )

@@ -456,7 +456,7 @@ def test_nodes_that_all_leave_lose_no_step(min_members: int) -> None:
         check(world, seed)
         reached_step = max(len(agent.worker.state or ()) for agent in world.started_agents())
         committed_step = len(world.etcd.committed[-1][1]) if world.etcd.committed else 0
-        # One worker may be the only one that received the last sum. Its commit is refused if the group that it was
+        # A single worker may have received the last sum. Its commit is refused if the group that it was
         # about to pass its state on to never trained, and one node cannot form another group.
         is_refused = min_members > 1 and committed_step == reached_step - 1
         assert committed_step == reached_step or is_refused, f"seed {seed}: steps are lost"

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from torch.distributed import HashStore
+from torch._C._distributed_c10d import HashStore
 
 from everstep.elastic.recovery.worker import SingleProcessGroup
 from everstep.elastic.training import shared_folder

@@ -460,7 +460,9 @@ def new_inline_pool_sizes(request: ResourceRequest) -> Iterable[str]:
 
 def _size_outside_bounds(pool: Inputs) -> Iterable[str]:
     low, count, high = (pool.get(key) for key in ("minCount", "count", "maxCount"))
-    if None not in (low, count, high) and not low <= count <= high:
+    if low is None or count is None or high is None:
+        return
+    if not low <= count <= high:
         yield f"minCount {low} <= count {count} <= maxCount {high} must hold for a new pool"
 
 
