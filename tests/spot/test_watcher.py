@@ -63,7 +63,7 @@ def test_pods_are_evicted_immediately_if_the_cloud_does_not_drain() -> None:
     assert eviction.grace_seconds == 28, "a longer grace period would outlast the machine"
 
 
-def test_a_cloud_that_promises_to_drain_gets_a_sixth_of_the_notice() -> None:
+def test_a_cloud_that_promises_to_drain_gets_a_sixth_of_the_notice_time() -> None:
     node = Simulation(
         notices=(preemption(30),), running_pods=by_name(pod("worker", grace_seconds=25))
     )
@@ -89,7 +89,7 @@ def test_a_node_that_cannot_be_annotated_is_drained_no_later(
     watcher = node.watcher()
 
     node.run(watcher, 5)
-    assert not node.evictions, "the cloud has a sixth of the notice"
+    assert not node.evictions, "the cloud has a sixth of the notice time to drain the node"
     node.run(watcher, 1)
     assert [eviction.pod.name for _, eviction in node.evictions] == ["worker"]
 

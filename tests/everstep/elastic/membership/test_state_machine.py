@@ -750,7 +750,7 @@ def test_a_lapsed_key_is_restored_once_the_generation_is_known() -> None:
     core = training_agent("a", "b")
     core.handle(GENERATION_UNKNOWN, 1)
 
-    assert core.handle(LeaseLapsed(), 2) == [], "the request would fail, and the workers stop"
+    assert core.handle(LeaseLapsed(), 2) == [], "the request would fail, and the workers would stop"
 
     restored_group = Generation(5, ("a", "b"), "10.0.0.1:1")
     core.handle(GenerationPut(restored_group, 12), 3)
@@ -782,7 +782,7 @@ def test_after_an_unreadable_generation_was_removed_the_group_changes_after_a_st
 
 
 def test_a_group_that_etcd_has_lost_stops_if_a_member_is_lost_too() -> None:
-    """It cannot complete the step after which it would change: it waited for the lost member forever."""
+    """Such a group cannot complete its step and regroup after it: it would wait for the lost member forever."""
     core = training_agent("a", "b")
 
     assert core.handle(MembershipSnapshot((member("a", 4),), None, 0), 2) == [Stop("lost b")]
