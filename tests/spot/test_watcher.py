@@ -300,7 +300,7 @@ def test_the_guarantees_hold_despite_outages(data: st.DataObject) -> None:
     withdrawn_second = data.draw(st.none() | st.integers(21, 60))
     kind = data.draw(st.sampled_from([notice, preemption]))
     notice_seconds = data.draw(st.sampled_from([2, 30, 60, 120]))
-    outages, silences = data.draw(spans), data.draw(spans)
+    api_outages, metadata_outages = data.draw(spans), data.draw(spans)
     cordoned_before = data.draw(st.booleans())
     grace_periods = data.draw(st.lists(st.integers(0, 200), max_size=4))
     node = Simulation(
@@ -319,9 +319,11 @@ def test_the_guarantees_hold_despite_outages(data: st.DataObject) -> None:
         if second == withdrawn_second:
             current_notice, received = None, False
         node.notices = (current_notice,) if current_notice else ()
-        node.api_available = not any(start <= second < start + length for start, length in outages)
+        node.api_available = not any(
+            start <= second < start + length for start, length in api_outages
+        )
         node.metadata_available = not any(
-            start <= second < start + length for start, length in silences
+            start <= second < start + length for start, length in metadata_outages
         )
         watcher.step()
         received = received or (node.metadata_available and node.api_available)

@@ -317,7 +317,7 @@ def test_a_joiner_never_breaks_a_complete_generation() -> None:
     core = agent(member("a", order=9), member("b", 4, order=1), generation=Generation(5, ("b",)))
     core.handle(Ready(), 0)
 
-    assert core.handle(Tick(), 1000) == [], "a step may take any time"
+    assert core.handle(Tick(), 1000) == [], "a step may take arbitrarily long"
 
 
 @pytest.mark.parametrize("coordinators", [0, 2])
@@ -442,7 +442,7 @@ def test_a_node_whose_workers_crash_withdraws_immediately_and_registers_again() 
     core = training_agent("a", "b")
 
     assert core.handle(Withdrawn(), 1) == [Withdraw()]
-    assert core.handle(Tick(), 2) == [], "the member is not registered before they are ready"
+    assert core.handle(Tick(), 2) == [], "the member is not registered before its workers are ready"
     assert core.handle(Ready(), 9) == [Register(5)]
 
 
@@ -580,7 +580,7 @@ def test_a_fenced_agent_stops_and_registers_again_although_its_generation_is_cur
 
     assert core.handle_all([MemberRemoved("a"), GenerationPut(fenced_generation, 9)], 1) == [
         Stop("the others suspected that this node is lost")
-    ], "the others have stopped: a key that it puts back would only let them wait"
+    ], "the others have stopped: a key that it puts back would only make them wait"
     assert core.handle(Tick(), 2) == []
     core.handle(MemberPut(member("b", 5)), 2)
     assert core.handle(Ready(), 3) == [Register(5)]
