@@ -57,7 +57,7 @@ class Namespace:
 
     @property
     def path(self) -> str:
-        """Path that other programs enter."""
+        """Path of the namespace, for nsenter(1) and setns(2)."""
         return f"/proc/{self._holder.pid}/ns/net"
 
     @property

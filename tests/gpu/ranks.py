@@ -19,7 +19,7 @@ from everstep.elastic.transport.link import GroupAddress, Link, nccl_backend
 from tests.everstep.elastic.transport.links import WAIT_SECONDS, group_store
 
 ERROR_HANDLING = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
-NUMEL = 1 << 20  # elements of a tensor: larger than a chunk of NCCL
+NUMEL = 1 << 20  # number of elements, so that a tensor is larger than a chunk of NCCL
 FINISHED, LOST = "finished", "lost"
 
 Work = Callable[["Rank"], Any]

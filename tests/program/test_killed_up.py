@@ -81,7 +81,7 @@ def resources_of_state(project: CloudProject) -> set[tuple[str, str | None]]:
 
 
 def kill_update(project: CloudProject, cloud: str, resources: int) -> None:
-    """Run `pulumi up` and kill it with all its plugins once it has created more resources."""
+    """Run `pulumi up` and kill it with all its plugins once it has created this number of resources."""
     expected = len(resources_of_program(project, cloud)) + resources
     process = project.start("up", "--yes", "--skip-preview")
 

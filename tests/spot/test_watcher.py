@@ -63,7 +63,7 @@ def test_pods_are_evicted_immediately_if_the_cloud_does_not_drain() -> None:
     assert eviction.grace_seconds == 28, "a longer grace period would outlast the machine"
 
 
-def test_a_cloud_that_promises_to_drain_gets_a_sixth_of_the_notice() -> None:
+def test_a_cloud_that_promises_to_drain_gets_a_sixth_of_the_notice_time() -> None:
     node = Simulation(
         notices=(preemption(30),), running_pods=by_name(pod("worker", grace_seconds=25))
     )
@@ -89,7 +89,7 @@ def test_a_node_that_cannot_be_annotated_is_drained_no_later(
     watcher = node.watcher()
 
     node.run(watcher, 5)
-    assert not node.evictions, "the cloud has a sixth of the notice"
+    assert not node.evictions, "the cloud has a sixth of the notice time to drain the node"
     node.run(watcher, 1)
     assert [eviction.pod.name for _, eviction in node.evictions] == ["worker"]
 
@@ -300,7 +300,7 @@ def test_the_guarantees_hold_despite_outages(data: st.DataObject) -> None:
     withdrawn_second = data.draw(st.none() | st.integers(21, 60))
     kind = data.draw(st.sampled_from([notice, preemption]))
     notice_seconds = data.draw(st.sampled_from([2, 30, 60, 120]))
-    outages, silences = data.draw(spans), data.draw(spans)
+    api_outages, metadata_outages = data.draw(spans), data.draw(spans)
     cordoned_before = data.draw(st.booleans())
     grace_periods = data.draw(st.lists(st.integers(0, 200), max_size=4))
     node = Simulation(
@@ -319,9 +319,11 @@ def test_the_guarantees_hold_despite_outages(data: st.DataObject) -> None:
         if second == withdrawn_second:
             current_notice, received = None, False
         node.notices = (current_notice,) if current_notice else ()
-        node.api_available = not any(start <= second < start + length for start, length in outages)
+        node.api_available = not any(
+            start <= second < start + length for start, length in api_outages
+        )
         node.metadata_available = not any(
-            start <= second < start + length for start, length in silences
+            start <= second < start + length for start, length in metadata_outages
         )
         watcher.step()
         received = received or (node.metadata_available and node.api_available)

@@ -57,4 +57,4 @@ def test_the_proxy_is_configured_before_nodeadm_runs() -> None:
 
 def test_nodes_without_a_proxy_have_no_user_data() -> None:
     for template in plain_stack().some_of_type("LaunchTemplate"):
-        assert "userData" not in template.inputs, "new user data replaces every node"
+        assert "userData" not in template.inputs, "a change of the user data replaces every node"

@@ -1,4 +1,4 @@
-"""The record of messages."""
+"""`messages.txt`: the record of the configuration's error messages."""
 
 from tests.components.config import messages
 

@@ -175,7 +175,7 @@ def test_a_key_with_a_missing_letter_is_corrected_within_its_kind(
         from_mapping(with_value(base, (*sections, typo), "x"))
 
     fault = next(f for f in error.value.faults if f.path == ".".join([*sections, typo]))
-    assert name in fault.fix, "the right key must be among the nearest"
+    assert name in fault.fix, "the right key must be among the suggestions"
 
 
 JUNK = st.recursive(

@@ -188,10 +188,14 @@ def test_default_deny_precedes_the_first_pod() -> None:
 def test_only_pods_of_the_cluster_reach_the_data_preparation_and_only_its_metrics() -> None:
     data = {"dataset": "imagefolder", "source": "uploads/photos.tar"}
     policies = network(declare_existing(data=data))
-    copy = Endpoint(name="copy", address="10.1.0.1", namespace=JOB, labels=DATA_PREPARATION)
+    preparation = Endpoint(
+        name="preparation", address="10.1.0.1", namespace=JOB, labels=DATA_PREPARATION
+    )
 
     sources_by_port = {
-        port: {source.name for source in OTHER_ENDPOINTS if policies.allows(source, copy, port)}
+        port: {
+            source.name for source in OTHER_ENDPOINTS if policies.allows(source, preparation, port)
+        }
         for port in PORTS["TCP"]
     }
     assert sources_by_port.pop(9464) == {"dns", "prometheus"}, "Prometheus may be in any namespace"

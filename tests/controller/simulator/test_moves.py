@@ -314,7 +314,7 @@ LOSS_WRITES = 2
 
 
 @pytest.mark.parametrize("writes", range(LOSS_WRITES + 1))
-def test_a_crash_at_any_write_neither_loses_nor_repeats_a_loss(writes: int) -> None:
+def test_a_lost_worker_is_counted_once_if_the_controller_crashes_at_any_write(writes: int) -> None:
     cluster = ZonedCluster(WORKERS, TIMES)
     cluster.set_machines("a", WORKERS)
     simulate(cluster, 60)

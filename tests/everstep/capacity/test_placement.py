@@ -115,7 +115,7 @@ def test_an_unknown_price_counts_as_the_highest() -> None:
     assert decide(zone(0), unknown, zone(offered=8, price=None)).zone == 1
     assert decide(zone(0), zone(price=None), zone(price=9)).search == (2, 1)
     capped = zone(offered=8, price=None, max_price=9)
-    assert decide(zone(0), capped).zone == 0, "it could be above the ceiling"
+    assert decide(zone(0), capped).zone == 0, "its price could be above the ceiling"
 
 
 def test_a_cheaper_zone_with_clearly_fewer_machines_is_not_entered() -> None:

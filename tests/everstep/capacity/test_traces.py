@@ -118,7 +118,7 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=6,
 ))  # fmt: skip
-def test_any_data_gives_whole_machines_or_a_refusal(
+def test_any_data_gives_whole_numbers_of_machines_or_a_refusal(
     tmp_path_factory: pytest.TempPathFactory, data: object
 ) -> None:
     path = write_trace(tmp_path_factory.getbasetemp(), trace(data), "any.json")

@@ -1,4 +1,4 @@
-"""The verdict on NCCL's logs: EFA only where all data use it."""
+"""The network of a run, from the logs of NCCL: EFA only if all data of all processes use it."""
 
 from random import Random
 

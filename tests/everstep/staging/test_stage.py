@@ -23,14 +23,14 @@ TEBIBYTE = 1 << 40
 
 
 class InterruptingObserver(Observer):
-    """An observer that interrupts a run, as Ctrl-C does, after a number of groups."""
+    """An observer that interrupts a run, as Ctrl-C does, after a number of progress reports."""
 
-    def __init__(self, groups: int) -> None:
-        self._groups = groups
+    def __init__(self, reports: int) -> None:
+        self._reports = reports
 
     def report_progress(self, progress: CopyProgress) -> None:
-        self._groups -= 1
-        if self._groups < 0:
+        self._reports -= 1
+        if self._reports < 0:
             raise KeyboardInterrupt
 
 

@@ -70,7 +70,7 @@ def variants(resources: Iterable[DeclaredResource]) -> list[Variant]:
 
     The SDK declares resources in no fixed order; sorted, the same seed gives the same variants.
     """
-    previous_changes: set[tuple[str, str]] = set()
+    previous_mutations: set[tuple[str, str]] = set()
     generator = random.Random(SEED)
     result: list[Variant] = []
     for resource in sorted(
@@ -79,12 +79,12 @@ def variants(resources: Iterable[DeclaredResource]) -> list[Variant]:
     ):
         mutations = _mutations(resource, generator)
         new_mutations = [
-            change
-            for change in mutations
-            if (resource.token, change.description) not in previous_changes
+            mutation
+            for mutation in mutations
+            if (resource.token, mutation.description) not in previous_mutations
         ]
-        result += (Variant(resource, change) for change in new_mutations)
-        previous_changes |= {(resource.token, change.description) for change in new_mutations}
+        result += (Variant(resource, mutation) for mutation in new_mutations)
+        previous_mutations |= {(resource.token, mutation.description) for mutation in new_mutations}
     return result
 
 

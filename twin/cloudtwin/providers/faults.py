@@ -114,8 +114,8 @@ def parse(document: Mapping[str, Any]) -> FaultPlan:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ProviderError(
-            f"faults.json has an invalid fault: {error}. A fault has the keys {sorted(field_names)}; its kind is one "
-            f"of {[str(kind) for kind in FaultKind]}"
+            f"faults.json has an invalid fault: {error}. A fault has the keys {sorted(field_names)}; its kind must be "
+            f"one of {[str(kind) for kind in FaultKind]}"
         ) from None
     for fault in faults:
         is_count = type(fault.times) is int and fault.times >= 0
@@ -123,12 +123,12 @@ def parse(document: Mapping[str, Any]) -> FaultPlan:
         if fault.operation not in operations or not is_count:
             raise ProviderError(
                 f"faults.json has a fault of kind {fault.kind} with the operation {fault.operation!r} and times "
-                f"{fault.times!r}: the operation is one of {', '.join(operations)}, and times is a whole number, 0 or "
-                "more"
+                f"{fault.times!r}: the operation must be one of {', '.join(operations)}, and times must be a whole "
+                "number, 0 or more"
             )
     if unknown_keys:
         raise ProviderError(
-            f"faults.json has unknown keys {unknown_keys}; its keys are faults and latency"
+            f"faults.json has unknown keys {unknown_keys}; the only valid keys are faults and latency"
         )
     return FaultPlan(faults=faults, latency=_latency(document.get("latency", {})))
 

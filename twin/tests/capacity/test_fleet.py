@@ -33,13 +33,13 @@ def test_a_machine_with_a_notice_never_makes_another_one_stop(cloud: str) -> Non
     assert not fleet.decide([pool(desired_size=3, cloud=cloud)], pool_machines, {}).stop
 
 
-def simulate_upgrade(size: int, surge: int, slow_moments: int) -> list[list[PoolMachine]]:
-    """Return the machines of a pool at each moment of an upgrade.
+def simulate_upgrade(size: int, surge: int, delay_ticks: int) -> list[list[PoolMachine]]:
+    """Return the machines of a pool at each tick of a simulated upgrade.
 
     Args:
         size: desired size of the pool.
         surge: machines that may exist above the desired size.
-        slow_moments: moments until a new machine is Ready, and until an old one has been drained.
+        delay_ticks: ticks until a new machine is Ready, and until an old one has been drained.
     """
     target = pool(desired_size=size, surge=surge, release="new")
     pool_machines = machines(*(f"spot-{n}" for n in range(size)), release="old")
@@ -47,9 +47,9 @@ def simulate_upgrade(size: int, surge: int, slow_moments: int) -> list[list[Pool
     history = [pool_machines]
     for now in range(60):  # more than the slowest upgrade of the tests takes
         pool_machines = [
-            replace(m, ready=m.ready or now - started_at[m.name] > slow_moments)
+            replace(m, ready=m.ready or now - started_at[m.name] > delay_ticks)
             for m in pool_machines
-            if not (m.leaving and now - started_at[m.name] > slow_moments)
+            if not (m.leaving and now - started_at[m.name] > delay_ticks)
         ]
         plan = fleet.decide([target], pool_machines, {})
         assert not plan.stop, "no machine is in excess"
@@ -68,16 +68,16 @@ def simulate_upgrade(size: int, surge: int, slow_moments: int) -> list[list[Pool
 
 
 @settings(max_examples=40)
-@given(size=integers(0, 4), surge=integers(0, 2), slow_moments=integers(0, 3))
+@given(size=integers(0, 4), surge=integers(0, 2), delay_ticks=integers(0, 3))
 def test_an_upgrade_replaces_every_machine_and_keeps_the_pool_as_full_as_its_surge_allows(
-    size: int, surge: int, slow_moments: int
+    size: int, surge: int, delay_ticks: int
 ) -> None:
-    history = simulate_upgrade(size, surge, slow_moments)
+    history = simulate_upgrade(size, surge, delay_ticks)
 
     assert [m.release for m in history[-1]] == ["new"] * size
     for pool_machines in history:
-        serving_machines = [m for m in pool_machines if m.ready and not m.leaving]
-        assert len(serving_machines) >= size - (surge == 0), (
+        available_machines = [m for m in pool_machines if m.ready and not m.leaving]
+        assert len(available_machines) >= size - (surge == 0), (
             "a machine left before its successor was Ready"
         )
         assert len(pool_machines) <= size + surge, "more machines than the surge allows"

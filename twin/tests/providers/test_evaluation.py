@@ -86,7 +86,7 @@ def test_a_regional_nat_gateway_needs_an_internet_gateway_in_its_vpc(
 
 
 @pytest.mark.parametrize("principal", ["control", "kubelet"])
-def test_both_identities_of_a_cluster_are_principals_of_assignments(principal: str) -> None:
+def test_both_identities_of_a_cluster_may_be_principals_of_assignments(principal: str) -> None:
     profile = {"kubeletidentity": {"objectId": "kubelet"}}
     outputs = {"identity": {"principalId": "control"}, "identityProfile": profile}
     cluster = replace(azure_cases.cluster(), outputs=outputs)

@@ -38,18 +38,18 @@ def test_a_fault_is_injected_as_often_as_planned_in_all_processes(tmp_path: Path
 @pytest.mark.parametrize(
     ("document", "reason"),
     [
-        ({"faults": [{"kind": "fire"}]}, r"its kind is one of .*throttle.*capacity.*lost"),
+        ({"faults": [{"kind": "fire"}]}, r"its kind must be one of .*throttle.*capacity.*lost"),
         ({"faults": [{}]}, "invalid fault: 'kind'"),
         ({"latency": {"*": "slow"}}, "invalid latency: could not convert"),
-        ({"faults": [{"kind": "error", "times": -1}]}, "times is a whole number, 0 or more"),
-        ({"faults": [{"kind": "error", "times": True}]}, "times is a whole number, 0 or more"),
+        ({"faults": [{"kind": "error", "times": -1}]}, "times must be a whole number, 0 or more"),
+        ({"faults": [{"kind": "error", "times": True}]}, "times must be a whole number, 0 or more"),
         ({"faults": [{"kind": "error", "typ": "*"}]}, "'typ'.* A fault has .*'type'"),
         ({"faults": [{"kind": "error", "operation": "craete"}]}, "'craete'.*one of create, update"),
         ({"faults": [{"kind": "lost", "operation": "read"}]}, "one of create, update, delete,"),
         ({"faults": [{"kind": "capacity", "operation": "delete"}]}, "one of create, update,"),
-        ({"faults": [{"kind": "error", "times": "2"}]}, "times '2'.*times is a whole number"),
+        ({"faults": [{"kind": "error", "times": "2"}]}, "times '2'.*times must be a whole number"),
         ({"latency": {"*": "slow"}}, "'slow'"),
-        ({"fault": []}, r"unknown keys \['fault'\]; its keys are faults and latency"),
+        ({"fault": []}, r"unknown keys \['fault'\]; the only valid keys are faults and latency"),
     ],
 )
 def test_an_invalid_plan_is_refused_with_the_allowed_values(document: Object, reason: str) -> None:

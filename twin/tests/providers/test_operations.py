@@ -332,7 +332,7 @@ def test_a_service_completes_the_requests_of_a_killed_process(
     assert later.read(request(VPC, "v"), vpc)
 
     assert later.create_resource(SUBNET, "s", vpcId=vpc, cidrBlock="10.0.0.0/24"), (
-        "an import completes it"
+        "reading a resource, as an import does, completes its creation"
     )
 
 

@@ -73,7 +73,7 @@ def test_state_outside_the_twin_is_not_in_the_folder_of_twins(target: Target) ->
     for path in (workspace.engine, workspace.events, workspace.machines):
         assert not path.is_relative_to(workspace.state), "taking a twin down removes its folder"
     assert not workspace.engine.is_relative_to(workspace.state.parent), (
-        "a state in that folder would be a leftover"
+        "a state in that folder would be taken for a leftover of a twin"
     )
 
 

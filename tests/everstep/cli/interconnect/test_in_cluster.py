@@ -129,12 +129,12 @@ def test_deletions_that_time_out_leave_no_objects() -> None:
 def test_an_api_server_that_does_not_respond_for_a_minute_ends_the_test() -> None:
     cluster = FakeCluster()
     cluster.timeouts = 1000
-    moments = itertools.count(step=10.0)
+    clock_times = itertools.count(step=10.0)
     test = ClusterTest(nodes=3, efa=None, arguments=[], seconds=60)
     client = cast("KubernetesClient", cluster)
 
     with pytest.raises(ClusterUnreachableError):
-        ClusterRun(client, "fashion", lambda _: None, lambda: next(moments)).run(
+        ClusterRun(client, "fashion", lambda _: None, lambda: next(clock_times)).run(
             test, wait_seconds=0, progress=Silent()
         )
 

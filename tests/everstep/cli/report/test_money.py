@@ -131,7 +131,7 @@ def test_a_move_costs_the_machines_that_did_not_train() -> None:
 
     (costs,) = cost_of_run(recorded_run.run(), recorded_run.now, billing).moves
 
-    # The first step of each group is part of the machines' pause; machines of zone b wait 20 s before it.
+    # The first step of each group is part of the machines' pause; machines of zone b wait 20 s before the pause.
     pauses = 2.0 + 1.0 + 2 * STEP_SECONDS
     a_seconds, b_seconds = 2 * pauses, 2 * (20.0 + pauses)
     assert costs.machine_hours == pytest.approx((a_seconds + b_seconds) / 3600)

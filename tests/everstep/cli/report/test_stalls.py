@@ -62,7 +62,7 @@ def stall_over(**values: Any) -> dict[str, Any]:
             "slow node-b: the other workers waited 12.0 s in step 3, then aborted the group",
         ),
         (
-            # The worker that records the wait was killed before its end.
+            # The worker that records the wait was killed before the wait ended.
             [STALL, {**STEP, "at": 110.0}],
             LongWait(102.0, 3, ("node-b",), 8.0),
             "slow node-b: the other workers waited 8.0 s in step 3",

@@ -162,16 +162,18 @@ def test_an_api_server_that_does_not_respond_for_a_while_does_not_end_the_study(
 
 def test_a_reading_that_times_out_does_not_end_the_study() -> None:
     reader = FakeReader(run_record(16), timeouts=3)
-    unsteady_study = replace(study(FakeCluster(), run_record(16)), open_reader=lambda job: reader)
+    study_with_timeouts = replace(
+        study(FakeCluster(), run_record(16)), open_reader=lambda job: reader
+    )
 
-    assert unsteady_study.measure(2, Silent()).replicas == 2
+    assert study_with_timeouts.measure(2, Silent()).replicas == 2
     assert reader.timeouts == 0
 
 
 def test_an_api_server_that_does_not_respond_for_a_minute_ends_the_study() -> None:
     cluster = FakeCluster(timeouts=1000)
-    moments = itertools.count(step=10.0)
-    slow_study = replace(study(cluster, run_record(16)), clock=lambda: next(moments))
+    clock_times = itertools.count(step=10.0)
+    slow_study = replace(study(cluster, run_record(16)), clock=lambda: next(clock_times))
 
     with pytest.raises(ClusterUnreachableError):
         slow_study.measure(2, Silent())
@@ -189,8 +191,8 @@ def test_a_deletion_that_times_out_is_repeated() -> None:
 
 def test_a_job_that_cannot_be_deleted_is_named() -> None:
     cluster = FakeCluster(delete_timeouts=1000)
-    moments = itertools.count(step=10.0)
-    slow_study = replace(study(cluster, run_record(16)), clock=lambda: next(moments))
+    clock_times = itertools.count(step=10.0)
+    slow_study = replace(study(cluster, run_record(16)), clock=lambda: next(clock_times))
 
     with pytest.raises(EverstepError, match=f"the job {NAME} of the study could not be deleted"):
         slow_study.measure(2, Silent())

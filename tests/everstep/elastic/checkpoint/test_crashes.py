@@ -26,7 +26,7 @@ from tests.everstep.elastic.checkpoint.simulated_disk import (
 
 RUN = {"model": "tiny"}
 SCHEDULES = 400
-PARTS = 4  # for processes that share the schedules
+PARTS = 4  # parameters of the test, so that parallel pytest processes can share the schedules
 
 
 class World:

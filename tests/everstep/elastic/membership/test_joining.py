@@ -1,4 +1,4 @@
-"""The regroups that arriving nodes cost a large group, even if leases of busy agents lapse after the first one."""
+"""How often a large group regroups when nodes join, even if leases of busy agents lapse after its first regroup."""
 
 import pytest
 
@@ -13,7 +13,7 @@ FORMATION_TIMEOUT_SECONDS = 60.0
 
 
 class LargeGroup:
-    """A group with coordinators whose workers take a step immediately, and are ready as soon as they are stopped."""
+    """A group with coordinators; its workers take a step immediately, and are ready as soon as they are stopped."""
 
     def __init__(self, seed: int) -> None:
         self.world = world = World(seed, MEMBERS, min_members=MEMBERS // 2, coordinators=3)
@@ -28,7 +28,7 @@ class LargeGroup:
         self._thaw_times: dict[str, float] = {}  # time at which a paused agent continues, by name
         self._stepped_generations: dict[str, int] = {}
         self.advance_until_all_train()
-        self.pass_time(15)  # the next regroup is not soon after this one
+        self.pass_time(15)  # so that the next regroup is not soon after this one
 
     @property
     def number(self) -> int:
@@ -102,9 +102,7 @@ def test_leases_that_lapse_soon_after_the_regroup_of_arrivals_cost_one_more(seed
     group.pass_time(TTL)
     group.advance_until_all_train()
 
-    assert group.number == initial_number + 2, (
-        "each agent that was late must not cost a regroup of all"
-    )
+    assert group.number == initial_number + 2, "four late agents must not cause four regroups"
 
 
 def test_the_settling_time_grows_with_the_group_up_to_two_seconds() -> None:

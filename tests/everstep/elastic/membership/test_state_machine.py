@@ -320,7 +320,7 @@ def test_a_joiner_never_breaks_a_complete_generation() -> None:
     core = agent(member("a", order=9), member("b", 4, order=1), generation=Generation(5, ("b",)))
     core.handle(Ready(), 0)
 
-    assert core.handle(Tick(), 1000) == [], "a step may take any time"
+    assert core.handle(Tick(), 1000) == [], "a step may take arbitrarily long"
 
 
 @pytest.mark.parametrize("coordinators", [0, 2])
@@ -461,7 +461,7 @@ def test_a_node_whose_workers_crash_withdraws_immediately_and_registers_again() 
     core = training_agent("a", "b")
 
     assert core.handle(Withdrawn(), 1) == [Withdraw()]
-    assert core.handle(Tick(), 2) == [], "the member is not registered before they are ready"
+    assert core.handle(Tick(), 2) == [], "the member is not registered before its workers are ready"
     assert core.handle(Ready(), 9) == [Register(5)]
 
 
@@ -599,7 +599,7 @@ def test_a_fenced_agent_stops_and_registers_again_although_its_generation_is_cur
 
     assert core.handle_all([MemberRemoved("a"), GenerationPut(fenced_generation, 9)], 1) == [
         Stop("the others suspected that this node is lost")
-    ], "the others have stopped: a key that it puts back would only let them wait"
+    ], "the others have stopped: a key that it puts back would only make them wait"
     assert core.handle(Tick(), 2) == []
     core.handle(MemberPut(member("b", 5)), 2)
     assert core.handle(Ready(), 3) == [Register(5)]
@@ -769,7 +769,7 @@ def test_a_lapsed_key_is_restored_once_the_generation_is_known() -> None:
     core = training_agent("a", "b")
     core.handle(GENERATION_UNKNOWN, 1)
 
-    assert core.handle(LeaseLapsed(), 2) == [], "the request would fail, and the workers stop"
+    assert core.handle(LeaseLapsed(), 2) == [], "the request would fail, and the workers would stop"
 
     restored_group = Generation(5, ("a", "b"), "10.0.0.1:1")
     core.handle(GenerationPut(restored_group, 12), 3)
@@ -801,7 +801,7 @@ def test_after_an_unreadable_generation_was_removed_the_group_changes_after_a_st
 
 
 def test_a_group_that_etcd_has_lost_stops_if_a_member_is_lost_too() -> None:
-    """It cannot complete the step after which it would change: it waited for the lost member forever."""
+    """Such a group cannot complete its step and regroup after it: it would wait for the lost member forever."""
     core = training_agent("a", "b")
 
     assert core.handle(MembershipSnapshot((member("a", 4),), None, 0), 2) == [Stop("lost b")]

@@ -9,7 +9,7 @@ from everstep.elastic.training import worker
 from everstep.errors import EverstepError
 
 
-def test_a_process_of_a_launcher_has_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_of_a_launcher_may_have_only_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the second run and all later code would be skipped, with the exit code 0."""
     monkeypatch.setattr(worker, "_has_run", False)
     group = SingleProcessGroup()

@@ -45,7 +45,7 @@ def model() -> nn.Sequential:
 
 @dataclass
 class Worker:
-    """A worker of a group; `copy.deepcopy` of it is a joiner with its state."""
+    """A worker of a group; its copy by `copy.deepcopy` acts as a joiner that has received its state."""
 
     net: nn.Sequential
     optimizer: torch.optim.Optimizer

@@ -482,7 +482,7 @@ POD_ROLE, INCOMPLETE_POD_ROLE = (
 WORKER = attachment("n", "AmazonEKSWorkerNodePolicy")
 PULL = attachment("n", "AmazonEC2ContainerRegistryPullOnly")
 CNI = resource(ADDON, "c:vpc-cni", {"clusterName": "c", "addonName": "vpc-cni"})
-SUBNET_TABLE = resource(ASSOCIATION, "w", {"subnetId": "subnet-a", "routeTableId": "rtb-1"})
+TABLE_ASSOCIATION = resource(ASSOCIATION, "w", {"subnetId": "subnet-a", "routeTableId": "rtb-1"})
 DEFAULT_ROUTE = resource(
     ROUTE, "r", {"routeTableId": "rtb-1", "destinationCidrBlock": "0.0.0.0/0", "natGatewayId": "n"}
 )
@@ -617,7 +617,7 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
     "nodes pull images": (NODES, NODE, [NODE_ROLE, PULL], [NODE_ROLE, WORKER], "may not pull"),
     "nodes have a network plugin": (NODES, NODE, [cluster(), CNI], [cluster()], "cni plugin not initialized"),
     "nodes have an egress route": (
-        NODES, NODE, [SUBNET_A, SUBNET_TABLE, DEFAULT_ROUTE], [SUBNET_A, SUBNET_TABLE], "no egress route",
+        NODES, NODE, [SUBNET_A, TABLE_ASSOCIATION, DEFAULT_ROUTE], [SUBNET_A, TABLE_ASSOCIATION], "no egress route",
     ),
     "version of a template": (NODES, {**NODE, "launchTemplate": {"id": "lt-1", "version": "2"}}, [EFA_TEMPLATE],
                               [resource(TEMPLATE, "lt-1", {}, latestVersion=1)], "has no version 2"),

@@ -30,7 +30,7 @@ def test_the_main_route_table_of_a_vpc_takes_routes_and_is_deleted_with_it(
     assert not provider.account.read().resources
 
 
-def test_an_inline_rule_names_an_existing_group(provider: Provider) -> None:
+def test_an_inline_rule_must_name_an_existing_group(provider: Provider) -> None:
     group = "aws:ec2/securityGroup:SecurityGroup"
     vpc = provider.create_resource(VPC, "v", cidrBlock="10.0.0.0/16")
     rule = {"protocol": "tcp", "fromPort": 22, "toPort": 22}
