@@ -195,8 +195,8 @@ clean:           ## Remove the virtual environment (the cache of built programs 
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/trackers.txt
 	@touch $@
 
-.venv/.peers: .venv/.development requirements/peers.txt
-	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/peers.txt
+.venv/.comparison: .venv/.development requirements/comparison.txt
+	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/comparison.txt
 	@touch $@
 
 # Without the project: the site is built from files only.

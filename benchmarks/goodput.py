@@ -195,7 +195,9 @@ def main() -> None:
             json.dumps({"assumed": ASSUMPTIONS, "workloads": workloads, "results": rows}, indent=1)
         )
         return
-    print(f"{'model':16} {'machines':>8}  {'design':40} {'goodput (range)':24} of machines' time")
+    print(
+        f"{'model':16} {'machines':>8}  {'design':40} {'goodput (range)':24} machine-time goodput"
+    )
     for row in rows:
         print(
             f"{row['model']:16} {row['machines']:8}  {row['design']:40} "

@@ -26,8 +26,8 @@ lock examples --python-version 3.11 --universal --constraint requirements/develo
 lock notebooks --python-version 3.11 --universal --constraint requirements/development.txt --extra notebooks pyproject.toml
 # For `make test-trackers`, in addition to the development group.
 lock trackers --python-version 3.11 --universal --constraint requirements/development.txt --extra trackers pyproject.toml
-# For benchmarks/peers, in addition to the development group.
-lock peers --python-version 3.11 --universal --constraint requirements/development.txt --extra peers pyproject.toml
+# For benchmarks/comparison, in addition to the development group.
+lock comparison --python-version 3.11 --universal --constraint requirements/development.txt --extra comparison pyproject.toml
 # For `make site`, which needs nothing else.
 lock docs --python-version 3.11 --universal --constraint requirements/development.txt --extra docs pyproject.toml
 # For `make scan`, which has an environment of its own.

@@ -115,7 +115,7 @@ def real_clouds(clouds: Sequence[str]) -> tuple[Path, dict[str, str]]:
     if program is None or missing_lines:
         cloud_names = " and ".join(CLOUDS[name].name for name in clouds)
         raise EverstepError(
-            f"{cloud_names} cannot be reached from here yet",
+            f"prerequisites for {cloud_names} are missing on this machine",
             "\n".join(
                 [*dict.fromkeys(missing_lines), "Or try the stack without an account: --twin"]
             ),

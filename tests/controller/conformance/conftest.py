@@ -48,9 +48,9 @@ from kubernetes import client, config
 from everstep.cli.images import OPTIONS
 from everstep.progress import Silent
 from tests.controller.conformance import real_pods
-from tests.controller.conformance.bench import Bench, Job
 from tests.controller.conformance.fake_kubelet import FakeKubelet, accepts_workers
 from tests.controller.conformance.in_cluster import InCluster, install
+from tests.controller.conformance.job_namespace import Job, JobNamespace
 from tests.controller.conformance.real_pods import RealPods
 from tests.waiting import wait_until
 
@@ -280,19 +280,19 @@ def kubelet(
 
 
 @pytest.fixture
-def bench(api: client.ApiClient, kubelet: FakeKubelet | RealPods) -> Bench:
+def job_namespace(api: client.ApiClient, kubelet: FakeKubelet | RealPods) -> JobNamespace:
     """Return the namespace for jobs."""
     if isinstance(kubelet, RealPods):
-        return Bench(api, NAMESPACE, real_pods.adapt_pod, REAL_PODS_TIME_FACTOR)
-    return Bench(api, NAMESPACE)
+        return JobNamespace(api, NAMESPACE, real_pods.adapt_pod, REAL_PODS_TIME_FACTOR)
+    return JobNamespace(api, NAMESPACE)
 
 
 @pytest.fixture
-def name(request: pytest.FixtureRequest, bench: Bench) -> Iterator[str]:
+def name(request: pytest.FixtureRequest, job_namespace: JobNamespace) -> Iterator[str]:
     """Yield a unique job name; the job is deleted after the test."""
     name = f"job-{uuid.uuid4().hex[:6]}"
     yield name
-    job = Job(bench, name)
+    job = Job(job_namespace, name)
     if not job.is_gone():
         job.delete()
 

@@ -11,7 +11,7 @@ from cloudtwin.nodes import Twin
 from cloudtwin.nodes.control_plane.components import API_SERVER
 from cloudtwin.nodes.linux import processes
 
-from tests.controller.conformance.bench import Bench, Job
+from tests.controller.conformance.job_namespace import Job, JobNamespace
 from tests.controller.conformance.real_pods import IMAGE, Kubelet
 
 OUTAGE_SECONDS = 20  # a node of the twin is marked as not Ready after 8 s
@@ -41,20 +41,22 @@ def api_server_frozen(twin: Twin) -> Iterator[None]:
 
 def steps(job: Job, index: int) -> list[float]:
     """Return the times of a worker's steps."""
-    log = job.bench.core.read_namespaced_pod_log(f"{job.name}-worker-{index}", job.bench.namespace)
+    log = job.job_namespace.core.read_namespaced_pod_log(
+        f"{job.name}-worker-{index}", job.job_namespace.namespace
+    )
     return [float(line) for line in log.split()]
 
 
 @pytest.mark.only_on("pods", "it needs processes that run without the API server")
 def test_workers_continue_to_train_while_the_api_server_does_not_respond(
-    bench: Bench, kubelet: Kubelet, twin: Twin | None, name: str
+    job_namespace: JobNamespace, kubelet: Kubelet, twin: Twin | None, name: str
 ) -> None:
     if twin is None:
         pytest.skip("the API server of an external cluster cannot be frozen")
     worker = {
         "name": "elasticjob-worker", "image": IMAGE, "command": ["python3", "-c", TRAINING],
     }  # fmt: skip
-    job = bench.job(name, replicas=2, pod={"containers": [worker]})
+    job = job_namespace.job(name, replicas=2, pod={"containers": [worker]})
     job.wait_until_running({0, 1})
     uids_before, outage_start = job.uids(), time.time()
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from kubernetes import client
 
-from tests.controller.conformance.bench import Bench
+from tests.controller.conformance.job_namespace import JobNamespace
 
 pytestmark = [
     pytest.mark.known_upstream_failure("it has no budgets"),
@@ -18,10 +18,10 @@ RESERVE_USD = 2 * (60 + 30)
 
 
 def test_a_budget_that_is_used_up_suspends_a_job_until_it_is_raised(
-    bench: Bench, name: str
+    job_namespace: JobNamespace, name: str
 ) -> None:
     limits = {"budgetUsd": RESERVE_USD + 4, "pools": A_DOLLAR_A_SECOND}
-    job = bench.job(name, replicas=2, max_replicas=2, spending=limits)
+    job = job_namespace.job(name, replicas=2, max_replicas=2, spending=limits)
 
     job.wait_until("the budget is used up", lambda: job.is_true("Suspended"))
     job.wait_until("the workers have left", lambda: job.pods() == {})
@@ -51,9 +51,9 @@ def test_a_budget_that_is_used_up_suspends_a_job_until_it_is_raised(
     ],
 )
 def test_the_api_server_refuses_invalid_spending_settings(
-    bench: Bench, name: str, spending: dict[str, Any]
+    job_namespace: JobNamespace, name: str, spending: dict[str, Any]
 ) -> None:
     with pytest.raises(client.ApiException) as error:
-        bench.job(name, spending=spending)
+        job_namespace.job(name, spending=spending)
 
     assert error.value.status == 422

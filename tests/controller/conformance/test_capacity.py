@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.controller.conformance.bench import Bench, Job
+from tests.controller.conformance.job_namespace import Job, JobNamespace
 from tests.controller.conformance.real_pods import Kubelet
 
 pytestmark = pytest.mark.known_upstream_failure("it always uses the replicas of the spec")
@@ -22,9 +22,9 @@ def one_per_node(name: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def create_job(bench: Bench, name: str) -> Callable[..., Job]:
+def create_job(job_namespace: JobNamespace, name: str) -> Callable[..., Job]:
     """Return a function that creates a job which follows capacity, with one worker per machine."""
-    return lambda **fields: bench.job(
+    return lambda **fields: job_namespace.job(
         name, annotations=ANNOTATIONS, pod=one_per_node(name), **fields
     )
 

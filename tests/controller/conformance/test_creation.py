@@ -2,14 +2,14 @@
 
 import pytest
 
-from tests.controller.conformance.bench import Bench
+from tests.controller.conformance.job_namespace import JobNamespace
 from tests.controller.conformance.real_pods import Kubelet
 
 
 def test_each_worker_has_a_pod_and_a_headless_service_of_the_same_name(
-    bench: Bench, name: str
+    job_namespace: JobNamespace, name: str
 ) -> None:
-    job = bench.job(name, replicas=3)
+    job = job_namespace.job(name, replicas=3)
     job.wait_until_running({0, 1, 2})
 
     names = {f"{name}-worker-{index}" for index in range(3)}
@@ -22,8 +22,8 @@ def test_each_worker_has_a_pod_and_a_headless_service_of_the_same_name(
         )
 
 
-def test_pods_have_the_labels_that_select_them(bench: Bench, name: str) -> None:
-    job = bench.job(name, replicas=2)
+def test_pods_have_the_labels_that_select_them(job_namespace: JobNamespace, name: str) -> None:
+    job = job_namespace.job(name, replicas=2)
     job.wait_until_running({0, 1})
 
     for index, pod in job.pods().items():
@@ -35,8 +35,10 @@ def test_pods_have_the_labels_that_select_them(bench: Bench, name: str) -> None:
         }
 
 
-def test_the_job_is_the_controlling_owner_of_its_objects(bench: Bench, name: str) -> None:
-    job = bench.job(name, replicas=1)
+def test_the_job_is_the_controlling_owner_of_its_objects(
+    job_namespace: JobNamespace, name: str
+) -> None:
+    job = job_namespace.job(name, replicas=1)
     job.wait_until_running({0})
 
     uid = job.read()["metadata"]["uid"]
@@ -47,14 +49,16 @@ def test_the_job_is_the_controlling_owner_of_its_objects(bench: Bench, name: str
         assert owner.block_owner_deletion
 
 
-def test_rendezvous_arguments_come_first_in_every_container(bench: Bench, name: str) -> None:
+def test_rendezvous_arguments_come_first_in_every_container(
+    job_namespace: JobNamespace, name: str
+) -> None:
     sidecar = {"name": "sidecar", "image": "localhost/everstep/none:local", "args": ["--watch"]}
     worker = {
         "name": "elasticjob-worker",
         "image": "localhost/everstep/none:local",
         "args": ["--nproc_per_node=1", "train.py"],
     }
-    job = bench.job(
+    job = job_namespace.job(
         name, replicas=2, min_replicas=1, max_replicas=4, pod={"containers": [worker, sidecar]}
     )
     job.wait_until_running({0, 1})
@@ -70,22 +74,28 @@ def test_rendezvous_arguments_come_first_in_every_container(bench: Bench, name: 
     assert second.args == [*arguments, "--watch"]
 
 
-def test_missing_bounds_default_to_the_number_of_replicas(bench: Bench, name: str) -> None:
-    job = bench.job(name, replicas=2, min_replicas=None, max_replicas=None)
+def test_missing_bounds_default_to_the_number_of_replicas(
+    job_namespace: JobNamespace, name: str
+) -> None:
+    job = job_namespace.job(name, replicas=2, min_replicas=None, max_replicas=None)
     job.wait_until_running({0, 1})
 
     assert "--nnodes=2:2" in job.pods()[0].spec.containers[0].args
 
 
-def test_under_exit_code_the_kubelet_does_not_restart_workers(bench: Bench, name: str) -> None:
-    job = bench.job(name, replicas=1, restart_policy="ExitCode")
+def test_under_exit_code_the_kubelet_does_not_restart_workers(
+    job_namespace: JobNamespace, name: str
+) -> None:
+    job = job_namespace.job(name, replicas=1, restart_policy="ExitCode")
     job.wait_until_running({0})
 
     assert job.pods()[0].spec.restart_policy == "Never"
 
 
-def test_under_on_failure_the_kubelet_restarts_workers(bench: Bench, name: str) -> None:
-    job = bench.job(name, replicas=1, restart_policy="OnFailure")
+def test_under_on_failure_the_kubelet_restarts_workers(
+    job_namespace: JobNamespace, name: str
+) -> None:
+    job = job_namespace.job(name, replicas=1, restart_policy="OnFailure")
     job.wait_until_running({0})
 
     assert job.pods()[0].spec.restart_policy == "OnFailure"
@@ -95,7 +105,7 @@ def test_under_on_failure_the_kubelet_restarts_workers(bench: Bench, name: str) 
     "its pod types are Kubernetes 1.15's and drop every newer field"
 )
 def test_a_pod_keeps_fields_that_are_newer_than_the_upstream_controller(
-    bench: Bench, name: str
+    job_namespace: JobNamespace, name: str
 ) -> None:
     constraint = {
         "maxSkew": 1,
@@ -103,7 +113,7 @@ def test_a_pod_keeps_fields_that_are_newer_than_the_upstream_controller(
         "whenUnsatisfiable": "ScheduleAnyway",
     }
     profile = {"seccompProfile": {"type": "RuntimeDefault"}}
-    job = bench.job(
+    job = job_namespace.job(
         name,
         replicas=1,
         pod={"topologySpreadConstraints": [constraint], "securityContext": profile},
@@ -115,8 +125,8 @@ def test_a_pod_keeps_fields_that_are_newer_than_the_upstream_controller(
     assert spec.security_context.seccomp_profile.type == "RuntimeDefault"
 
 
-def test_the_status_counts_running_workers(bench: Bench, name: str) -> None:
-    job = bench.job(name, replicas=3)
+def test_the_status_counts_running_workers(job_namespace: JobNamespace, name: str) -> None:
+    job = job_namespace.job(name, replicas=3)
     job.wait_until_running({0, 1, 2})
 
     job.wait_until("three workers are active", lambda: job.count("active") == 3)
@@ -129,11 +139,11 @@ def test_the_status_counts_running_workers(bench: Bench, name: str) -> None:
     "it never sets startTime, and reports Running while no worker runs"
 )
 def test_a_job_with_pending_workers_is_not_running_and_reports_the_reason(
-    bench: Bench, kubelet: Kubelet, name: str
+    job_namespace: JobNamespace, kubelet: Kubelet, name: str
 ) -> None:
     kubelet.cordon(on=True)
     try:
-        job = bench.job(name, replicas=1)
+        job = job_namespace.job(name, replicas=1)
         job.wait_until(
             "there is a reason",
             lambda: "Unschedulable" in job.conditions().get("Running", {}).get("message", ""),
@@ -146,8 +156,8 @@ def test_a_job_with_pending_workers_is_not_running_and_reports_the_reason(
     job.wait_until("the job runs", lambda: job.is_true("Running"))
 
 
-def test_a_job_without_changes_is_not_written(bench: Bench, name: str) -> None:
-    job = bench.job(name, replicas=2)
+def test_a_job_without_changes_is_not_written(job_namespace: JobNamespace, name: str) -> None:
+    job = job_namespace.job(name, replicas=2)
     job.wait_until("the job runs", lambda: job.count("active") == 2)
 
     version = job.read()["metadata"]["resourceVersion"]

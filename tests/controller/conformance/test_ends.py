@@ -3,16 +3,16 @@
 import pytest
 from kubernetes import client
 
-from tests.controller.conformance.bench import Bench
+from tests.controller.conformance.job_namespace import JobNamespace
 from tests.controller.conformance.real_pods import Kubelet
 
 UPSTREAM_NO_VALIDATION = "it never checks a spec"
 
 
 def test_a_job_succeeds_when_all_workers_have_finished(
-    bench: Bench, kubelet: Kubelet, name: str
+    job_namespace: JobNamespace, kubelet: Kubelet, name: str
 ) -> None:
-    job = bench.job(name, replicas=2)
+    job = job_namespace.job(name, replicas=2)
     job.wait_until_running({0, 1})
 
     kubelet.end(f"{name}-worker-0", 0)
@@ -26,9 +26,9 @@ def test_a_job_succeeds_when_all_workers_have_finished(
 
 
 def test_after_one_worker_has_finished_the_job_waits_for_the_others_and_replaces_none(
-    bench: Bench, kubelet: Kubelet, name: str
+    job_namespace: JobNamespace, kubelet: Kubelet, name: str
 ) -> None:
-    job = bench.job(name, replicas=2)
+    job = job_namespace.job(name, replicas=2)
     job.wait_until_running({0, 1})
     uids_before = job.uids()
 
@@ -42,9 +42,9 @@ def test_after_one_worker_has_finished_the_job_waits_for_the_others_and_replaces
 
 @pytest.mark.known_upstream_failure("it needs as many successes as replicas, so the job never ends")
 def test_a_pending_worker_does_not_prevent_the_end_of_the_job(
-    bench: Bench, kubelet: Kubelet, name: str
+    job_namespace: JobNamespace, kubelet: Kubelet, name: str
 ) -> None:
-    job = bench.job(name, replicas=2)
+    job = job_namespace.job(name, replicas=2)
     job.wait_until_running({0, 1})
     kubelet.cordon(on=True)
     try:
@@ -61,9 +61,9 @@ def test_a_pending_worker_does_not_prevent_the_end_of_the_job(
 
 @pytest.mark.known_upstream_failure("it needs as many successes as replicas, so the job never ends")
 def test_a_worker_that_fails_after_the_training_has_finished_is_ignored(
-    bench: Bench, kubelet: Kubelet, name: str
+    job_namespace: JobNamespace, kubelet: Kubelet, name: str
 ) -> None:
-    job = bench.job(name, replicas=2, run_policy={"backoffLimit": 0})
+    job = job_namespace.job(name, replicas=2, run_policy={"backoffLimit": 0})
     job.wait_until_running({0, 1})
 
     kubelet.end(f"{name}-worker-0", 0)
@@ -74,8 +74,10 @@ def test_a_worker_that_fails_after_the_training_has_finished_is_ignored(
     assert not job.is_true("Failed")
 
 
-def test_a_finished_job_does_not_change(bench: Bench, kubelet: Kubelet, name: str) -> None:
-    job = bench.job(name, replicas=2)
+def test_a_finished_job_does_not_change(
+    job_namespace: JobNamespace, kubelet: Kubelet, name: str
+) -> None:
+    job = job_namespace.job(name, replicas=2)
     job.wait_until_running({0, 1})
     uids_before = job.uids()
     kubelet.end(f"{name}-worker-0", 0)
@@ -92,9 +94,15 @@ def test_a_finished_job_does_not_change(bench: Bench, kubelet: Kubelet, name: st
     ("policy", "remaining"), [("None", {0, 1}), ("Running", {0, 1}), ("All", set()), (None, {0, 1})]
 )
 def test_a_succeeded_job_is_cleaned_up_by_its_policy(
-    bench: Bench, kubelet: Kubelet, name: str, policy: str | None, remaining: set[int]
+    job_namespace: JobNamespace,
+    kubelet: Kubelet,
+    name: str,
+    policy: str | None,
+    remaining: set[int],
 ) -> None:
-    job = bench.job(name, replicas=2, run_policy={"cleanPodPolicy": policy} if policy else None)
+    job = job_namespace.job(
+        name, replicas=2, run_policy={"cleanPodPolicy": policy} if policy else None
+    )
     job.wait_until_running({0, 1})
     kubelet.end(f"{name}-worker-0", 0)
     kubelet.end(f"{name}-worker-1", 0)
@@ -111,9 +119,15 @@ def test_a_succeeded_job_is_cleaned_up_by_its_policy(
     ("policy", "remaining"), [("None", {0, 1}), ("Running", {0}), ("All", set())]
 )
 def test_a_failed_job_is_cleaned_up_by_its_policy(
-    bench: Bench, kubelet: Kubelet, name: str, policy: str | None, remaining: set[int]
+    job_namespace: JobNamespace,
+    kubelet: Kubelet,
+    name: str,
+    policy: str | None,
+    remaining: set[int],
 ) -> None:
-    job = bench.job(name, replicas=2, restart_policy="Never", run_policy={"cleanPodPolicy": policy})
+    job = job_namespace.job(
+        name, replicas=2, restart_policy="Never", run_policy={"cleanPodPolicy": policy}
+    )
     job.wait_until_running({0, 1})
     kubelet.end(f"{name}-worker-0", 1)
     job.wait_until("the job has failed", lambda: job.is_true("Failed"))
@@ -127,9 +141,11 @@ def test_a_failed_job_is_cleaned_up_by_its_policy(
 )
 @pytest.mark.parametrize("code", [0, 1])
 def test_a_finished_job_is_deleted_after_its_time_to_live(
-    bench: Bench, kubelet: Kubelet, name: str, code: int
+    job_namespace: JobNamespace, kubelet: Kubelet, name: str, code: int
 ) -> None:
-    job = bench.job(name, replicas=1, run_policy={"ttlSecondsAfterFinished": 2, "backoffLimit": 0})
+    job = job_namespace.job(
+        name, replicas=1, run_policy={"ttlSecondsAfterFinished": 2, "backoffLimit": 0}
+    )
     job.wait_until_running({0})
 
     kubelet.end(f"{name}-worker-0", code)
@@ -141,8 +157,10 @@ def test_a_finished_job_is_deleted_after_its_time_to_live(
     )
 
 
-def test_deleting_a_job_deletes_its_pods_and_services(bench: Bench, name: str) -> None:
-    job = bench.job(name, replicas=2)
+def test_deleting_a_job_deletes_its_pods_and_services(
+    job_namespace: JobNamespace, name: str
+) -> None:
+    job = job_namespace.job(name, replicas=2)
     job.wait_until_running({0, 1})
 
     job.delete()
@@ -153,9 +171,9 @@ def test_deleting_a_job_deletes_its_pods_and_services(bench: Bench, name: str) -
 
 
 def test_a_new_job_of_the_same_name_starts_from_scratch(
-    bench: Bench, kubelet: Kubelet, name: str
+    job_namespace: JobNamespace, kubelet: Kubelet, name: str
 ) -> None:
-    job = bench.job(name, replicas=1)
+    job = job_namespace.job(name, replicas=1)
     job.wait_until_running({0})
     uids_before = job.uids()
     kubelet.end(f"{name}-worker-0", 0)
@@ -163,7 +181,7 @@ def test_a_new_job_of_the_same_name_starts_from_scratch(
     job.delete()
     job.wait_until("the job is gone", job.is_gone)
 
-    second_job = bench.job(name, replicas=1)
+    second_job = job_namespace.job(name, replicas=1)
 
     second_job.wait_until(
         "a new worker runs",
@@ -172,9 +190,11 @@ def test_a_new_job_of_the_same_name_starts_from_scratch(
     assert not second_job.is_true("Succeeded")
 
 
-def test_the_api_refuses_more_replicas_than_the_maximum(bench: Bench, name: str) -> None:
+def test_the_api_refuses_more_replicas_than_the_maximum(
+    job_namespace: JobNamespace, name: str
+) -> None:
     with pytest.raises(client.ApiException) as error:
-        bench.job(name, replicas=3, min_replicas=1, max_replicas=2)
+        job_namespace.job(name, replicas=3, min_replicas=1, max_replicas=2)
 
     assert error.value.body is not None
     assert "maxReplicas" in error.value.body
@@ -182,10 +202,10 @@ def test_the_api_refuses_more_replicas_than_the_maximum(bench: Bench, name: str)
 
 @pytest.mark.known_upstream_failure(UPSTREAM_NO_VALIDATION)
 def test_a_job_with_refused_pods_fails_with_the_reason_and_starts_once_fixed(
-    bench: Bench, name: str
+    job_namespace: JobNamespace, name: str
 ) -> None:
     container = {"name": "elasticjob-worker", "image": "x", "imagePullPolicy": "Sometimes"}
-    job = bench.job(name, replicas=1, pod={"containers": [container]})
+    job = job_namespace.job(name, replicas=1, pod={"containers": [container]})
 
     job.wait_until("the job has failed", lambda: job.is_true("Failed"))
     condition = job.conditions()["Failed"]
@@ -204,9 +224,9 @@ def test_a_job_with_refused_pods_fails_with_the_reason_and_starts_once_fixed(
 
 @pytest.mark.known_upstream_failure(UPSTREAM_NO_VALIDATION)
 def test_an_invalid_edit_of_a_running_job_is_reported_without_effect(
-    bench: Bench, kubelet: Kubelet, name: str
+    job_namespace: JobNamespace, kubelet: Kubelet, name: str
 ) -> None:
-    job = bench.job(name, replicas=2)
+    job = job_namespace.job(name, replicas=2)
     job.wait_until_running({0, 1})
     uids_before = job.uids()
     container = {"name": "elasticjob-worker", "image": "x", "imagePullPolicy": "Sometimes"}

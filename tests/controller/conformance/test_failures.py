@@ -3,7 +3,7 @@
 import pytest
 
 from controller.exit_history import FIRST_DELAY_SECONDS
-from tests.controller.conformance.bench import Bench
+from tests.controller.conformance.job_namespace import JobNamespace
 from tests.controller.conformance.real_pods import Kubelet
 
 UPSTREAM_DOES_NOT_REPLACE = "it leaves the pod Failed and never creates another"
@@ -11,9 +11,9 @@ UPSTREAM_DOES_NOT_REPLACE = "it leaves the pod Failed and never creates another"
 
 @pytest.mark.parametrize("code", [130, 137, 138, 143])
 def test_a_worker_killed_by_a_signal_is_replaced_and_the_others_stay(
-    bench: Bench, kubelet: Kubelet, name: str, code: int
+    job_namespace: JobNamespace, kubelet: Kubelet, name: str, code: int
 ) -> None:
-    job = bench.job(name, replicas=3)
+    job = job_namespace.job(name, replicas=3)
     job.wait_until_running({0, 1, 2})
     uids_before = job.uids()
 
@@ -27,9 +27,9 @@ def test_a_worker_killed_by_a_signal_is_replaced_and_the_others_stay(
 @pytest.mark.known_upstream_failure(UPSTREAM_DOES_NOT_REPLACE)
 @pytest.mark.parametrize("code", [1, 2, 139])
 def test_a_failed_worker_is_replaced_after_a_back_off(
-    bench: Bench, kubelet: Kubelet, name: str, code: int
+    job_namespace: JobNamespace, kubelet: Kubelet, name: str, code: int
 ) -> None:
-    job = bench.job(name, replicas=2)
+    job = job_namespace.job(name, replicas=2)
     job.wait_until_running({0, 1})
     uids_before = job.uids()
 
@@ -44,8 +44,10 @@ def test_a_failed_worker_is_replaced_after_a_back_off(
 
 
 @pytest.mark.known_upstream_failure(UPSTREAM_DOES_NOT_REPLACE)
-def test_an_evicted_worker_is_replaced(bench: Bench, kubelet: Kubelet, name: str) -> None:
-    job = bench.job(name, replicas=2)
+def test_an_evicted_worker_is_replaced(
+    job_namespace: JobNamespace, kubelet: Kubelet, name: str
+) -> None:
+    job = job_namespace.job(name, replicas=2)
     job.wait_until_running({0, 1})
     uids_before = job.uids()
 
@@ -54,8 +56,10 @@ def test_an_evicted_worker_is_replaced(bench: Bench, kubelet: Kubelet, name: str
     job.wait_until_running({0, 1}, old_uids={0: uids_before[0]})
 
 
-def test_a_worker_evicted_through_the_api_is_replaced(bench: Bench, name: str) -> None:
-    job = bench.job(name, replicas=3)
+def test_a_worker_evicted_through_the_api_is_replaced(
+    job_namespace: JobNamespace, name: str
+) -> None:
+    job = job_namespace.job(name, replicas=3)
     job.wait_until_running({0, 1, 2})
     uids_before = job.uids()
 
@@ -63,53 +67,55 @@ def test_a_worker_evicted_through_the_api_is_replaced(bench: Bench, name: str) -
     body = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
-        "metadata": {"name": pod, "namespace": bench.namespace},
+        "metadata": {"name": pod, "namespace": job_namespace.namespace},
     }
-    bench.core.create_namespaced_pod_eviction(pod, bench.namespace, body)
+    job_namespace.core.create_namespaced_pod_eviction(pod, job_namespace.namespace, body)
 
     job.wait_until_running({0, 1, 2}, old_uids={2: uids_before[2]})
 
 
 def test_a_worker_that_exits_with_0_on_sigterm_has_not_finished(
-    bench: Bench, kubelet: Kubelet, name: str
+    job_namespace: JobNamespace, kubelet: Kubelet, name: str
 ) -> None:
-    job = bench.job(name, replicas=2)
+    job = job_namespace.job(name, replicas=2)
     job.wait_until_running({0, 1})
     uids_before = job.uids()
     kubelet.sigterm_exit_code = 0
     try:
-        bench.core.delete_namespaced_pod(f"{name}-worker-0", bench.namespace)
+        job_namespace.core.delete_namespaced_pod(f"{name}-worker-0", job_namespace.namespace)
         job.wait_until_running({0, 1}, old_uids={0: uids_before[0]})
     finally:
         kubelet.sigterm_exit_code = 143
     assert job.count("succeeded") == 0
 
 
-def test_a_deleted_worker_is_replaced(bench: Bench, name: str) -> None:
-    job = bench.job(name, replicas=2)
+def test_a_deleted_worker_is_replaced(job_namespace: JobNamespace, name: str) -> None:
+    job = job_namespace.job(name, replicas=2)
     job.wait_until_running({0, 1})
     uids_before = job.uids()
 
-    bench.core.delete_namespaced_pod(f"{name}-worker-0", bench.namespace)
+    job_namespace.core.delete_namespaced_pod(f"{name}-worker-0", job_namespace.namespace)
 
     job.wait_until_running({0, 1}, old_uids={0: uids_before[0]})
 
 
-def test_a_deleted_service_is_created_again(bench: Bench, name: str) -> None:
-    job = bench.job(name, replicas=2)
+def test_a_deleted_service_is_created_again(job_namespace: JobNamespace, name: str) -> None:
+    job = job_namespace.job(name, replicas=2)
     job.wait_until_running({0, 1})
 
-    bench.core.delete_namespaced_service(f"{name}-worker-0", bench.namespace)
-    bench.core.delete_namespaced_pod(f"{name}-worker-1", bench.namespace)  # wakes the controller
+    job_namespace.core.delete_namespaced_service(f"{name}-worker-0", job_namespace.namespace)
+    job_namespace.core.delete_namespaced_pod(
+        f"{name}-worker-1", job_namespace.namespace
+    )  # wakes the controller
 
     job.wait_until("both services exist", lambda: len(job.services()) == 2)
 
 
 @pytest.mark.known_upstream_failure(UPSTREAM_DOES_NOT_REPLACE)
 def test_a_worker_that_fails_too_often_is_left_out_while_others_run(
-    bench: Bench, kubelet: Kubelet, name: str
+    job_namespace: JobNamespace, kubelet: Kubelet, name: str
 ) -> None:
-    job = bench.job(name, replicas=2, run_policy={"backoffLimit": 0})
+    job = job_namespace.job(name, replicas=2, run_policy={"backoffLimit": 0})
     job.wait_until_running({0, 1})
     healthy_uid = job.uids()[0]
 
@@ -126,9 +132,9 @@ def test_a_worker_that_fails_too_often_is_left_out_while_others_run(
 
 @pytest.mark.known_upstream_failure(UPSTREAM_DOES_NOT_REPLACE)
 def test_repeated_failures_of_the_only_worker_fail_the_job_with_exit_code_and_log_command(
-    bench: Bench, kubelet: Kubelet, name: str
+    job_namespace: JobNamespace, kubelet: Kubelet, name: str
 ) -> None:
-    job = bench.job(name, replicas=1, run_policy={"backoffLimit": 1})
+    job = job_namespace.job(name, replicas=1, run_policy={"backoffLimit": 1})
     job.wait_until_running({0})
     uids_before = job.uids()
     kubelet.end(f"{name}-worker-0", 3)
@@ -150,9 +156,9 @@ def test_repeated_failures_of_the_only_worker_fail_the_job_with_exit_code_and_lo
 
 @pytest.mark.known_upstream_failure(UPSTREAM_DOES_NOT_REPLACE)
 def test_with_a_back_off_limit_of_0_the_first_failure_fails_the_job(
-    bench: Bench, kubelet: Kubelet, name: str
+    job_namespace: JobNamespace, kubelet: Kubelet, name: str
 ) -> None:
-    job = bench.job(name, replicas=1, run_policy={"backoffLimit": 0})
+    job = job_namespace.job(name, replicas=1, run_policy={"backoffLimit": 0})
     job.wait_until_running({0})
 
     kubelet.end(f"{name}-worker-0", 1)
@@ -162,9 +168,9 @@ def test_with_a_back_off_limit_of_0_the_first_failure_fails_the_job(
 
 @pytest.mark.known_upstream_failure("backoffLimit has no effect under ExitCode")
 def test_signals_never_count_against_the_back_off_limit(
-    bench: Bench, kubelet: Kubelet, name: str
+    job_namespace: JobNamespace, kubelet: Kubelet, name: str
 ) -> None:
-    job = bench.job(name, replicas=1, run_policy={"backoffLimit": 0})
+    job = job_namespace.job(name, replicas=1, run_policy={"backoffLimit": 0})
     job.wait_until_running({0})
 
     for code in (143, 137, 138):
@@ -176,8 +182,10 @@ def test_signals_never_count_against_the_back_off_limit(
 
 
 @pytest.mark.known_upstream_failure("activeDeadlineSeconds has no effect")
-def test_a_job_past_its_deadline_fails_and_its_workers_stop(bench: Bench, name: str) -> None:
-    job = bench.job(name, replicas=2, run_policy={"activeDeadlineSeconds": 3})
+def test_a_job_past_its_deadline_fails_and_its_workers_stop(
+    job_namespace: JobNamespace, name: str
+) -> None:
+    job = job_namespace.job(name, replicas=2, run_policy={"activeDeadlineSeconds": 3})
     job.wait_until_running({0, 1})
 
     job.wait_until("the job has failed", lambda: job.is_true("Failed"))
@@ -188,8 +196,10 @@ def test_a_job_past_its_deadline_fails_and_its_workers_stop(bench: Bench, name: 
 @pytest.mark.known_upstream_failure(
     "it is not aware of nodes: the pod must be deleted by another client"
 )
-def test_workers_of_a_deleted_node_are_replaced(bench: Bench, kubelet: Kubelet, name: str) -> None:
-    job = bench.job(name, replicas=3)
+def test_workers_of_a_deleted_node_are_replaced(
+    job_namespace: JobNamespace, kubelet: Kubelet, name: str
+) -> None:
+    job = job_namespace.job(name, replicas=3)
     job.wait_until_running({0, 1, 2})
     pods_before = job.pods()
     node = pods_before[0].spec.node_name
@@ -210,9 +220,9 @@ def test_workers_of_a_deleted_node_are_replaced(bench: Bench, kubelet: Kubelet, 
 
 @pytest.mark.known_upstream_failure("it is not aware of nodes")
 def test_workers_of_an_out_of_service_node_are_replaced(
-    bench: Bench, kubelet: Kubelet, name: str
+    job_namespace: JobNamespace, kubelet: Kubelet, name: str
 ) -> None:
-    job = bench.job(name, replicas=1)
+    job = job_namespace.job(name, replicas=1)
     job.wait_until_running({0})
     uids_before, node = job.uids(), job.pods()[0].spec.node_name
     taint = {
@@ -222,29 +232,33 @@ def test_workers_of_an_out_of_service_node_are_replaced(
     }
     kubelet.freeze(node)
     try:
-        bench.core.patch_node(node, {"spec": {"unschedulable": True, "taints": [taint]}})
+        job_namespace.core.patch_node(node, {"spec": {"unschedulable": True, "taints": [taint]}})
 
         job.wait_until_running({0}, old_uids=uids_before)
     finally:
-        bench.core.delete_node(node)
+        job_namespace.core.delete_node(node)
         kubelet.boot(node)
 
 
-def test_a_foreign_pod_of_the_same_name_is_not_deleted(bench: Bench, name: str) -> None:
+def test_a_foreign_pod_of_the_same_name_is_not_deleted(
+    job_namespace: JobNamespace, name: str
+) -> None:
     container = {"name": "mine", "image": "localhost/everstep/none:local"}
     body = {"metadata": {"name": f"{name}-worker-0"}, "spec": {"containers": [container]}}
-    pod = bench.core.create_namespaced_pod(bench.namespace, body)
-    job = bench.job(name, replicas=2)
+    pod = job_namespace.core.create_namespaced_pod(job_namespace.namespace, body)
+    job = job_namespace.job(name, replicas=2)
     try:
         job.check_holds(
             "it is not deleted",
-            lambda: _uid(bench, pod.metadata.name) == pod.metadata.uid,
+            lambda: _uid(job_namespace, pod.metadata.name) == pod.metadata.uid,
             2,
         )
     finally:
-        bench.core.delete_namespaced_pod(pod.metadata.name, bench.namespace)
+        job_namespace.core.delete_namespaced_pod(pod.metadata.name, job_namespace.namespace)
 
 
-def _uid(bench: Bench, pod_name: str) -> str:
-    uid: str = bench.core.read_namespaced_pod(pod_name, bench.namespace).metadata.uid
+def _uid(job_namespace: JobNamespace, pod_name: str) -> str:
+    uid: str = job_namespace.core.read_namespaced_pod(
+        pod_name, job_namespace.namespace
+    ).metadata.uid
     return uid

@@ -13,9 +13,9 @@ from everstep.catalog.names import (
     PLACEMENT_ANNOTATION,
     ZONE_LABEL,
 )
-from tests.controller.conformance.bench import Bench, Job
 from tests.controller.conformance.conftest import Controller
 from tests.controller.conformance.fake_kubelet import FakeKubelet
+from tests.controller.conformance.job_namespace import Job, JobNamespace
 from tests.controller.conformance.test_capacity import one_per_node
 
 pytestmark = [
@@ -37,9 +37,9 @@ MOVE_SECONDS = 150
 
 
 @pytest.fixture
-def nodes(bench: Bench, kubelet: FakeKubelet) -> Iterator[tuple[str, ...]]:
+def nodes(job_namespace: JobNamespace, kubelet: FakeKubelet) -> Iterator[tuple[str, ...]]:
     """Yield nodes without a zone, besides a node in the near zone; restore all nodes after the test."""
-    scheduling: Any = client.SchedulingV1Api(bench.api)
+    scheduling: Any = client.SchedulingV1Api(job_namespace.api)
     priority_class = {
         "metadata": {"name": PLACEHOLDER_PRIORITY_CLASS},
         "value": -1,
@@ -47,16 +47,16 @@ def nodes(bench: Bench, kubelet: FakeKubelet) -> Iterator[tuple[str, ...]]:
     }
     scheduling.create_priority_class(priority_class)
     kubelet.boot(FAR_NODES[-1])
-    label(bench, "stand-in-0", NEAR)
+    label(job_namespace, "stand-in-0", NEAR)
     yield FAR_NODES
     kubelet.lose(FAR_NODES[-1])
     for node in ("stand-in-0", *FAR_NODES[:-1]):
-        label(bench, node, None)
+        label(job_namespace, node, None)
     scheduling.delete_priority_class(PLACEHOLDER_PRIORITY_CLASS)
 
 
-def label(bench: Bench, node: str, zone: str | None) -> None:
-    bench.core.patch_node(node, {"metadata": {"labels": {ZONE_LABEL: zone}}})
+def label(job_namespace: JobNamespace, node: str, zone: str | None) -> None:
+    job_namespace.core.patch_node(node, {"metadata": {"labels": {ZONE_LABEL: zone}}})
 
 
 def placement(job: Job) -> dict[str, Any]:
@@ -66,17 +66,17 @@ def placement(job: Job) -> dict[str, Any]:
 
 def placeholders(job: Job) -> list[Any]:
     selector = f"everstep.dev/placeholder-of={job.name}"
-    pods: list[Any] = job.bench.core.list_namespaced_pod(
-        job.bench.namespace, label_selector=selector
+    pods: list[Any] = job.job_namespace.core.list_namespaced_pod(
+        job.job_namespace.namespace, label_selector=selector
     ).items
     return pods
 
 
 def test_a_job_moves_to_the_zone_that_has_machines_and_its_old_workers_leave_last(
-    bench: Bench, name: str, controller: Controller, nodes: tuple[str, ...]
+    job_namespace: JobNamespace, name: str, controller: Controller, nodes: tuple[str, ...]
 ) -> None:
     annotations = {PLACEMENT_ANNOTATION: json.dumps(PLACEMENT)}
-    job = bench.job(
+    job = job_namespace.job(
         name, replicas=3, max_replicas=3, annotations=annotations, pod=one_per_node(name)
     )
     job.wait_until("machines are requested in the far zone", lambda: len(placeholders(job)) == 3)
@@ -85,7 +85,7 @@ def test_a_job_moves_to_the_zone_that_has_machines_and_its_old_workers_leave_las
     job.wait_for_events("ZonesSearched")
     controller.stop()
     for node in nodes:
-        label(bench, node, FAR)
+        label(job_namespace, node, FAR)
     controller.start()
 
     job.wait_until("three workers run in the far zone", lambda: runs_in(job, FAR, 3), MOVE_SECONDS)
@@ -120,7 +120,7 @@ def interrupt(job: Job, pod: str) -> None:
     """Annotate a worker's pod with an interruption notice for its machine."""
     annotations = {DEADLINE_ANNOTATION: "2030-01-01T00:00:00Z"}
     patch = {"metadata": {"annotations": annotations}}
-    job.bench.core.patch_namespaced_pod(pod, job.bench.namespace, patch)
+    job.job_namespace.core.patch_namespaced_pod(pod, job.job_namespace.namespace, patch)
 
 
 def losses(job: Job) -> dict[str, float]:

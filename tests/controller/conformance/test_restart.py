@@ -2,21 +2,21 @@
 
 import pytest
 
-from tests.controller.conformance.bench import Bench
 from tests.controller.conformance.conftest import Controller
+from tests.controller.conformance.job_namespace import JobNamespace
 from tests.controller.conformance.real_pods import Kubelet
 
 
 def test_events_during_a_downtime_of_the_controller_are_handled_after_it(
-    bench: Bench, kubelet: Kubelet, controller: Controller, name: str
+    job_namespace: JobNamespace, kubelet: Kubelet, controller: Controller, name: str
 ) -> None:
-    job = bench.job(name, replicas=3)
+    job = job_namespace.job(name, replicas=3)
     job.wait_until_running({0, 1, 2})
     uids_before = job.uids()
 
     controller.stop()
     kubelet.end(f"{name}-worker-0", 143)
-    bench.core.delete_namespaced_pod(f"{name}-worker-1", bench.namespace)
+    job_namespace.core.delete_namespaced_pod(f"{name}-worker-1", job_namespace.namespace)
     job.scale(4)
     controller.start()
 
@@ -27,9 +27,9 @@ def test_events_during_a_downtime_of_the_controller_are_handled_after_it(
 
 @pytest.mark.known_upstream_failure("it counts no failures at all under ExitCode")
 def test_failures_count_across_a_restart_of_the_controller(
-    bench: Bench, kubelet: Kubelet, controller: Controller, name: str
+    job_namespace: JobNamespace, kubelet: Kubelet, controller: Controller, name: str
 ) -> None:
-    job = bench.job(name, replicas=1, run_policy={"backoffLimit": 1})
+    job = job_namespace.job(name, replicas=1, run_policy={"backoffLimit": 1})
     job.wait_until_running({0})
     uids_before = job.uids()
     kubelet.end(f"{name}-worker-0", 1)
@@ -43,9 +43,9 @@ def test_failures_count_across_a_restart_of_the_controller(
 
 
 def test_a_job_that_finished_during_a_downtime_of_the_controller_succeeds(
-    bench: Bench, kubelet: Kubelet, controller: Controller, name: str
+    job_namespace: JobNamespace, kubelet: Kubelet, controller: Controller, name: str
 ) -> None:
-    job = bench.job(name, replicas=2)
+    job = job_namespace.job(name, replicas=2)
     job.wait_until_running({0, 1})
 
     controller.stop()

@@ -2,14 +2,14 @@
 
 import pytest
 
-from tests.controller.conformance.bench import Bench
+from tests.controller.conformance.job_namespace import JobNamespace
 from tests.controller.conformance.real_pods import Kubelet, RealPods
 
 
 def test_scale_out_adds_the_next_indices_without_disturbing_other_workers(
-    bench: Bench, name: str
+    job_namespace: JobNamespace, name: str
 ) -> None:
-    job = bench.job(name, replicas=1)
+    job = job_namespace.job(name, replicas=1)
     job.wait_until_running({0})
     uids_before = job.uids()
 
@@ -19,8 +19,10 @@ def test_scale_out_adds_the_next_indices_without_disturbing_other_workers(
     assert job.uids()[0] == uids_before[0]
 
 
-def test_scale_in_removes_the_highest_indices_and_their_services(bench: Bench, name: str) -> None:
-    job = bench.job(name, replicas=3)
+def test_scale_in_removes_the_highest_indices_and_their_services(
+    job_namespace: JobNamespace, name: str
+) -> None:
+    job = job_namespace.job(name, replicas=3)
     job.wait_until_running({0, 1, 2})
     uids_before = job.uids()
 
@@ -33,9 +35,9 @@ def test_scale_in_removes_the_highest_indices_and_their_services(bench: Bench, n
 
 @pytest.mark.known_upstream_failure("it removes the highest indices, regardless of their health")
 def test_scale_in_removes_pending_workers_before_running_ones(
-    bench: Bench, kubelet: Kubelet, name: str
+    job_namespace: JobNamespace, kubelet: Kubelet, name: str
 ) -> None:
-    job = bench.job(name, replicas=3)
+    job = job_namespace.job(name, replicas=3)
     job.wait_until_running({0, 1, 2})
     kubelet.cordon(on=True)
     try:
@@ -55,8 +57,10 @@ def test_scale_in_removes_pending_workers_before_running_ones(
 
 
 @pytest.mark.known_upstream_failure("its indices are always 0 to replicas - 1")
-def test_scale_out_fills_the_lowest_free_index(bench: Bench, kubelet: Kubelet, name: str) -> None:
-    job = bench.job(name, replicas=2)
+def test_scale_out_fills_the_lowest_free_index(
+    job_namespace: JobNamespace, kubelet: Kubelet, name: str
+) -> None:
+    job = job_namespace.job(name, replicas=2)
     job.wait_until_running({0, 1})
     kubelet.cordon(on=True)
     try:
@@ -77,8 +81,8 @@ def test_scale_out_fills_the_lowest_free_index(bench: Bench, kubelet: Kubelet, n
 @pytest.mark.known_upstream_failure(
     "it recreates the worker that is being removed, then deletes it"
 )
-def test_a_removed_worker_is_not_created_again(bench: Bench, name: str) -> None:
-    job = bench.job(name, replicas=3)
+def test_a_removed_worker_is_not_created_again(job_namespace: JobNamespace, name: str) -> None:
+    job = job_namespace.job(name, replicas=3)
     job.wait_until_running({0, 1, 2})
 
     job.scale(2)
@@ -96,9 +100,9 @@ def test_a_removed_worker_is_not_created_again(bench: Bench, name: str) -> None:
 
 
 def test_quick_scaling_in_and_out_ends_with_the_configured_replicas(
-    bench: Bench, name: str
+    job_namespace: JobNamespace, name: str
 ) -> None:
-    job = bench.job(name, replicas=3)
+    job = job_namespace.job(name, replicas=3)
     job.wait_until_running({0, 1, 2})
 
     for replicas in (1, 4, 2, 3):
@@ -109,8 +113,10 @@ def test_quick_scaling_in_and_out_ends_with_the_configured_replicas(
 
 
 @pytest.mark.known_upstream_failure("it has no condition Suspended")
-def test_zero_replicas_suspend_the_job_and_more_resume_it(bench: Bench, name: str) -> None:
-    job = bench.job(name, replicas=2)
+def test_zero_replicas_suspend_the_job_and_more_resume_it(
+    job_namespace: JobNamespace, name: str
+) -> None:
+    job = job_namespace.job(name, replicas=2)
     job.wait_until_running({0, 1})
 
     job.scale(0)
@@ -129,8 +135,8 @@ def test_zero_replicas_suspend_the_job_and_more_resume_it(bench: Bench, name: st
 
 
 @pytest.mark.known_upstream_failure("it has no RunPolicy.suspend")
-def test_a_job_created_suspended_has_no_workers(bench: Bench, name: str) -> None:
-    job = bench.job(name, replicas=2, run_policy={"suspend": True})
+def test_a_job_created_suspended_has_no_workers(job_namespace: JobNamespace, name: str) -> None:
+    job = job_namespace.job(name, replicas=2, run_policy={"suspend": True})
     job.wait_until("the job is suspended", lambda: job.is_true("Suspended"))
     job.check_holds("there are no pods", lambda: not job.pods())
 
@@ -139,8 +145,8 @@ def test_a_job_created_suspended_has_no_workers(bench: Bench, name: str) -> None
     job.wait_until_running({0, 1})
 
 
-def test_widened_bounds_reach_new_workers(bench: Bench, name: str) -> None:
-    job = bench.job(name, replicas=1, min_replicas=1, max_replicas=2)
+def test_widened_bounds_reach_new_workers(job_namespace: JobNamespace, name: str) -> None:
+    job = job_namespace.job(name, replicas=1, min_replicas=1, max_replicas=2)
     job.wait_until_running({0})
     uids_before = job.uids()
 
@@ -155,9 +161,9 @@ def test_widened_bounds_reach_new_workers(bench: Bench, name: str) -> None:
 
 @pytest.mark.known_upstream_failure("it ignores changes of minReplicas and maxReplicas")
 def test_changed_bounds_reach_running_workers_without_replacing_them(
-    bench: Bench, name: str
+    job_namespace: JobNamespace, name: str
 ) -> None:
-    job = bench.job(name, replicas=2, min_replicas=1, max_replicas=2)
+    job = job_namespace.job(name, replicas=2, min_replicas=1, max_replicas=2)
     job.wait_until_running({0, 1})
     uids_before = job.uids()
     assert set(job.annotated_bounds().values()) == {"1:2"}
@@ -204,9 +210,9 @@ POD_WITH_ANNOTATIONS = {
 @pytest.mark.known_upstream_failure("it ignores changes of minReplicas and maxReplicas")
 @pytest.mark.only_on("pods", "only a real kubelet projects annotations into files")
 def test_a_running_worker_reads_bounds_that_changed(
-    bench: Bench, kubelet: RealPods, name: str
+    job_namespace: JobNamespace, kubelet: RealPods, name: str
 ) -> None:
-    job = bench.job(name, replicas=1, max_replicas=2, pod=POD_WITH_ANNOTATIONS)
+    job = job_namespace.job(name, replicas=1, max_replicas=2, pod=POD_WITH_ANNOTATIONS)
     job.wait_until_running({0})
     uids_before, path = job.uids(), "/etc/everstep/nnodes"
     job.wait_until("it reads its bounds", lambda: kubelet.read(f"{name}-worker-0", path) == "1:2")

@@ -97,7 +97,7 @@ class StepJournal:
     @classmethod
     def of_this_node(cls) -> "StepJournal":
         """Return the journal of the node that started this process, and record its process ID."""
-        path = Path(os.environ["PEERS_FOLDER"]) / os.environ["PEERS_NODE"]
+        path = Path(os.environ["COMPARISON_FOLDER"]) / os.environ["COMPARISON_NODE"]
         path.with_suffix(".pid").write_text(str(os.getpid()), encoding="ascii")
         return cls(path.with_suffix(".jsonl"))
 

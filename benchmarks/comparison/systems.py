@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from benchmarks.peers.nodes import Node
+from benchmarks.comparison.nodes import Node
 from tests.processes import free_port
 from tests.trainer.elastic.nodes import running_etcd
 
@@ -46,8 +46,8 @@ def everstep(folder: Path) -> Iterator[Sequence[Node]]:
                 folder,
                 [
                     *(sys.executable, "-m", "everstep.elastic.launch", "--nnodes=1:3"),
-                    *("--rdzv_backend=etcd", f"--rdzv_endpoint={endpoint}", "--rdzv_id=peers"),
-                    *("-m", "benchmarks.peers.everstep_worker"),
+                    *("--rdzv_backend=etcd", f"--rdzv_endpoint={endpoint}", "--rdzv_id=comparison"),
+                    *("-m", "benchmarks.comparison.everstep_worker"),
                 ],
                 {"POD_IP": f"127.0.0.{2 + index}", "POD_NAME": name, "TMPDIR": str(folder)},
             )
@@ -76,7 +76,7 @@ def torchrun(folder: Path) -> Iterator[Sequence[Node]]:
     """Yield machines of one elastic torchrun; its rendezvous store runs outside them, in this process."""
     store = TCPStore("127.0.0.1", free_port(), is_master=True, wait_for_workers=False)
     launch = [
-        *("--nnodes=1:3", "--rdzv_backend=c10d", "--rdzv_id=peers"),
+        *("--nnodes=1:3", "--rdzv_backend=c10d", "--rdzv_id=comparison"),
         *(f"--rdzv_endpoint=127.0.0.1:{store.port}", "--rdzv_conf=is_host=0"),
         *("--local_addr=127.0.0.1",),
     ]
@@ -87,7 +87,7 @@ def torchrun(folder: Path) -> Iterator[Sequence[Node]]:
 def _torchrun(flags: Sequence[str], worker: str) -> list[str]:
     common = ["--nproc_per_node=1", "--max_restarts=100000", "--monitor_interval=0.1"]
     program = [sys.executable, "-m", "torch.distributed.run", *flags, *common]
-    return [*program, "-m", f"benchmarks.peers.{worker}"]
+    return [*program, "-m", f"benchmarks.comparison.{worker}"]
 
 
 SYSTEMS = (

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from benchmarks.peers.workload import (
+from benchmarks.comparison.workload import (
     GLOBAL_BATCH,
     SAMPLES,
     SAVE_STEPS,
@@ -24,7 +24,7 @@ def main() -> None:
         dataset_size=SAMPLES,
         global_batch=GLOBAL_BATCH,
         epochs=10_000,
-        checkpoint=Path(os.environ["PEERS_FOLDER"]) / "run",
+        checkpoint=Path(os.environ["COMPARISON_FOLDER"]) / "run",
         checkpoint_steps=SAVE_STEPS,
     )
     journal = StepJournal.of_this_node()

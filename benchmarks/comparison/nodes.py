@@ -34,8 +34,8 @@ class Node:
             "PYTHONPATH": os.pathsep.join([str(PROJECT), *sys.path[1:]]),
             "OMP_NUM_THREADS": "1",
             "RUST_LOG": "error",  # read by torchft
-            "PEERS_FOLDER": str(folder),
-            "PEERS_NODE": name,
+            "COMPARISON_FOLDER": str(folder),
+            "COMPARISON_NODE": name,
             **environment,
         }
         self._launcher: subprocess.Popen[bytes] | None = None

@@ -11,7 +11,7 @@ from datetime import timedelta
 import torch
 from torchft import Manager, Optimizer, ProcessGroupGloo
 
-from benchmarks.peers.workload import (
+from benchmarks.comparison.workload import (
     GLOBAL_BATCH,
     NODES,
     TIMEOUT_SECONDS,
@@ -46,7 +46,7 @@ def main() -> None:
     def state_dict() -> dict[str, dict[str, object]]:
         return {"model": model.state_dict(), "optimizer": local_optimizer.state_dict()}
 
-    node = int(os.environ["PEERS_NODE"][1:])
+    node = int(os.environ["COMPARISON_NODE"][1:])
     manager = Manager(
         pg=ProcessGroupGloo(timeout=timedelta(seconds=TIMEOUT_SECONDS)),
         min_replica_size=1,

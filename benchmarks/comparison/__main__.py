@@ -1,7 +1,7 @@
 """Compare Everstep's `live` with torchft and torchrun on one machine, with the same model and events.
 
-    make .venv/.peers
-    .venv/bin/python -m benchmarks.peers --rounds 3 [--only everstep torchft] [--json]
+    make .venv/.comparison
+    .venv/bin/python -m benchmarks.comparison --rounds 3 [--only everstep torchft] [--json]
 
 Three nodes train ResNet-18 on random images of 28 pixels, 12 samples per step. The systems take turns,
 each event with new processes, so that a slow minute of this machine affects all of them:
@@ -30,9 +30,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.peers.nodes import Node
-from benchmarks.peers.systems import NAMES, SYSTEMS, System
-from benchmarks.peers.workload import SAMPLES, JournalLine, read, read_commits
+from benchmarks.comparison.nodes import Node
+from benchmarks.comparison.systems import NAMES, SYSTEMS, System
+from benchmarks.comparison.workload import SAMPLES, JournalLine, read, read_commits
 from benchmarks.progress import track
 from tests.waiting import wait_until
 
@@ -105,7 +105,7 @@ def main() -> None:
 def measure(system: System, event: str, number: int) -> Figures:
     """Start three nodes and disrupt one of them, in each round a different node."""
     with (
-        tempfile.TemporaryDirectory(prefix="peers-") as scratch,
+        tempfile.TemporaryDirectory(prefix="comparison-") as scratch,
         system.machines(folder := Path(scratch)) as machines,
     ):
         try:

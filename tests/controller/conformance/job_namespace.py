@@ -17,7 +17,7 @@ WAIT_SECONDS = 200.0
 
 
 @dataclass(frozen=True)
-class Bench:
+class JobNamespace:
     """A namespace in which a controller under test runs ElasticJobs.
 
     Attributes:
@@ -105,12 +105,12 @@ def manifest(
 class Job:
     """One job under test."""
 
-    bench: Bench
+    job_namespace: JobNamespace
     name: str
 
     def read(self) -> dict[str, Any]:
-        result: dict[str, Any] = self.bench.custom_objects.get_namespaced_custom_object(
-            GROUP, VERSION, self.bench.namespace, PLURAL, self.name
+        result: dict[str, Any] = self.job_namespace.custom_objects.get_namespaced_custom_object(
+            GROUP, VERSION, self.job_namespace.namespace, PLURAL, self.name
         )
         return result
 
@@ -122,35 +122,35 @@ class Job:
         return False
 
     def patch(self, spec: dict[str, Any]) -> None:
-        self.bench.custom_objects.patch_namespaced_custom_object(
+        self.job_namespace.custom_objects.patch_namespaced_custom_object(
             GROUP,
             VERSION,
-            self.bench.namespace,
+            self.job_namespace.namespace,
             PLURAL,
             self.name,
-            {"spec": self.bench.adapt_spec(spec)},
+            {"spec": self.job_namespace.adapt_spec(spec)},
         )
 
     def scale(self, replicas: int) -> None:
-        self.bench.custom_objects.patch_namespaced_custom_object_scale(
+        self.job_namespace.custom_objects.patch_namespaced_custom_object_scale(
             GROUP,
             VERSION,
-            self.bench.namespace,
+            self.job_namespace.namespace,
             PLURAL,
             self.name,
             {"spec": {"replicas": replicas}},
         )
 
     def delete(self) -> None:
-        self.bench.custom_objects.delete_namespaced_custom_object(
-            GROUP, VERSION, self.bench.namespace, PLURAL, self.name
+        self.job_namespace.custom_objects.delete_namespaced_custom_object(
+            GROUP, VERSION, self.job_namespace.namespace, PLURAL, self.name
         )
 
     def pods(self) -> dict[int, Any]:
         """Return the job's pods by index."""
         selector = f"job-name={self.name}"
-        pods = self.bench.core.list_namespaced_pod(
-            self.bench.namespace, label_selector=selector
+        pods = self.job_namespace.core.list_namespaced_pod(
+            self.job_namespace.namespace, label_selector=selector
         ).items
         return {int(pod.metadata.labels["replica-index"]): pod for pod in pods}
 
@@ -166,8 +166,8 @@ class Job:
 
     def services(self) -> list[Any]:
         selector = f"job-name={self.name}"
-        services: list[Any] = self.bench.core.list_namespaced_service(
-            self.bench.namespace, label_selector=selector
+        services: list[Any] = self.job_namespace.core.list_namespaced_service(
+            self.job_namespace.namespace, label_selector=selector
         ).items
         return services
 
@@ -195,8 +195,8 @@ class Job:
 
     def events(self) -> list[Any]:
         selector = f"involvedObject.kind=ElasticJob,involvedObject.name={self.name}"
-        events: list[Any] = self.bench.core.list_namespaced_event(
-            self.bench.namespace, field_selector=selector
+        events: list[Any] = self.job_namespace.core.list_namespaced_event(
+            self.job_namespace.namespace, field_selector=selector
         ).items
         return events
 
@@ -214,7 +214,7 @@ class Job:
         wait_until(
             condition,
             description,
-            seconds * self.bench.time_factor,
+            seconds * self.job_namespace.time_factor,
             details=self._describe,
             interval_seconds=0.05,
         )
@@ -223,7 +223,7 @@ class Job:
         self, description: str, condition: Callable[[], object], seconds: float = 1.0
     ) -> None:
         """Check that a condition holds for some time."""
-        end = time.monotonic() + seconds / self.bench.time_factor
+        end = time.monotonic() + seconds / self.job_namespace.time_factor
         while time.monotonic() < end:
             assert condition(), f"does not hold: {description}\n{self._describe()}"
             time.sleep(0.05)

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from benchmarks.peers.workload import (
+from benchmarks.comparison.workload import (
     SAVE_STEPS,
     TIMEOUT_SECONDS,
     StepJournal,
@@ -25,7 +25,7 @@ def main() -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     model = build_model()
     optimizer = build_optimizer(model)
-    path = Path(os.environ["PEERS_FOLDER"]) / "checkpoint.pt"
+    path = Path(os.environ["COMPARISON_FOLDER"]) / "checkpoint.pt"
     step = restore(path, model, optimizer)
     ddp_model = nn.parallel.DistributedDataParallel(model)
     journal = StepJournal.of_this_node()
