@@ -268,7 +268,8 @@ class Combined(RuleBasedStateMachine):
             return
         cluster, spec = self.cluster, self.cluster.source["spec"]
         self.suspend(False)
-        spec.get("spending", {}).pop("budgetUsd", None)
+        for limit in ("budgetUsd", "deadlineSeconds"):  # workers would be bought or removed later
+            spec.get("spending", {}).pop(limit, None)
         cluster.scale(max(cluster.replicas, 1))
         cluster.end_interrupted()
         cluster.fault = Fault.NONE
