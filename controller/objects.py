@@ -12,6 +12,7 @@ from everstep.catalog.names import (
     DEADLINE_ANNOTATION,
     ON_DEMAND,
     REPLICA_INDEX_LABEL,
+    TEMPLATE_HASH_ANNOTATION,
     WORKER_CONTAINER,
     ZONE_LABEL,
 )
@@ -43,6 +44,7 @@ class Pod:
         waiting_reason: reason why it is not running; empty if there is none, or only that it is being created.
         crash_looping: True if the kubelet restarts it repeatedly.
         bounds: value of its bounds annotation, `min:max`; empty without the annotation.
+        template_hash: hash of what its manifest was made from; empty if an older controller created it.
         zone: zone in which it was created; empty if it may run in any zone.
         interrupted: True if its node has an interruption notice.
         on_demand: True if it was created for an on-demand machine.
@@ -69,6 +71,7 @@ class Pod:
     restarts: int = 0
     crash_looping: bool = False
     bounds: str = ""
+    template_hash: str = ""
     zone: str = ""
     interrupted: bool = False
     on_demand: bool = False
@@ -171,6 +174,7 @@ def read_pod(source: Mapping[str, Any]) -> Pod:
     last_terminated = (container.get("lastState") or {}).get("terminated") or {}
     spec, kubernetes_phase = source.get("spec", {}), status.get("phase", "Pending")
     selector = spec.get("nodeSelector") or {}
+    annotations = metadata.get("annotations") or {}
     disrupted = _is_disrupted(status)
     trainer_phase = _trainer_phase(kubernetes_phase, spec, terminated, disrupted=disrupted)
     crash_looping = (state.get("waiting") or {}).get("reason") == "CrashLoopBackOff"
@@ -195,9 +199,10 @@ def read_pod(source: Mapping[str, Any]) -> Pod:
         waiting_reason=_waiting_reason(status, state),
         restarts=container.get("restartCount", 0),
         crash_looping=crash_looping,
-        bounds=(metadata.get("annotations") or {}).get(BOUNDS_ANNOTATION, ""),
+        bounds=annotations.get(BOUNDS_ANNOTATION, ""),
+        template_hash=annotations.get(TEMPLATE_HASH_ANNOTATION, ""),
         zone=selector.get(ZONE_LABEL, ""),
-        interrupted=DEADLINE_ANNOTATION in (metadata.get("annotations") or {}),
+        interrupted=DEADLINE_ANNOTATION in annotations,
         on_demand=selector.get(CAPACITY_LABEL) == ON_DEMAND,
         bound_since=_bound_since(source),
         address=status.get("podIP", ""),

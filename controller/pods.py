@@ -1,5 +1,7 @@
 """A job's pods and Services, with the names, labels, arguments and owner of the upstream controller."""
 
+import hashlib
+import json
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
@@ -16,6 +18,7 @@ from everstep.catalog.names import (
     ON_DEMAND,
     REPLICA_INDEX_LABEL,
     REPLICA_TYPE_LABEL,
+    TEMPLATE_HASH_ANNOTATION,
     WORKER_REPLICA,
     ZONE_LABEL,
 )
@@ -95,8 +98,25 @@ def render_pod(
     metadata["annotations"] = {
         **(template_metadata.get("annotations") or {}),
         BOUNDS_ANNOTATION: spec.bounds,
+        TEMPLATE_HASH_ANNOTATION: template_hash(spec, has_zone=zone is not None),
     }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec}
+
+
+def template_hash(spec: Spec, *, has_zone: bool) -> str:
+    """Return a hash of everything in a job that determines its pods, except the bounds, which pods read later.
+
+    Which zone and which machines a worker gets is the decision of the controller, and no part of it.
+    """
+    source = [
+        spec.template,
+        spec.rendezvous_endpoint,
+        spec.restart_policy,
+        buys_on_demand(spec),
+        has_zone,
+    ]
+    text = json.dumps(source, sort_keys=True, default=dict)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def buys_on_demand(spec: Spec) -> bool:

@@ -9,6 +9,7 @@ from controller.api import Spec
 from controller.exit_history import describe_exit
 from controller.objects import Pod
 from controller.observed_state import ObservedState
+from controller.pods import template_hash
 from controller.rules.backoff_limit import describe_exhausted, exhausted_workers
 from controller.rules.common import (
     accept_spec,
@@ -24,6 +25,8 @@ from controller.status import ConditionType
 from controller.timestamps import format_time
 from everstep.catalog.plurals import amount
 
+OUTDATED = "it has not started, and the job was edited"  # reason for deletions
+
 
 def reconcile_workers(state: ObservedState) -> Plan | None:
     """Reconcile the workers: remove surplus pods, replace failed pods and create missing pods."""
@@ -34,12 +37,15 @@ def reconcile_workers(state: ObservedState) -> Plan | None:
     leaving_pods = list(state.placement.leaving_pods) if state.placement else []
     surplus_pods = _surplus_pods(state, spec)
     removed_pods = [*surplus_pods, *leaving_pods]
-    state = reset_records(state, removed_pods)
+    outdated_pods = _outdated_pods(state, spec, removed_pods)
+    state = reset_records(state, [*removed_pods, *_never_bound(state, outdated_pods)])
     failed_pods, state = _pods_to_replace(state, surplus_pods)
     new_indices, on_demand_indices, state = _indices_to_create(state, spec)
     state = _with_conditions(state.with_wake_times(deadline_of(state, spec)), spec, removed_pods)
     stale_pods = [
-        pod for pod in state.active_pods if pod not in removed_pods and pod.bounds != spec.bounds
+        pod
+        for pod in state.active_pods
+        if pod not in (*removed_pods, *outdated_pods) and pod.bounds != spec.bounds
     ]
     services = {
         state.job.worker_name(pod.index): pod.index for pod in state.pods if pod not in surplus_pods
@@ -56,6 +62,7 @@ def reconcile_workers(state: ObservedState) -> Plan | None:
                 Deletion(pod=pod, cause=f"it is replaced: it {describe_exit(pod)}")
                 for pod in failed_pods
             ),
+            *(Deletion(pod=pod, cause=OUTDATED) for pod in outdated_pods),
         ),
         create_services=tuple(
             sorted(index for name, index in services.items() if name not in state.services)
@@ -64,6 +71,25 @@ def reconcile_workers(state: ObservedState) -> Plan | None:
         update_bounds=tuple(stale_pods),
         events=_left_out_events(state, spec),
     )
+
+
+def _outdated_pods(state: ObservedState, spec: Spec, removed_pods: Collection[Pod]) -> list[Pod]:
+    """Return the pods that have not started and that the current job would not create: an edit may let them start."""
+    current_hash = template_hash(spec, has_zone=state.status.placement is not None)
+    return [
+        pod
+        for pod in state.active_pods
+        if pod.phase == "Pending"
+        and pod not in removed_pods
+        and pod.template_hash not in ("", current_hash)
+    ]
+
+
+def _never_bound(state: ObservedState, pods: Collection[Pod]) -> list[Pod]:
+    """Return the first pods of workers that never had a node; the deletion of any other pod counts as its exit."""
+    return [
+        pod for pod in pods if pod.node is None and not state.status.workers[pod.index].restarts
+    ]
 
 
 def _surplus_reason(state: ObservedState, pod: Pod) -> str:

@@ -36,6 +36,7 @@ SCALING_ANNOTATION = f"{DOMAIN}/scaling"  # on an ElasticJob: SCALING_FIXED or S
 SCALING_FIXED, SCALING_CAPACITY = "fixed", "capacity"
 PLACEMENT_ANNOTATION = f"{DOMAIN}/placement"  # on an ElasticJob: its zones, as JSON
 BOUNDS_ANNOTATION = f"{DOMAIN}/nnodes"  # on a worker pod, written by the controller: MIN:MAX
+TEMPLATE_HASH_ANNOTATION = f"{DOMAIN}/template-hash"  # on a worker pod, written by the controller
 DEADLINE_ANNOTATION = f"{DOMAIN}/deadline"  # on a worker pod, written by the spot watcher
 
 # --- The ElasticJob API (upstream's) and what its controllers set on workers

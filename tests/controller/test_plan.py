@@ -11,7 +11,7 @@ from controller.api import ElasticJob
 from controller.exit_history import STEADY_SECONDS
 from controller.objects import Node, Pod
 from controller.placement_state import PlacementState
-from controller.pods import render_pod
+from controller.pods import render_pod, template_hash
 from controller.status import Condition, ConditionType
 from everstep.capacity.placement import PlacementPhase
 from tests.controller.builders import (
@@ -619,3 +619,56 @@ def test_a_condition_of_another_program_is_kept() -> None:
 
     assert foreign_condition in result.status.to_json()["conditions"]
     assert result.events == ()
+
+
+def hash_of(elastic_job: ElasticJob, *, has_zone: bool = False) -> str:
+    assert elastic_job.spec is not None
+    return template_hash(elastic_job.spec, has_zone=has_zone)
+
+
+def test_an_edited_template_replaces_pods_that_have_not_started_and_no_others() -> None:
+    old_hash = hash_of(job())
+    edited = spec(5)
+    edited["replicaSpecs"]["Worker"]["template"] = {
+        "spec": {**TEMPLATE["spec"], "hostNetwork": True}
+    }
+
+    result = decide(
+        job(edited),
+        pod(0, template_hash=old_hash),
+        pod(1, "Pending", template_hash=old_hash),
+        pod(2, "Pending", node=None, template_hash=old_hash),
+        pod(3, "Pending", node=None, template_hash=hash_of(job(edited))),
+        pod(4, "Pending", node=None),  # an older controller created it
+    )
+
+    assert deleted_indices(result) == [1, 2]
+    assert {deletion.cause for deletion in result.delete_pods} == {
+        "it has not started, and the job was edited"
+    }
+    assert result.delete_services == ()
+    after = decide(
+        job_after_pass(job(edited), result), pod(0), pod(3, "Pending"), pod(4, "Pending")
+    )
+    assert after.create_pods == (1, 2)
+    assert [worker_exit.index for worker_exit in after.exits] == [1], "worker 2 never had a node"
+
+
+def test_edited_bounds_replace_no_pod() -> None:
+    edited = job(spec(min_replicas=2, max_replicas=9))
+
+    assert deleted_indices(decide(edited, pod(0, "Pending", template_hash=hash_of(job())))) == []
+
+
+def test_a_pod_that_waits_in_a_zone_is_replaced_once_its_job_has_no_zones() -> None:
+    waiting = pod(0, "Pending", node=None, zone="a", template_hash=hash_of(job(), has_zone=True))
+
+    assert deleted_indices(decide(job(), waiting)) == [0]
+
+
+def test_a_rendered_pod_is_current() -> None:
+    elastic_job = job()
+    assert elastic_job.spec is not None
+    metadata = render_pod(elastic_job, elastic_job.spec, 0)["metadata"]
+
+    assert metadata["annotations"]["everstep.dev/template-hash"] == hash_of(elastic_job)

@@ -23,7 +23,11 @@ POOLS = [
 
 
 class CombinedCluster(ZonedCluster):
-    """A cluster with spot machines by zone, and as many on-demand machines as requested."""
+    """A cluster with spot machines by zone, and as many on-demand machines as requested.
+
+    Attributes:
+        max_replicas: greatest maximum number of workers that the job has had.
+    """
 
     def __init__(
         self,
@@ -35,6 +39,7 @@ class CombinedCluster(ZonedCluster):
         spending: Mapping[str, Any] | None,
     ) -> None:
         super().__init__(replicas, times)
+        self.max_replicas = max_replicas
         self.source["metadata"]["creationTimestamp"] = format_time(self.now)
         spec = self.source["spec"]
         spec["maxReplicas"] = max_replicas
@@ -60,7 +65,12 @@ class CombinedCluster(ZonedCluster):
 
     @property
     def desired_replicas(self) -> int:
-        return 3 * int(self.source["spec"]["maxReplicas"] or 9)
+        """Greatest number of pods: spot and on-demand workers, in the zone of the group and in the one that it leaves.
+
+        Surplus workers stay until their deletion is complete.
+        """
+        self.max_replicas = max(self.max_replicas, self.source["spec"]["maxReplicas"])
+        return 4 * self.max_replicas
 
     def used_machines(self, zone: str) -> int:
         pods = [*self.pods.values(), *self.placeholder_pods.values()]

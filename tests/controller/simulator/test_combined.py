@@ -1,5 +1,6 @@
 """A job with any combination of zones, capacity and limits survives any schedule of faults and edits."""
 
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -16,14 +17,22 @@ from controller.metrics import Metrics
 from controller.progress import ProgressReader
 from controller.reconcile import Reconciler, RetryError
 from controller.status import ConditionType, Status
-from tests.controller.simulator.combined import CombinedCluster
+from everstep.catalog.names import (
+    PLACEMENT_ANNOTATION,
+    SCALING_ANNOTATION,
+    SCALING_CAPACITY,
+    SCALING_FIXED,
+)
+from tests.controller.simulator.combined import POOLS, CombinedCluster
 from tests.controller.simulator.model import KEY, Crash, WriteFault
 from tests.controller.simulator.test_moves import TIMES
-from tests.controller.simulator.zones import ZONES
+from tests.controller.simulator.zones import ZONES, Fault
 from tests.effort import SEARCHES, examples
 
 SETTLE_SECONDS = 2400  # a request for more workers every 300 s, and two moves
-WORKER_METRICS = "everstep_step 1\neverstep_planned_steps 1000\n"
+PLANNED_STEPS = 1000
+ALL_ZONES = list(ZONES)
+ZONE_LISTS = [[], ALL_ZONES, ["b", "c"], ["c"]]  # an empty list means no placement
 CHANGES = st.sampled_from(
     [
         "delete",
@@ -36,19 +45,24 @@ CHANGES = st.sampled_from(
         "suspend",
         "resume",
         "second leader",
+        "hang",
+        "recover",
+        "bounds",
+        "zones",
+        "scaling",
+        "spending",
+        "metrics",
     ]
 )
-SPENDING = st.sampled_from(
-    [
-        None,
-        {"onDemand": "fallback", "deadlineSeconds": 3600},
-        {"onDemand": "fallback"},
-        {"onDemand": "always"},
-        {"onDemand": "never", "budgetUsd": 1.0},
-        {"onDemand": "fallback", "budgetUsd": 2.0, "deadlineSeconds": 1800},
-        {"budgetUsd": 50.0},
-    ]
-)
+LIMITS: list[dict[str, Any] | None] = [
+    None,
+    {"onDemand": "fallback", "deadlineSeconds": 3600},
+    {"onDemand": "fallback"},
+    {"onDemand": "always"},
+    {"onDemand": "never", "budgetUsd": 1.0},
+    {"onDemand": "fallback", "budgetUsd": 2.0, "deadlineSeconds": 1800},
+    {"budgetUsd": 50.0},
+]
 
 
 class Combined(RuleBasedStateMachine):
@@ -59,7 +73,8 @@ class Combined(RuleBasedStateMachine):
         extra=st.integers(0, 3),
         zones=st.booleans(),
         follows_capacity=st.booleans(),
-        spending=SPENDING,
+        spending=st.sampled_from(LIMITS),
+        seconds_per_step=st.sampled_from([1, 3, 10]),
         min_replicas=st.integers(1, 2),
     )
     def begin(
@@ -69,8 +84,10 @@ class Combined(RuleBasedStateMachine):
         zones: bool,
         follows_capacity: bool,
         spending: dict[str, Any] | None,
+        seconds_per_step: int,
         min_replicas: int,
     ) -> None:
+        self.seconds_per_step = seconds_per_step
         self.follows_capacity = follows_capacity
         self.cluster = CombinedCluster(
             replicas,
@@ -82,6 +99,7 @@ class Combined(RuleBasedStateMachine):
         self.cluster.source["spec"]["minReplicas"] = min(replicas, min_replicas)
         self.cluster.source["spec"]["RunPolicy"] = {"backoffLimit": 1000}
         self.cluster.machines["a"] = replicas + extra
+        self.began = self.cluster.now
         self.metrics = Metrics()
         self.restart()
         self.run(120)
@@ -96,8 +114,13 @@ class Combined(RuleBasedStateMachine):
             metrics,
             now=lambda: cluster.now,
             joining=JoinReader(cluster.scrape),
-            progress=ProgressReader(lambda _: WORKER_METRICS),
+            progress=ProgressReader(self.scrape_worker),
         )
+
+    def scrape_worker(self, _address: str) -> str:
+        steps = (self.cluster.now - self.began).total_seconds() // self.seconds_per_step
+        step = min(steps, PLANNED_STEPS - 1)
+        return f"everstep_step {step}\neverstep_planned_steps {PLANNED_STEPS}\n"
 
     def reconcile(self) -> float | None:
         try:
@@ -167,6 +190,13 @@ class Combined(RuleBasedStateMachine):
             "suspend": lambda: self.suspend(True),
             "resume": lambda: self.suspend(False),
             "second leader": self.reconcile_as_second_leader,
+            "hang": lambda: self._pod(number, self.hang),
+            "recover": self.recover,
+            "bounds": lambda: self.set_bounds(number),
+            "zones": lambda: self.set_zones(ZONE_LISTS[number % len(ZONE_LISTS)]),
+            "scaling": lambda: self.set_scaling(number % 2 == 0),
+            "spending": lambda: self.set_spending(LIMITS[number]),
+            "metrics": lambda: setattr(self.cluster, "fault", list(Fault)[number % len(Fault)]),
         }
         if not during:
             changes[change]()
@@ -186,6 +216,40 @@ class Combined(RuleBasedStateMachine):
         self.cluster.source["spec"]["RunPolicy"]["suspend"] = value
         self.cluster.scale(self.cluster.replicas)  # a new version of the job
 
+    def hang(self, name: str) -> None:
+        self.cluster.hang(self.cluster.pods[name]["spec"].get("nodeName", ""))
+
+    def recover(self) -> None:
+        for node in list(self.cluster.unready):
+            self.cluster.boot(node)
+
+    def set_bounds(self, number: int) -> None:
+        """Raise or lower both bounds around the current number of replicas."""
+        spec, replicas = self.cluster.source["spec"], max(self.cluster.replicas, 1)
+        spec["minReplicas"] = max(min(number, replicas), 1)
+        spec["maxReplicas"] = max(number, replicas)
+        self.cluster.scale(self.cluster.replicas)
+
+    def set_zones(self, zones: list[str]) -> None:
+        annotations = self.cluster.source["metadata"].setdefault("annotations", {})
+        annotations.pop(PLACEMENT_ANNOTATION, None)
+        if zones:
+            annotations[PLACEMENT_ANNOTATION] = json.dumps({"zones": zones, **TIMES})
+        self.cluster.scale(self.cluster.replicas)
+
+    def set_scaling(self, follows_capacity: bool) -> None:
+        self.follows_capacity = follows_capacity
+        annotations = self.cluster.source["metadata"].setdefault("annotations", {})
+        annotations[SCALING_ANNOTATION] = SCALING_CAPACITY if follows_capacity else SCALING_FIXED
+        self.cluster.scale(self.cluster.replicas)
+
+    def set_spending(self, limits: dict[str, Any] | None) -> None:
+        spec = self.cluster.source["spec"]
+        spec.pop("spending", None)
+        if limits is not None:
+            spec["spending"] = {"pools": POOLS, **limits}
+        self.cluster.scale(self.cluster.replicas)
+
     def reconcile_as_second_leader(self) -> None:
         with suppress(RetryError, ApiError, HTTPError):
             self.controller(Metrics()).reconcile(KEY)
@@ -204,9 +268,14 @@ class Combined(RuleBasedStateMachine):
             return
         cluster, spec = self.cluster, self.cluster.source["spec"]
         self.suspend(False)
-        spec.get("spending", {}).pop("budgetUsd", None)
+        for limit in ("budgetUsd", "deadlineSeconds"):  # workers would be bought or removed later
+            spec.get("spending", {}).pop(limit, None)
         cluster.scale(max(cluster.replicas, 1))
         cluster.end_interrupted()
+        cluster.fault = Fault.NONE
+        self.recover()
+        if PLACEMENT_ANNOTATION in cluster.source["metadata"].get("annotations", {}):
+            self.set_zones(ALL_ZONES)
         for zone in ZONES:
             cluster.set_machines(zone, spec["maxReplicas"] if zone == "c" else 0)
         self.run(SETTLE_SECONDS)
