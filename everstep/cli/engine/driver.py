@@ -360,6 +360,8 @@ def read_deployment(workspace: Workspace) -> Deployment | None:
         state = json.loads(state_file(workspace).read_text())
     except (OSError, ValueError):
         return None
+    if not isinstance(state, dict):
+        return None
     deployment: Deployment = (state.get("checkpoint") or {}).get("latest") or {}
     return deployment
 

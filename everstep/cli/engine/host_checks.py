@@ -104,8 +104,16 @@ def control_groups() -> HostCheck:
 
 
 def disk(folder: Path) -> HostCheck:
-    """Check the free disk space at the state folder."""
+    """Check that the state folder can be written, and the free disk space there."""
     existing_folder = next(path for path in (folder, *folder.parents) if os.access(path, os.F_OK))
+    if not (existing_folder.is_dir() and os.access(existing_folder, os.W_OK | os.X_OK)):
+        observed = f"{existing_folder} is not a folder that this user can write to"
+        return HostCheck(
+            "disk",
+            passed=False,
+            observed=observed,
+            fix="Set EVERSTEP_STATE to a folder of your own.",
+        )
     free = shutil.disk_usage(existing_folder).free / 2**30
     fix = f"Free {MIN_DISK_GIB} GiB there, or set EVERSTEP_STATE to a folder on a larger disk."
     return HostCheck(

@@ -211,7 +211,10 @@ def _destroy(context: StackContext, progress: Progress) -> bool:
         if not context.on_twin:
             raise
         warn(f"{error.problem}; its machines are removed anyway, so its state is removed instead")
-        engine.remove_stack()
+        with suppress(
+            EverstepError
+        ):  # Pulumi cannot read it; it is removed with the folder of the twin
+            engine.remove_stack()
         return False
     engine.remove_stack()
     return True

@@ -7,6 +7,7 @@ Pulumi uses the stack file itself, except to destroy.
 """
 
 import json
+import re
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 PREFIX = "everstep:"
 """Prefix of Everstep's keys in a stack file."""
+STACK_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+"""Names of stacks that Pulumi allows; it checks them only after machines are started."""
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
@@ -95,8 +98,8 @@ def read_config(workspace: Workspace) -> "StackConfig":
     """Return the stack's typed configuration, checked by the rules of the program.
 
     Raises:
-        EverstepError: the stack does not exist (with similar names), its file cannot be read or is not YAML, or it
-            breaks rules; all faults are reported together.
+        EverstepError: the stack does not exist (with similar names) or has a name that Pulumi does not allow, its
+            file cannot be read or is not YAML, or it breaks rules; all faults are reported together.
     """
     file, names = workspace.stack_file, stack_names(workspace.stack_file.parent)
     if workspace.stack in names and not file.is_file():
@@ -105,6 +108,12 @@ def read_config(workspace: Workspace) -> "StackConfig":
         )
     if not file.is_file():
         raise unknown_name("stack", workspace.stack, names)
+    if not STACK_NAME.fullmatch(workspace.stack):
+        raise EverstepError(
+            f"Pulumi does not allow the name {workspace.stack!r} of a stack",
+            f"Rename {file}: the part between `Pulumi.` and `.yaml` has at most 100 letters of ASCII, digits, "
+            "hyphens, underscores and periods.",
+        )
     _make_program_importable(workspace)
     from components.config import from_mapping
     from components.config.faults import ConfigurationError

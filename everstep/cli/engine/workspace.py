@@ -75,11 +75,18 @@ def open_workspace(stack: str = DEFAULT_STACK) -> Workspace:
     """Return a stack's workspace in the nearest project; its stack file may be missing.
 
     Raises:
-        EverstepError: there is no project here.
+        EverstepError: there is no project here, or the current folder was deleted.
     """
     from cloudtwin.facade import DEFAULT_TWIN, state_directory
 
-    project = find_project(Path.cwd())
+    try:
+        folder = Path.cwd()
+    except FileNotFoundError:
+        raise EverstepError(
+            "the current folder was deleted",
+            "Change to the folder of the project, even if it exists again.",
+        ) from None
+    project = find_project(folder)
     twin_name = os.environ.get("EVERSTEP_TWIN")
     name = twin_name or DEFAULT_TWIN
     return Workspace(project, stack, name, state_directory(name), twin_is_chosen=bool(twin_name))

@@ -1,8 +1,10 @@
 """Checks of this machine before `up`."""
 
+from pathlib import Path
+
 import pytest
 
-from everstep.cli.engine.host_checks import HostCheck, require_fit
+from everstep.cli.engine.host_checks import HostCheck, disk, require_fit
 from everstep.errors import EverstepError
 
 
@@ -17,3 +19,13 @@ def test_all_missing_prerequisites_are_reported_together() -> None:
         require_fit(checks)
     assert error.value.fix == "Use sudo.\nMount them."
     assert require_fit(checks[2:]) == checks[2:], "low disk space is a warning, not an error"
+
+
+def test_a_state_path_below_a_file_stops_up_and_is_a_fault_of_the_machine(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    for path in (tmp_path / "file", tmp_path / "file" / "default"):
+        check = disk(path)
+        assert (check.passed, check.fatal) == (False, True)
+        assert "is not a folder that this user can write to" in check.observed
+    assert "GiB free" in disk(tmp_path / "new" / "default").observed

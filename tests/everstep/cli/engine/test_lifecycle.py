@@ -1,13 +1,21 @@
-"""The summary of a run that `down` removes."""
+"""What `down` removes."""
 
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from everstep.cli.engine.lifecycle import describe_run
+from everstep.cli.engine.context import StackContext
+from everstep.cli.engine.driver import Engine, state_file
+from everstep.cli.engine.lifecycle import describe_run, take_down
+from everstep.cli.engine.stack_file import default_config
+from everstep.cli.engine.target import Target
+from everstep.cli.engine.workspace import Workspace
+from everstep.errors import EverstepError
+from everstep.progress import Silent
 
 
 @pytest.fixture
@@ -44,3 +52,30 @@ def test_a_checkpoint_that_a_worker_removes_meanwhile_is_not_an_error(
     monkeypatch.setattr(os, "scandir", remove_before_scan(run / "checkpoints" / "step-1"))
 
     assert describe_run(run) == "2 checkpoints and the journal, 1 MiB"
+
+
+@pytest.mark.parametrize("state", ["", "{", "null", "[]"])
+def test_a_twin_is_taken_down_even_if_pulumi_cannot_read_the_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    def fail(_engine: Engine) -> None:
+        raise EverstepError("`pulumi stack rm` failed", "unexpected end of JSON input")
+
+    monkeypatch.setattr(Engine, "remove_stack", fail)
+    monkeypatch.setattr(StackContext, "connect", fail)
+    monkeypatch.setattr(
+        StackContext,
+        "engine",
+        lambda context, _progress: Engine(context.workspace, Path("pulumi"), {}),
+    )
+    twin = Mock()
+    monkeypatch.setattr(StackContext, "twin", lambda _context: twin)
+    workspace = Workspace(tmp_path, "local", "default", tmp_path / "state")
+    context = StackContext(workspace, default_config(workspace), Target.TWIN)
+    path = state_file(workspace)
+    path.parent.mkdir(parents=True)
+    path.write_text(state)
+
+    take_down(context, Silent())
+
+    twin.down.assert_called_once()

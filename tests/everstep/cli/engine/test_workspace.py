@@ -1,6 +1,7 @@
 """Stack files, mistyped names, the engine's copy of a stack file, and its passphrase."""
 
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,29 @@ def test_an_unknown_stack_is_reported_with_the_nearest_names(
     with pytest.raises(EverstepError, match="no stack named 'lcoal'") as error:
         read_config(workspaces.open_workspace("lcoal"))
     assert error.value.fix == "Did you mean local? Known names: aks-dev, local."
+
+
+@pytest.mark.parametrize("name", ["ö ü", "a[b]", "a" * 101])
+def test_a_name_that_pulumi_does_not_allow_is_refused_before_machines_are_started(
+    local_stack: Workspace, name: str
+) -> None:
+    stack = replace(local_stack, stack=name)
+    stack.stack_file.write_text(VALID_STACK)
+
+    with pytest.raises(EverstepError, match="Pulumi does not allow the name"):
+        read_config(stack)
+
+
+def test_a_command_in_a_folder_that_was_deleted_is_a_user_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "deleted"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+
+    with pytest.raises(EverstepError, match="the current folder was deleted"):
+        workspaces.open_workspace()
 
 
 def test_the_project_is_found_from_a_subfolder(local_stack: Workspace) -> None:
