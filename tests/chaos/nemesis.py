@@ -70,7 +70,7 @@ class Nemesis:
         """Execute all rounds.
 
         Raises:
-            NotRecoveredError: after a round not all nodes train together in time.
+            NotRecoveredError: not all nodes train together in time after a round.
         """
         for number, round_ in enumerate(rounds):
             time.sleep(round_.pause)
@@ -142,7 +142,7 @@ class Nemesis:
         """Wait until every node has applied steps in a group of all nodes, and etcd has this group's generation.
 
         An etcd that has lost this generation gets the next one within about a second. If all agents ended before that,
-        no agent would know which numbers were used.
+        no agent would know which generation numbers were used.
         """
         cluster, deadline = self._cluster, time.monotonic() + seconds
         initial_counts = cluster.applied_steps()

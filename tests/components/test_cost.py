@@ -247,7 +247,7 @@ def test_a_pool_above_its_price_ceiling_is_noted() -> None:
     pool = {"name": "t4", "zone": "1", "vmSize": "Standard_NC4as_T4_v3", "maxPrice": 0.1}
 
     notes = cost_of(AKS, cluster={"gpuPools": [pool]}).notes
-    admitted_notes = cost_of(AKS, cluster={"gpuPools": [pool | {"maxPrice": 0.2}]}).notes
+    notes_below_ceiling = cost_of(AKS, cluster={"gpuPools": [pool | {"maxPrice": 0.2}]}).notes
 
     assert any("0.149174 USD an hour on spot, above its maxPrice 0.1" in note for note in notes)
-    assert not any("maxPrice" in note for note in admitted_notes)
+    assert not any("maxPrice" in note for note in notes_below_ceiling)

@@ -184,7 +184,7 @@ def test_an_init_container_that_fails_is_a_failure_of_the_worker() -> None:
     records, (worker_exit,) = update_records({}, [pod], frozenset(), NOW)
 
     assert (records[0].failures, records[0].exit_code) == (1, 1), (
-        "its time does not count as a steady run"
+        "the duration of an init container does not count as a steady run of the worker"
     )
     assert worker_exit.message == (
         "job-worker-0 ended with exit code 1 in the init container prepare"
@@ -194,10 +194,10 @@ def test_an_init_container_that_fails_is_a_failure_of_the_worker() -> None:
 def test_the_reason_for_which_an_init_container_does_not_start_is_reported() -> None:
     waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
     crash = {"waiting": {"reason": "CrashLoopBackOff"}}
-    ends = {"restartCount": 7, "lastState": {"terminated": {"exitCode": 3}}}
+    restarts = {"restartCount": 7, "lastState": {"terminated": {"exitCode": 3}}}
 
     pod = read_pod(pod_json("Pending", status=init_status({"waiting": waiting})))
-    crash_looping = read_pod(pod_json("Pending", status=init_status(crash, **ends)))
+    crash_looping = read_pod(pod_json("Pending", status=init_status(crash, **restarts)))
 
     assert pod.waiting_reason == "ImagePullBackOff: no such image"
     assert (crash_looping.crash_looping, crash_looping.exit_code) == (True, 3)
@@ -244,7 +244,7 @@ def test_only_an_exit_of_the_trainer_itself_is_a_failure(pod: Pod, cause: ExitCa
 
 
 def test_back_off_delays_double_up_to_five_minutes() -> None:
-    assert [delay_seconds(ends) for ends in (0, 1, 2, 3, 8, 9, 99)] == [0, 2, 4, 8, 256, 300, 300]
+    assert [delay_seconds(exits) for exits in (0, 1, 2, 3, 8, 9, 99)] == [0, 2, 4, 8, 256, 300, 300]
 
 
 def node_json(ready: str, *taints: str) -> dict[str, Any]:

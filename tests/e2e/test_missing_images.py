@@ -34,7 +34,7 @@ TRAIN_SECONDS = 300
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(4 * UP_SECONDS + TRAIN_SECONDS)]
 
-# Keys of Everstep's trainer, which are refused beside a command.
+# Keys of Everstep's trainer, which are refused in a job with a command.
 TRAINER_KEYS = ("model", "epochs", "globalBatch", "learningRate", "seed", "mode")
 SCRIPT = """
 import os, sys, torch

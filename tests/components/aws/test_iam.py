@@ -91,8 +91,8 @@ def full_stack() -> Graph:
 
 
 def existing_vpc_stack() -> Graph:
-    zones = {"us-east-1a": "subnet-0aaaaaaa", "us-east-1b": "subnet-0bbbbbbb"}
-    network = {"vpcId": "vpc-0123456789abcdef0", "privateSubnetIds": zones}
+    subnets = {"us-east-1a": "subnet-0aaaaaaa", "us-east-1b": "subnet-0bbbbbbb"}
+    network = {"vpcId": "vpc-0123456789abcdef0", "privateSubnetIds": subnets}
     cluster = {"iam": RULES, "network": network, "autoscaling": {"enabled": False}}
     return declare_eks(cluster={**cluster, "gpuPool": {"nodes": 3}})
 

@@ -320,4 +320,4 @@ def test_a_property_that_aks_cannot_change_replaces_the_pool(change: dict[str, A
     changed = {key for key in keys if old.inputs.get(key) != new.inputs.get(key)}
     replaced = {path.partition(".")[0] for path in new.replace_on_changes}
 
-    assert changed & replaced, "the provider would update the pool, and AKS refuse it"
+    assert changed & replaced, "the provider would update the pool, and AKS would refuse the update"

@@ -40,7 +40,7 @@ def test_a_stack_matches_the_cloud_and_environment_in_its_name(name: str) -> Non
 @pytest.mark.parametrize("name", CLOUD_STACKS)
 def test_a_stack_file_for_a_cloud_contains_every_section(name: str) -> None:
     sections = set(yaml.safe_load(text_of(name))["config"])
-    # Prices and a budget are a choice; a stack with a cluster has its own platform.
+    # Prices and a budget are optional; a stack that creates its cluster needs no platform stack.
     optional = {"everstep:cost", "everstep:platformStack"}
 
     missing = {f"everstep:{key}" for key, _ in fields(StackConfig)} - sections

@@ -22,8 +22,8 @@ from tests.waiting import wait_until
 
 MACHINES = ("machine-0", "machine-1", "machine-2")
 IMAGE = "localhost/everstep/controller:local"  # the smallest local image with Python
-UNUSED_IMAGES = frozenset({"localhost/everstep/none:local", "x"})
-"""Images that tests use as placeholders for any image."""
+PLACEHOLDER_IMAGES = frozenset({"localhost/everstep/none:local", "x"})
+"""Images in the pod specs of tests; `adapt_pod` replaces them."""
 
 SIGKILL_CODE = 128 + signal.SIGKILL
 SCRATCH_MIB = 8
@@ -36,9 +36,9 @@ BOOT_SECONDS = 300.0
 WORKER = """
 import os, signal
 def on_sigterm(*_):
-    with open("/tmp/on-request") as file:
+    with open("/tmp/sigterm-code") as file:
         os._exit(int(file.read()))
-with open("/tmp/on-request", "w") as file:
+with open("/tmp/sigterm-code", "w") as file:
     file.write("143")
 signal.signal(signal.SIGTERM, on_sigterm)
 os.mkfifo("/tmp/end")
@@ -64,7 +64,7 @@ def adapt_pod(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _adapt_container(container: dict[str, Any]) -> dict[str, Any]:
-    if container.get("image") not in UNUSED_IMAGES:
+    if container.get("image") not in PLACEHOLDER_IMAGES:
         return container
     limits = {"ephemeral-storage": f"{SCRATCH_MIB}Mi"}  # exceeding it causes an eviction
     command = ["python3", "-c", WORKER]
@@ -106,7 +106,7 @@ class RealPods:
         workers = self.core.list_namespaced_pod(self.namespace, label_selector="job-name")
         for pod in workers.items:
             if pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None:
-                self._exec(pod.metadata.name, f"{WAIT_FOR_WORKER}; echo {code} > /tmp/on-request")
+                self._exec(pod.metadata.name, f"{WAIT_FOR_WORKER}; echo {code} > /tmp/sigterm-code")
 
     def end(self, pod: str, code: int) -> None:
         """Terminate a worker's process with an exit code; 137 kills it."""
@@ -192,7 +192,7 @@ class RealPods:
             for folder in Path("/proc").glob("[0-9]*"):
                 with contextlib.suppress(OSError):
                     is_of_pod = uid in (folder / "cgroup").read_text()
-                    if is_of_pod and b"on-request" in (folder / "cmdline").read_bytes():
+                    if is_of_pod and b"sigterm-code" in (folder / "cmdline").read_bytes():
                         return int(folder.name)
             return None
 

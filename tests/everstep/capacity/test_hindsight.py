@@ -23,7 +23,7 @@ MODEL = fit()
 
 
 def job(ticks: float, *, boot: ChangeCost = NO_COST, fixed: float = 0.0) -> JobModel:
-    """Return a job of some ticks of four machines."""
+    """Return a job that takes four machines this number of ticks."""
     base = JobModel(work=1, machines=4, prices=Prices(1.0, 3.0, fixed), boot=boot)
     return JobModel(
         work=ticks * 4 * GAP_SECONDS * base.steady_goodput,
@@ -63,10 +63,10 @@ def test_the_optimum_knows_the_future() -> None:
 
 
 def test_machines_that_start_do_not_train() -> None:
-    slow_job, ticks = job(1.7, boot=ChangeCost(250.0, "this test")), history((4,), (4,), (4,))
+    slow_job, capacity = job(1.7, boot=ChangeCost(250.0, "this test")), history((4,), (4,), (4,))
 
-    assert cheapest(ticks, slow_job, 2 * GAP_SECONDS) == inf
-    assert cheapest(ticks, slow_job, 3 * GAP_SECONDS) == pytest.approx(3 * TICK_USD)
+    assert cheapest(capacity, slow_job, 2 * GAP_SECONDS) == inf
+    assert cheapest(capacity, slow_job, 3 * GAP_SECONDS) == pytest.approx(3 * TICK_USD)
 
 
 def test_the_group_moves_if_that_is_cheaper_than_machines_on_demand() -> None:

@@ -107,7 +107,7 @@ def test_commands_are_found_inline_on_separate_lines_and_in_sequences(tmp_path: 
     assert list(commands(page, "make")) == ["make aws"]
 
 
-def test_a_command_that_does_not_exist_is_found() -> None:
+def test_a_command_that_does_not_exist_is_detected() -> None:
     assert fault_of(["dain", "gpu-0"]) == "there is no command dain"
     assert fault_of(["node", "reclame", "gpu-0"]) == "there is no command reclame"
     assert fault_of(["node", "reclaim", "gpu-0", "--notise", "3"]) == "--notise"

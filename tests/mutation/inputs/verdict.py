@@ -41,7 +41,7 @@ class Judge:
         self._providers: dict[str, Operations] = {}
 
     def verdict(self, resource: DeclaredResource, inputs: Mapping[str, Any]) -> Verdict:
-        """Return the twin's verdict on other inputs of a declared resource."""
+        """Return the twin's verdict on a declared resource with changed inputs."""
         try:
             return self._verdict(resource, inputs)
         except Exception:

@@ -101,7 +101,7 @@ class AzureHosts:
     def _login(self, method: str, path: str, form: Mapping[str, list[str]]) -> HostResponse:
         """Return the response of Entra: its discovery documents, or a token for a client secret."""
         root = f"https://{LOGIN}/{TENANT}"
-        token = f"{root}/oauth2/v2.0/token"
+        token_url = f"{root}/oauth2/v2.0/token"
         content: dict[str, object]
         if path.endswith("/discovery/instance"):
             metadata = {"preferred_network": LOGIN, "preferred_cache": LOGIN, "aliases": [LOGIN]}
@@ -114,12 +114,12 @@ class AzureHosts:
             return HostResponse(OK, content)
         if path.endswith("/v2.0/.well-known/openid-configuration"):
             content = {
-                "token_endpoint": token,
+                "token_endpoint": token_url,
                 "authorization_endpoint": f"{root}/oauth2/v2.0/authorize",
                 "issuer": f"{root}/v2.0",
             }
             return HostResponse(OK, content)
-        if (method, path) != ("POST", urlsplit(token).path):
+        if (method, path) != ("POST", urlsplit(token_url).path):
             return HostResponse(HTTPStatus.NOT_FOUND, {"error": "invalid_request"})
         (secret,), (scope,) = form.get("client_secret", [""]), form["scope"]
         if secret != self.api.facts.secret:

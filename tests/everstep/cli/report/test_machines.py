@@ -1,4 +1,4 @@
-"""The log of machines: how each was bought, even after its node is gone."""
+"""The log of machines: type, pool and purchase option of each, even after its node is gone."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -76,8 +76,8 @@ def test_a_torn_line_in_the_middle_of_a_journal_costs_only_that_line(tmp_path: P
     assert [step.step for step in new_reader.read().steps] == [1, 2, 3, 4]
     pod_reader = FakeClient(tmp_path).reader()
     assert [step.step for step in pod_reader.read().steps] == [1, 2, 3, 4]
-    library_reader = JournalReader(journal_file.parent)
-    assert [entry["step"] for entry in library_reader.read()] == [1, 2, 3, 4]
+    journal_reader = JournalReader(journal_file.parent)
+    assert [entry["step"] for entry in journal_reader.read()] == [1, 2, 3, 4]
     assert torn_line + "\n" in journal_file.read_text(), "the torn line is still there"
 
 

@@ -94,7 +94,7 @@ def user_options(endpoint: str, folder: Path) -> EtcdOptions:
 def test_an_etcd_without_a_leader_does_not_reject_a_password(
     tmp_path: Path, was_accepted: bool
 ) -> None:
-    """Otherwise an election of a second would end agents, as a wrong password does, or their leases would lapse."""
+    """Otherwise an election that takes a second would end agents, like a wrong password, or let their leases lapse."""
     accepted = [(200, b'{"token": "t"}'), (200, NOTHING)] if was_accepted else []
     election = [(503, NO_LEADER), (503, NO_LEADER)]
     with gateway(*accepted, *election, (200, b'{"token": "u"}'), (200, NOTHING)) as endpoint:
@@ -312,12 +312,12 @@ class LateEtcd(Etcd):
         value: value of the only key.
         mod_revision: revision of its last change.
         late_attempts: attempts that were not carried out yet.
-        is_lost: whether only the response of a first attempt is lost, and not the request.
+        loses_response: True if the first attempt of a put is carried out and only its response is lost.
     """
 
-    def __init__(self, *, is_lost: bool = False) -> None:
+    def __init__(self, *, loses_response: bool = False) -> None:
         super().__init__(EtcdOptions(endpoints=("127.0.0.1:1",), retry_seconds=60))
-        self.value, self.mod_revision, self.is_lost = "", 0, is_lost
+        self.value, self.mod_revision, self.loses_response = "", 0, loses_response
         self.late_attempts: list[Mapping[str, Any]] = []
         self._bodies: list[Mapping[str, Any]] = []
 
@@ -327,7 +327,7 @@ class LateEtcd(Etcd):
         assert path == "kv/txn"
         if body not in self._bodies:
             self._bodies.append(body)
-            if self.is_lost:
+            if self.loses_response:
                 self.execute(body)
             else:
                 self.late_attempts.append(body)
@@ -360,7 +360,7 @@ def test_a_put_that_a_suspended_member_carries_out_late_does_not_undo_a_later_on
 
 
 def test_a_put_whose_response_was_lost_is_not_repeated() -> None:
-    client = LateEtcd(is_lost=True)
+    client = LateEtcd(loses_response=True)
 
     assert client.put("/a", "1", 7) == 1
     assert (client.decoded_value(), client.mod_revision) == ("1", 1)

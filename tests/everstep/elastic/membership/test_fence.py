@@ -1,4 +1,4 @@
-"""A fence: one transaction that names the generation and the registrations, on an etcd in memory."""
+"""A fence: one transaction that is conditional on the generation and the registrations, on an etcd in memory."""
 
 import base64
 import itertools

@@ -45,7 +45,7 @@ from tests.everstep.elastic.recovery.recovery_simulation import LiveAgent, LiveW
 WorldType = TypeVar("WorldType", bound=LiveWorld)
 SCHEDULES = 300
 PARTIAL_SCHEDULES = 700
-MOVES = 200
+MOVES = 200  # random actions of a schedule
 ONLY_COPY = Ready(may_be_only_copy=True)
 FAULTLESS_PERIODS = 4  # periods of 30 s, after which training must have continued
 
@@ -254,7 +254,7 @@ def test_a_checkpoint_ahead_of_all_workers_is_restored() -> None:
 
 
 def test_a_state_that_a_checkpoint_replaces_counts_as_none_until_all_of_it_is_loaded() -> None:
-    """The worker may load its shard, and lose its node's others before they have theirs."""
+    """The worker may load its shard, and lose the other workers of its node before they have loaded theirs."""
     core = training_worker(step=10, rank=0)
     core.handle(GroupLost("peer"))
     core.handle(Assigned(3, 0, 1, StepProgress(2, 16)))

@@ -57,8 +57,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--run", type=Path)
     parser.add_argument("--optimizer", choices=list(OPTIMIZERS))
-    parser.add_argument("--step-seconds", type=float)
-    parser.add_argument("--alone-seconds", type=float, help="the same, in a group of one worker")
+    parser.add_argument("--step-seconds", type=float, help="pause in each step")
+    parser.add_argument("--alone-seconds", type=float, help="the pause in a group of one worker")
     options = parser.parse_args()
     model = network()
     run = elastic.Run(

@@ -65,7 +65,7 @@ def test_a_worker_that_connects_while_its_agent_has_no_free_descriptor_is_served
 ) -> None:
     """Otherwise a worker that is started again would wait forever for the agent, and its node for the worker."""
     with contextlib.ExitStack() as stack:
-        # The thread that accepts has a descriptor for one of them already.
+        # The accepting thread, which waits in accept(), has already reserved a descriptor for one connection.
         other, worker = (
             stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) for _ in range(2)
         )

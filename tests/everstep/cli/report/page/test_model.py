@@ -203,7 +203,7 @@ FOREIGN_ENTRIES = st.builds(
 EVENTS = st.builds(
     lambda at, kind, node: {"at": at, "kind": kind, "node": node},
     st.floats(0, 400).map(lambda after: 1_790_000_000.0 + after),
-    st.sampled_from(("drain", "vanish", "return", "notice", "freeze", "thaw", "add", "unheard")),
+    st.sampled_from(("drain", "vanish", "return", "notice", "freeze", "thaw", "add", "unknown")),
     st.sampled_from((*ALL_NODES, "gpu-9", "<b>")),
 )
 
