@@ -77,7 +77,7 @@ POLICY_SECONDS = {
 
 MACHINE_SECONDS = {
     "startSeconds": 30.0,
-    "answerSeconds": 6.0,
+    "furtherNodeSeconds": 6.0,
     "moveSeconds": 120.0,
 }
 """Times that depend on real machines and programs, which are not compressed."""

@@ -267,7 +267,9 @@ def _bound_times(observed: ObservedPlacement, zone: str) -> list[datetime]:
 
 
 def _offer_complete_at(observed: ObservedPlacement, zone: str) -> datetime:
-    return observed.time_after(max(_bound_times(observed, zone)), observed.settings.answer_seconds)
+    return observed.time_after(
+        max(_bound_times(observed, zone)), observed.settings.further_node_seconds
+    )
 
 
 def _with_decision(

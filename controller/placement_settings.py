@@ -26,7 +26,7 @@ class PlacementSettings:
         zones: values of the nodes' zone label, in order of preference.
         start_seconds: time after which a zone is assumed to have no machine for a worker without a node.
         short_seconds: time with too few machines after which other zones are tried.
-        answer_seconds: time in which a zone that offered a machine may offer another one.
+        further_node_seconds: time without a further node for a placeholder after which a zone's offer is complete.
         retry_seconds: time after which a zone that offered too few machines is tried again.
         move_interval_seconds: minimum time between two moves.
         join_seconds: maximum time for which the old zone's workers wait for a running worker of the new zone to join.
@@ -38,7 +38,7 @@ class PlacementSettings:
     zones: tuple[str, ...]
     start_seconds: float = 300.0
     short_seconds: float = 600.0
-    answer_seconds: float = 120.0
+    further_node_seconds: float = 120.0
     retry_seconds: float = 1800.0
     move_interval_seconds: float = 3600.0
     join_seconds: float = 300.0

@@ -149,9 +149,14 @@ def test_another_zone_has_time_to_offer_further_machines_before_its_offer_counts
 
     early_plan = decide(workers, state, offers, after=SHORT_SECONDS + 1)
     assert early_plan.state.zone == ZONE_A
-    assert NOW + timedelta(seconds=SHORT_SECONDS + SETTINGS.answer_seconds) in early_plan.wake_times
     assert (
-        decide(workers, state, offers, after=SHORT_SECONDS + SETTINGS.answer_seconds).state.zone
+        NOW + timedelta(seconds=SHORT_SECONDS + SETTINGS.further_node_seconds)
+        in early_plan.wake_times
+    )
+    assert (
+        decide(
+            workers, state, offers, after=SHORT_SECONDS + SETTINGS.further_node_seconds
+        ).state.zone
         == ZONE_B
     )
 

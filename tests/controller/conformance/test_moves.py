@@ -30,7 +30,7 @@ PLACEMENT = {
     "usdPerHour": {NEAR: 0.4, FAR: 0.5},
     "startSeconds": 2,
     "shortSeconds": 2,
-    "answerSeconds": 2,
+    "furtherNodeSeconds": 2,
     "joinSeconds": 2,
 }
 MOVE_SECONDS = 150

@@ -27,7 +27,7 @@ INTERVAL, MOVE, JOIN = 600, 200, 50
 TIMES = {
     "startSeconds": 30,
     "shortSeconds": 60,
-    "answerSeconds": 20,
+    "furtherNodeSeconds": 20,
     "retrySeconds": 120,
     "moveIntervalSeconds": INTERVAL,
     "joinSeconds": JOIN,
