@@ -2,7 +2,7 @@
 
 import pytest
 
-from everstep.cli.engine.host_checks import HostCheck, require_fit
+from everstep.cli.engine.host_checks import HostCheck, raise_for_failures
 from everstep.errors import EverstepError
 
 
@@ -14,6 +14,6 @@ def test_all_missing_prerequisites_are_reported_together() -> None:
     ]
 
     with pytest.raises(EverstepError, match=r"root \(uid 1000\); cgroups \(none\)") as error:
-        require_fit(checks)
+        raise_for_failures(checks)
     assert error.value.fix == "Use sudo.\nMount them."
-    assert require_fit(checks[2:]) == checks[2:], "low disk space is a warning, not an error"
+    assert raise_for_failures(checks[2:]) == checks[2:], "low disk space is a warning, not an error"
