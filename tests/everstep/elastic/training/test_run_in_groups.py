@@ -241,7 +241,7 @@ def test_an_evaluation_is_repeated_when_the_group_changes(change: str) -> None:
 
 
 @pytest.mark.parametrize("change", ["the group breaks", "a node joins"])
-def test_callbacks_that_run_again_start_from_the_same_numbers(change: str) -> None:
+def test_callbacks_that_run_again_start_from_the_same_metrics(change: str) -> None:
     """Other workers may not have got so far; unequal metrics at equal progress would look like a hardware fault."""
     group_breaks = change == "the group breaks"
     # Sums: the step, the first evaluation, the second one.
@@ -316,7 +316,7 @@ def test_an_update_is_neither_lost_nor_repeated_when_its_sum_fails() -> None:
     assert len(updates) == 1
 
 
-def test_a_pass_ends_between_layers_after_its_group_has_ended() -> None:
+def test_a_forward_pass_ends_between_layers_after_its_group_has_ended() -> None:
     class LostGroup(ScriptedGroup):
         def check(self, min_age_seconds: float = 0.0) -> None:
             if min_age_seconds and self.joins == 1:
@@ -328,7 +328,7 @@ def test_a_pass_ends_between_layers_after_its_group_has_ended() -> None:
         compute(batch, model)
 
     assert group.joins == 2
-    assert group.sums == 0, "the pass of the first group ended before its sum"
+    assert group.sums == 0, "the forward pass of the first group ended before its sum"
     assert run.step == run.total_steps
 
 
