@@ -267,7 +267,7 @@ def refusal(writing: "Future[int]") -> str:
 
 
 class FullDisk(Disk):
-    """A disk that is full once a shard has begun."""
+    """A disk that is full once the file of a shard has been created."""
 
     @contextmanager
     def create(self, path: Path) -> Iterator[OutputFile]:

@@ -158,10 +158,10 @@ def test_a_shard_that_does_not_fit_ends_the_run_with_a_fix() -> None:
 
 
 class SuccessiveGroups(SingleProcessGroup):
-    """Successive groups of this process and workers of equal states; each but the last breaks in its third all-reduce.
+    """Successive groups that this process joins; each but the last breaks in its third all-reduce.
 
     Args:
-        assignments: rank, number of workers and sources of each group.
+        assignments: rank, number of workers and ranks of the sources of the state, for each group.
     """
 
     def __init__(self, *assignments: tuple[int, int, tuple[int, ...]]) -> None:
