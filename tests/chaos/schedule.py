@@ -48,7 +48,7 @@ SHARED_FAULTS = (
     "torn-checkpoint",
     "kill-all",
 )
-"""Faults of parts that all nodes share, or of all nodes; a round has at most one."""
+"""Faults of components that all nodes share, or of all nodes; a round has at most one."""
 
 KINDS = (*NODE_FAULTS, *NETWORK_FAULTS, *SHARED_FAULTS)
 FAULTS_PER_ROUND = (1, 2, 2, 3)  # possible numbers of faults in a round
@@ -72,7 +72,7 @@ class ScheduledFault:
 
     Attributes:
         kind: one of `KINDS`.
-        targets: affected machines; for a split, the machines of one side.
+        targets: affected machines; for `split` (a network partition), the machines of one side.
         at: seconds from the beginning of its round.
         seconds: duration.
         amount: a value of `AMOUNTS`; 0 for other kinds.
@@ -119,7 +119,7 @@ def schedule(
 
 
 def _draw_kinds(deck: list[str], count: int) -> list[str]:
-    """Draw kinds that can overlap from the deck: at most one fault of a shared part."""
+    """Draw kinds that can overlap from the deck: at most one of `SHARED_FAULTS`."""
     kinds: list[str] = []
     for kind in list(deck):
         if len(kinds) < count and not (kind in SHARED_FAULTS and set(kinds) & set(SHARED_FAULTS)):
@@ -146,7 +146,7 @@ def _round(
 
 
 def _targets(rng: random.Random, kind: str, nodes: Sequence[str], etcd: Sequence[str]) -> list[str]:
-    """Return the machines of a network fault or of a shared part."""
+    """Return the targets of a network fault or of a fault of a shared component."""
     if kind == "split":
         return rng.sample(list(nodes), len(nodes) // 2)
     if kind == "one-direction":

@@ -44,7 +44,9 @@ def test_a_schedule_of_chosen_kinds_contains_no_others(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_faults_that_overlap_have_different_nodes_and_at_most_one_shared_part(seed: int) -> None:
+def test_overlapping_faults_have_different_nodes_and_at_most_one_affects_a_shared_component(
+    seed: int,
+) -> None:
     for round_ in schedule(seed, 20):
         nodes = [f.targets[0] for f in round_.faults if f.kind in NODE_FAULTS]
         shared_faults = [fault for fault in round_.faults if fault.kind in SHARED_FAULTS]

@@ -116,7 +116,9 @@ def _empty_value_errors(value: Any, path: str, *, strict: bool) -> Iterator[str]
         yield f"{path} is unknown"
     elif value is None or (isinstance(value, dict | list | str) and not value):
         key = path.rsplit(".", 1)[-1].partition("[")[0]
-        is_intended = path.endswith(EMPTY_IN_CLOUD_SDKS) if strict else not _is_lost(key, value)
+        is_intended = (
+            path.endswith(EMPTY_IN_CLOUD_SDKS) if strict else not _is_meaningless(key, value)
+        )
         if not is_intended:
             yield f"{path} is empty"
     elif isinstance(value, dict):
@@ -127,7 +129,7 @@ def _empty_value_errors(value: Any, path: str, *, strict: bool) -> Iterator[str]
             yield from _empty_value_errors(inner, f"{path}[{index}]", strict=strict)
 
 
-def _is_lost(key: str, value: Any) -> bool:
+def _is_meaningless(key: str, value: Any) -> bool:
     """Return True if an empty value has no meaning in a Kubernetes object."""
     return key not in MEANINGFUL_IF_EMPTY and not isinstance(value, str | list)
 
@@ -181,26 +183,27 @@ def _value_errors(annotation: Any, value: Any, path: str) -> Iterator[str]:
     if value is None:
         return
     allowed = alternatives(annotation)
-    if not allowed or any(shape in {Any, typing.Any, object} for shape in allowed):
+    if not allowed or any(alternative in {Any, typing.Any, object} for alternative in allowed):
         return
     findings = [
-        list(_alternative_errors(shape, value, path)) for shape in _without_loose_text(allowed)
+        list(_alternative_errors(alternative, value, path))
+        for alternative in _enumerations_or_all(allowed)
     ]
     if all(findings):
         yield from min(findings, key=len)
 
 
-def _without_loose_text(allowed: list[Any]) -> list[Any]:
+def _enumerations_or_all(allowed: list[Any]) -> list[Any]:
     """Return the enumerations of a union, since the service accepts no other string; without one, the whole union.
 
     Azure's SDK names an enumeration `Known...` if the service accepts other values too.
     """
     enumerations = [
-        shape
-        for shape in allowed
-        if isinstance(shape, type)
-        and issubclass(shape, enum.Enum)
-        and not shape.__name__.startswith("Known")
+        alternative
+        for alternative in allowed
+        if isinstance(alternative, type)
+        and issubclass(alternative, enum.Enum)
+        and not alternative.__name__.startswith("Known")
     ]
     return enumerations or allowed
 

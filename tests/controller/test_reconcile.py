@@ -44,7 +44,7 @@ def reconcile_with_refusal(cluster: ModelCluster) -> None:
 
 
 @pytest.mark.parametrize("code", [CONFLICT, INTERNAL_ERROR])
-def test_a_pod_of_the_same_name_or_that_a_webhook_fails_does_not_prevent_the_other_workers(
+def test_a_name_conflict_or_a_failing_webhook_does_not_prevent_the_other_workers(
     code: int,
 ) -> None:
     cluster = RefusingCluster(replicas=3)
@@ -80,7 +80,7 @@ def test_an_overloaded_api_server_gets_no_further_requests_in_the_pass(code: int
 
 
 class ClusterWithoutEvents(ModelCluster):
-    """A cluster whose store of events does not respond, which may be in another etcd than the pods."""
+    """A cluster that stores events in a separate etcd, which does not respond."""
 
     attempts = 0
 

@@ -240,12 +240,12 @@ def test_progress_before_the_first_observation_does_not_make_the_training_seem_f
 
 def test_the_estimated_work_is_the_same_while_no_share_is_read() -> None:
     # With 4 machines, half of the training took 2 h. The other half takes as long: after 3 h, 5 h of margin are left.
-    silent = decide((), state_with_share(0.5, 2), DEADLINE, after=3 * HOUR).state
+    state_without_share = decide((), state_with_share(0.5, 2), DEADLINE, after=3 * HOUR).state
 
-    assert silent.completed_share == CompletedShare(
+    assert state_without_share.completed_share == CompletedShare(
         first_share=0.0, newest_share=0.5, machine_seconds=8 * HOUR, pending_seconds=4 * HOUR
     )
-    assert silent.reason.startswith(f"{5 * HOUR:.0f} s of margin are left")
+    assert state_without_share.reason.startswith(f"{5 * HOUR:.0f} s of margin are left")
 
 
 def test_workers_that_start_next_to_a_complete_group_do_not_make_the_training_seem_slower() -> None:
@@ -262,9 +262,9 @@ def test_workers_that_start_next_to_a_complete_group_do_not_make_the_training_se
 
 def test_machine_time_without_a_known_share_counts_when_the_next_share_is_read() -> None:
     pods = [worker(index) for index in range(4)]
-    silent = decide(pods, state_with_share(0.5, 2), DEADLINE, after=3 * HOUR).state
+    state_without_share = decide(pods, state_with_share(0.5, 2), DEADLINE, after=3 * HOUR).state
 
-    state = decide(pods, silent, DEADLINE, after=4 * HOUR, share=0.75).state
+    state = decide(pods, state_without_share, DEADLINE, after=4 * HOUR, share=0.75).state
 
     assert state.completed_share == CompletedShare(
         first_share=0.0, newest_share=0.75, machine_seconds=16 * HOUR

@@ -88,7 +88,7 @@ def main(program: str, twin: Path, arguments: Sequence[str]) -> int:
         return 0
     if program in credential_plugin.REQUIRED:
         return credential_plugin.main(program, twin, arguments)
-    print(f"{program}: this stand-in has no {json.dumps(arguments)}", file=sys.stderr)
+    print(f"{program}: this stand-in does not support {json.dumps(arguments)}", file=sys.stderr)
     return USAGE_ERROR
 
 

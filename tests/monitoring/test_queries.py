@@ -1,9 +1,9 @@
 """Every query of the rules and dashboards, in a real Prometheus that scrapes real exporters.
 
-The workers belong to a launcher's run in which one worker was killed, the controller's metrics are of real
-plans for a job, the GPUs are the twin's, and a machine of a twin runs a kubelet. The twin's kubelets have no serving
-certificate of the cluster, which only a cloud approves: that metric is not covered. The cost of past hours is written
-into the server's data before it starts.
+The workers belong to a launcher's run in which one worker was killed, the controller's metrics come from real
+plans for a job, the GPUs are the twin's, and a machine of a twin runs a kubelet. The metric of a kubelet's serving
+certificate is not covered: only a cloud approves such certificates, so the twin's kubelets have none. The cost of past
+hours is written into the server's data before it starts.
 """
 
 import re

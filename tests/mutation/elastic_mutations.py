@@ -194,21 +194,21 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _SHARDED_GROUP_TESTS,
     ),
     Mutation(
-        "state offered that a checkpoint has half replaced",
+        "state offered although a checkpoint has replaced half of it",
         _RECOVERY,
         "                self.phase, self.progress = Phase.RESTORING, StepProgress()",
         "                self.phase = Phase.RESTORING",
         _RECOVERY_TESTS,
     ),
     Mutation(
-        "worker with a shard that decides by its own clock",
+        "worker with a shard that decides about checkpoints by its own clock",
         _SESSION,
         "        is_shared = self.worker.assignment.shards > 1",
         "        is_shared = False",
         _SHARDED_RUN_TESTS,
     ),
     Mutation(
-        "worker with a shard that counts only its own sums",
+        "worker with a shard that ignores the votes of the other shards",
         _SESSION,
         "                self._save_before_regroup(votes.leavers)",
         "                self._save_before_regroup(sums.leavers)",
@@ -252,7 +252,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _CHECKPOINT_TESTS,
     ),
     Mutation(
-        "option that accepts the loss of any checkpoint instead of one",
+        "option that accepts the loss of every checkpoint instead of the given one",
         _RESTORE,
         "        if record.step != accept_lost_step:",
         "        if not accept_lost_step:",

@@ -65,7 +65,7 @@ def test_a_token_is_used_until_it_is_refused(aws: MetadataServer) -> None:
 
     aws.token = "token-2"
     assert [notice.effect for notice in client.poll() or ()] == [Effect.STOP]
-    assert aws.issued_tokens == 2, "a token expires after six hours, a node may live longer"
+    assert aws.issued_tokens == 2, "a token expires after six hours, but a node may run for longer"
 
 
 def test_an_interruption_counts_even_if_the_other_path_is_silent(aws: MetadataServer) -> None:

@@ -140,7 +140,7 @@ def line(**values: object) -> bytes:
     ],
 )
 def test_a_damaged_line_of_the_ledger_costs_only_that_line(tmp_path: Path, damage: bytes) -> None:
-    """The program ended with a traceback and exit code 1, which means that a commit disagrees."""
+    """Otherwise it would end the program with a traceback and exit code 1, which means that a commit disagrees."""
     write_run(tmp_path, commits(3, 8), [])
     first, last = (tmp_path / "ledger.jsonl").read_bytes().splitlines()
     (tmp_path / "ledger.jsonl").write_bytes(b"\n".join([first, damage, last]))

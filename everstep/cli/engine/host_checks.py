@@ -134,7 +134,7 @@ def memory() -> HostCheck:
     )
 
 
-def require_fit(checks: Iterable[HostCheck]) -> list[HostCheck]:
+def raise_for_failures(checks: Iterable[HostCheck]) -> list[HostCheck]:
     """Raise an error for failed fatal checks; return the other failed checks.
 
     Raises:

@@ -41,7 +41,7 @@ def check_machine(context: StackContext) -> None:
     """
     if context.on_twin:
         checks = host_checks.run_checks(context.workspace.state)
-        for warning in host_checks.require_fit(checks):
+        for warning in host_checks.raise_for_failures(checks):
             warn(f"{warning.name}: {warning.observed}. {warning.fix}")
 
 

@@ -161,7 +161,7 @@ class ControllerProcess:
         self.process = start_controller(self.kubeconfig, self.log, *SHORT_DELAYS)
 
     def stop(self) -> None:
-        """Kill the process, since an orderly end would be a weaker test."""
+        """Kill the process, since a graceful shutdown would be a weaker test."""
         if self.process is not None:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait(100)

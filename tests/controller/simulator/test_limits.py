@@ -47,7 +47,8 @@ def simulate(
 ) -> None:
     """Run a controller and its machines until the work is done, or for some hours.
 
-    A new controller takes over in each block of the market.
+    The market has the number of spot machines for each block of `BLOCK_SECONDS`, and repeats. A new controller takes
+    over in each block.
     """
     blocks = islice(cycle(market), round(hours * HOUR / BLOCK_SECONDS))
     for machines in blocks:

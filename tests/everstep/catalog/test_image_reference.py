@@ -86,7 +86,7 @@ def test_completing_twice_changes_nothing(text: str) -> None:
 
 @pytest.fixture(scope="module")
 def oracle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build a program that completes each line with the library distribution/reference, which containerd uses."""
+    """Build a program that normalizes each line by the library distribution/reference, which containerd uses."""
     folder = tmp_path_factory.mktemp("oracle")
     module = PROGRAMS["registry"].folder
     for name in ("go.mod", "go.sum"):

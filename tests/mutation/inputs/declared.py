@@ -104,9 +104,9 @@ class _TwinOutputs(ProviderOutputs):
             config=self._operations.config, prior_account=self._operations.account.read(),
         )  # fmt: skip
         self.declared.append(resource)
-        inputs, mistakes = self._operations.check(resource.key, {}, dict(resource.inputs), SEED)
-        if mistakes:
-            raise AssertionError(f"{args.typ} {args.name}: {mistakes}")
+        inputs, failures = self._operations.check(resource.key, {}, dict(resource.inputs), SEED)
+        if failures:
+            raise AssertionError(f"{args.typ} {args.name}: {failures}")
         identity, outputs = self._operations.create(resource.key, inputs, CREATE_SECONDS)
         return identity, without_secrets(outputs)
 

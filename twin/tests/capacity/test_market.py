@@ -35,7 +35,7 @@ def times_at_zero(changes: Sequence[CapacityChange]) -> int:
 
 
 @pytest.mark.parametrize("max_machines", [4, 16])
-def test_every_trace_has_as_many_changes_and_total_losses_as_the_published_traces(
+def test_every_trace_has_as_many_changes_and_losses_of_all_machines_as_the_published_traces(
     max_machines: int,
 ) -> None:
     traces = [trace(str(seed), max_machines) for seed in SEEDS]
@@ -55,7 +55,7 @@ def test_the_rate_of_changes_equals_the_configured_rate(rate: float) -> None:
     assert observed == pytest.approx(rate, rel=0.1)
 
 
-def test_a_higher_share_of_total_losses_gives_more_times_at_zero() -> None:
+def test_a_higher_share_of_losses_of_all_machines_gives_more_times_at_zero() -> None:
     stable, volatile = (
         MarketParameters(total_loss_share=0.05),
         MarketParameters(total_loss_share=0.6),

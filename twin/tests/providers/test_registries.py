@@ -68,9 +68,9 @@ def test_a_forced_deletion_of_a_repository_deletes_its_images_only(
     tmp_path: Path, provider: Provider
 ) -> None:
     identity = provider.create_resource(REPOSITORY, "images", name="everstep", forceDelete=True)
-    image, image_below = put_image(tmp_path, "everstep"), put_image(tmp_path, "everstep/trainer")
+    image, nested_image = put_image(tmp_path, "everstep"), put_image(tmp_path, "everstep/trainer")
 
     provider.delete_resource(REPOSITORY, identity)
 
     assert not image.exists(), "a new repository of this name would have them"
-    assert image_below.exists()
+    assert nested_image.exists()

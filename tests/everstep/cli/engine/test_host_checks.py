@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep.cli.engine.host_checks import HostCheck, disk, require_fit
+from everstep.cli.engine.host_checks import HostCheck, disk, raise_for_failures
 from everstep.errors import EverstepError
 
 
@@ -16,9 +16,9 @@ def test_all_missing_prerequisites_are_reported_together() -> None:
     ]
 
     with pytest.raises(EverstepError, match=r"root \(uid 1000\); cgroups \(none\)") as error:
-        require_fit(checks)
+        raise_for_failures(checks)
     assert error.value.fix == "Use sudo.\nMount them."
-    assert require_fit(checks[2:]) == checks[2:], "low disk space is a warning, not an error"
+    assert raise_for_failures(checks[2:]) == checks[2:], "low disk space is a warning, not an error"
 
 
 def test_a_state_path_below_a_file_stops_up_and_is_a_fault_of_the_machine(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ class Unsearched(list[JournalEntry]):
 
 
 def test_the_time_to_add_an_entry_does_not_depend_on_the_number_of_entries() -> None:
-    """A week of a worker with a start every five minutes took a minute, a month a quarter of an hour."""
+    """Otherwise the total time would be quadratic: a minute for a week of restarts, 15 minutes for a month."""
     fold = RunFold()
     fold._entries = Unsearched()
     for start in (100, 200):

@@ -66,7 +66,7 @@ def test_a_job_that_never_moves_has_no_file(tmp_path: Path) -> None:
     assert not (tmp_path / "moves.json").exists()
 
 
-def test_a_kept_run_has_its_moves(tmp_path: Path) -> None:
+def test_the_copy_of_a_run_has_its_moves(tmp_path: Path) -> None:
     (tmp_path / "run" / "journal").mkdir(parents=True)
     events = tmp_path / "events.jsonl"
     events.write_text(json.dumps({"at": 1.0, "kind": "drain", "node": "gpu-0"}) + "\n")

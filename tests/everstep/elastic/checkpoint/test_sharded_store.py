@@ -33,7 +33,7 @@ class Node:
         folder: folder of the checkpoints.
         disk: file system of the workers after the first.
         timeout_seconds: time without progress after which the first worker gives up.
-        processes: text for the present processes.
+        processes: identifier of the current processes.
         number: number of the last snapshot.
     """
 
@@ -101,7 +101,7 @@ def reasons(node: Node) -> list[str]:
     return [skip.reason for skip in newest(node)[1]]
 
 
-def test_each_worker_restores_its_shard_and_its_small_values(node: Node) -> None:
+def test_each_worker_restores_its_shard_and_its_extra_values(node: Node) -> None:
     node.save(7)
 
     chosen, _ = newest(node)
@@ -112,7 +112,7 @@ def test_each_worker_restores_its_shard_and_its_small_values(node: Node) -> None
         assert checkpoint.manifest.step == 7
 
 
-def test_the_manifest_has_size_checksum_and_small_values_of_each_shard(node: Node) -> None:
+def test_the_manifest_has_size_checksum_and_extra_values_of_each_shard(node: Node) -> None:
     folder = node.save(7)
 
     manifest = json.loads((folder / files.MANIFEST_FILE).read_text())
@@ -267,7 +267,7 @@ def refusal(writing: "Future[int]") -> str:
 
 
 class FullDisk(Disk):
-    """A disk that is full once a shard has begun."""
+    """A disk that is full once the file of a shard has been created."""
 
     @contextmanager
     def create(self, path: Path) -> Iterator[OutputFile]:
@@ -339,35 +339,35 @@ class SlowDisk(Disk):
     """A disk whose files grow slowly.
 
     Attributes:
-        beats: called before each part of a file.
+        before_part: called before each part of a file is written.
     """
 
-    beats: Callable[[], object] = staticmethod(lambda: None)
+    before_part: Callable[[], object] = staticmethod(lambda: None)
 
     @contextmanager
     def create(self, path: Path) -> Iterator[OutputFile]:
         with path.open("wb", buffering=0) as raw:
-            yield _SlowFile(raw.write, self.beats)
+            yield _SlowFile(raw.write, self.before_part)
 
 
 class _SlowFile:
-    def __init__(self, write: Callable[[bytes], object], beats: Callable[[], object]) -> None:
-        self._write, self._beats = write, beats
+    def __init__(self, write: Callable[[bytes], object], before_part: Callable[[], object]) -> None:
+        self._write, self._before_part = write, before_part
 
     def write(self, data: bytes | memoryview, /) -> object:
         for first in range(0, len(data), 100):
-            self._beats()
+            self._before_part()
             self._write(bytes(data[first : first + 100]))
         return len(data)
 
     def sync(self) -> None:
-        self._beats()
+        self._before_part()
 
 
 def test_a_slow_worker_is_waited_for_as_long_as_its_file_grows(tmp_path: Path) -> None:
     disk, pause = SlowDisk(), threading.Event()
     node = Node(tmp_path, disk, timeout_seconds=1.0)
-    disk.beats = lambda: pause.wait(0.15)  # 14 parts take longer than the timeout
+    disk.before_part = lambda: pause.wait(0.15)  # 14 parts take longer than the timeout
     snapshot = node.next_snapshot()
 
     with node.first_worker_writes(8, snapshot) as writing:

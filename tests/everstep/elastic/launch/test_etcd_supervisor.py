@@ -14,7 +14,7 @@ WAIT_SECONDS = 100  # for a busy machine; it usually takes 0.1 s
 
 
 def start_supervisor(folder: Path, *command: str) -> subprocess.Popen[bytes]:
-    """Start the supervisor of a program. The test acts as the launcher: it holds the write end of its stdin."""
+    """Start the supervisor of a program. The test acts as the launcher: it holds the write end of the pipe on stdin."""
     folder.mkdir()
     return subprocess.Popen(
         [sys.executable, "-I", "-S", etcd_supervisor.__file__, str(folder), *command],

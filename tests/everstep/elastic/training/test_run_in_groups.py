@@ -159,10 +159,10 @@ def test_a_shard_that_does_not_fit_ends_the_run_with_a_fix() -> None:
 
 
 class SuccessiveGroups(SingleProcessGroup):
-    """Successive groups of this process and workers of equal states; each but the last breaks in its third all-reduce.
+    """Successive groups that this process joins; each but the last breaks in its third all-reduce.
 
     Args:
-        assignments: rank, number of workers and sources of each group.
+        assignments: rank, number of workers and ranks of the sources of the state, for each group.
     """
 
     def __init__(self, *assignments: tuple[int, int, tuple[int, ...]]) -> None:
@@ -242,7 +242,7 @@ def test_an_evaluation_is_repeated_when_the_group_changes(change: str) -> None:
 
 
 @pytest.mark.parametrize("change", ["the group breaks", "a node joins"])
-def test_callbacks_that_run_again_start_from_the_same_numbers(change: str) -> None:
+def test_callbacks_that_run_again_start_from_the_same_metrics(change: str) -> None:
     """Other workers may not have got so far; unequal metrics at equal progress would look like a hardware fault."""
     group_breaks = change == "the group breaks"
     # Sums: the step, the first evaluation, the second one.
@@ -317,7 +317,7 @@ def test_an_update_is_neither_lost_nor_repeated_when_its_sum_fails() -> None:
     assert len(updates) == 1
 
 
-def test_a_pass_ends_between_layers_after_its_group_has_ended() -> None:
+def test_a_forward_pass_ends_between_layers_after_its_group_has_ended() -> None:
     class LostGroup(ScriptedGroup):
         def check(self, min_age_seconds: float = 0.0) -> None:
             if min_age_seconds and self.joins == 1:
@@ -329,7 +329,7 @@ def test_a_pass_ends_between_layers_after_its_group_has_ended() -> None:
         compute(batch, model)
 
     assert group.joins == 2
-    assert group.sums == 0, "the pass of the first group ended before its sum"
+    assert group.sums == 0, "the forward pass of the first group ended before its sum"
     assert run.step == run.total_steps
 
 

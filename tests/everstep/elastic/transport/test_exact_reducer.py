@@ -117,7 +117,7 @@ def train_worker(sizes: list[int], last_scale: int = 1) -> Worker:
     return first_worker
 
 
-def test_a_step_sums_as_many_bytes_as_the_reducer_states() -> None:
+def test_a_step_sums_as_many_bytes_as_the_reducer_reports() -> None:
     lone_worker, sizes = worker(), list[int]()
 
     lone_worker.step(torch.randn(BATCH, 3, 5, 5), 0, 1, lambda tensor: sizes.append(tensor.nbytes))

@@ -283,7 +283,7 @@ class StuckOperation:
     """An operation that never ends, as sometimes with gloo when peers leave while this process is frozen."""
 
     ended = threading.Event()
-    waited_for = threading.Event()  # set if a wait lasted for `WAIT_SECONDS`
+    wait_timed_out = threading.Event()  # set if a wait lasted for `WAIT_SECONDS`
 
     def __init__(self, *_: object) -> None: ...
 
@@ -292,7 +292,7 @@ class StuckOperation:
 
     def wait(self) -> None:
         if not self.ended.wait(WAIT_SECONDS):
-            self.waited_for.set()
+            self.wait_timed_out.set()
 
     def __del__(self) -> None:
         self.wait()
@@ -311,7 +311,7 @@ def test_an_all_reduce_that_never_ends_is_abandoned(
         link.sum(torch.ones(1000))
     link.close()
 
-    assert not StuckOperation.waited_for.is_set(), (
+    assert not StuckOperation.wait_timed_out.is_set(), (
         "neither the abandoned operation nor the shutdown of its backend may block"
     )
     StuckOperation.ended.set()

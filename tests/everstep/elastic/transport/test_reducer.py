@@ -185,7 +185,7 @@ def test_compressed_gradients_have_the_precision_of_bfloat16_and_scalars_are_exa
     assert torch.equal(running_mean(compressed_model), running_mean(plain_model))
 
 
-def test_a_step_sums_as_many_bytes_as_the_reducer_states() -> None:
+def test_a_step_sums_as_many_bytes_as_the_reducer_reports() -> None:
     net = model()
     reducer, sizes = GradientReducer(net, scalars=3), []
     reducer.clear()

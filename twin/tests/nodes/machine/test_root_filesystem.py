@@ -31,7 +31,7 @@ def test_a_controller_that_is_not_delegated_is_named(
         root_filesystem.delegate_controllers(cgroup)
 
 
-def test_only_paths_in_folders_that_are_not_bound_from_the_host_are_mounted_separately() -> None:
+def test_only_paths_outside_bind_mounted_folders_of_the_host_are_mounted_separately() -> None:
     paths = [
         Path("/usr/bin/kubelet"),
         Path("/var/cache/kubelet"),

@@ -76,7 +76,7 @@ def test_the_snapshot_of_a_pool_is_in_the_location_of_its_cluster() -> None:
     assert reason == f"the snapshot {SNAPSHOT_ID} is in eastus, not in westus"
 
 
-def test_an_update_that_omits_an_add_on_the_metrics_or_the_proxy_keeps_them() -> None:
+def test_add_ons_metrics_and_the_proxy_are_kept_by_an_update_that_omits_them() -> None:
     enabled = {
         "addonProfiles": {"omsagent": {"enabled": True}},
         "azureMonitorProfile": {"metrics": {"enabled": True}},
