@@ -23,7 +23,7 @@ from cloudtwin.images.confine import KILLED_WITH_PARENT
 from cloudtwin.kubernetes_api import ApiError
 from cloudtwin.nodes import Twin
 from cloudtwin.nodes.bring_up import admin_client
-from cloudtwin.nodes.control_plane.components import holder
+from cloudtwin.nodes.control_plane.components import process_in_network
 from cloudtwin.nodes.network import addressing, links
 
 from everstep.catalog.names import JOB_NAME_LABEL, JOB_NAMESPACE
@@ -179,7 +179,7 @@ def cached_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ca
 
 def serve(twin: Twin, store: Path) -> "subprocess.Popen[bytes]":
     """Start the store in the network of the twin."""
-    network_holder = holder(twin.layout)
+    network_holder = process_in_network(twin.layout)
     assert network_holder is not None
     address = [str(addressing.CONTROL_PLANE), str(PORT), str(store)]
     return subprocess.Popen(

@@ -29,7 +29,7 @@ from cloudtwin.facade import shared_volume
 from cloudtwin.images.confine import KILLED_WITH_PARENT
 from cloudtwin.kubernetes_api import ApiError
 from cloudtwin.nodes import Twin
-from cloudtwin.nodes.control_plane.components import holder
+from cloudtwin.nodes.control_plane.components import process_in_network
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.network import links
 
@@ -116,7 +116,7 @@ class SourceCycle(LifeCycle):
 
     def serve(self) -> "subprocess.Popen[bytes]":
         """Start the store in the network of the twin, whose control plane is up."""
-        network_holder = holder(Layout(self.twin))
+        network_holder = process_in_network(Layout(self.twin))
         assert network_holder is not None
         command, environment = self.store.command(self.store_folder)
         return subprocess.Popen(

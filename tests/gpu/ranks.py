@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
+from everstep.elastic.transport.abortable_group import AbortableGroup, GroupAddress, nccl_backend
 from everstep.elastic.transport.group import PeerLostError
-from everstep.elastic.transport.link import GroupAddress, Link, nccl_backend
-from tests.everstep.elastic.transport.links import WAIT_SECONDS, group_store
+from tests.everstep.elastic.transport.process_groups import WAIT_SECONDS, group_store
 
 ERROR_HANDLING = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 NUMEL = 1 << 20  # number of elements, so that a tensor is larger than a chunk of NCCL
@@ -40,12 +40,14 @@ class Rank:
         self.device = torch.device("cuda", number)
         self._port = port
 
-    def link(self, generation: int, on_stall: Callable[[], None] = lambda: None) -> Link:
-        """Return a link to all workers, with its group already built."""
+    def process_group(
+        self, generation: int, on_stall: Callable[[], None] = lambda: None
+    ) -> AbortableGroup:
+        """Return a group of all workers, already built."""
         address = GroupAddress(generation, "127.0.0.1", self._port, self.number, self.size)
-        link = Link(address, self.device, on_stall)
-        link.build()
-        return link
+        process_group = AbortableGroup(address, self.device, on_stall)
+        process_group.build()
+        return process_group
 
     def store(self) -> TCPStore:
         """Return a connection to the store of all groups."""
@@ -155,17 +157,17 @@ def build_use_and_abort_twice(rank: Rank) -> list[Any]:
 
 def all_reduce_every_dtype(rank: Rank) -> list[float]:
     """Sum floats and integers over all workers; return the smallest and largest sums."""
-    link, sums = rank.link(1), list[float]()
+    process_group, sums = rank.process_group(1), list[float]()
     for dtype in (torch.float32, torch.int32, torch.float64, torch.bfloat16):
         tensor = torch.full((NUMEL,), rank.number + 1, dtype=dtype, device=rank.device)
-        link.sum(tensor)
+        process_group.sum(tensor)
         sums += [float(tensor.min()), float(tensor.max())]
     return sums
 
 
 def take_state_of_rank_0(rank: Rank) -> list[list[float]]:
     """Copy tensors of several types and sizes from rank 0 to all others in one batch."""
-    link = rank.link(1)
+    process_group = rank.process_group(1)
     tensors = [
         torch.full(
             (size,), 7 + size % 5 if rank.number == 0 else 0, dtype=dtype, device=rank.device
@@ -182,7 +184,7 @@ def take_state_of_rank_0(rank: Rank) -> list[list[float]]:
         (peer, peer * len(tensors) + i, t) for peer in others for i, t in enumerate(tensors)
     ]
     incoming = [(0, rank.number * len(tensors) + i, t) for i, t in enumerate(tensors)]
-    link.send_and_receive(*((outgoing, []) if rank.number == 0 else ([], incoming)))
+    process_group.send_and_receive(*((outgoing, []) if rank.number == 0 else ([], incoming)))
     return [[float(tensor.min()), float(tensor.max())] for tensor in tensors]
 
 
@@ -197,27 +199,27 @@ def lose_a_killed_peer(rank: Rank) -> list[Any]:
 
 
 def _lose_peer(rank: Rank, leave: Callable[[], object]) -> list[Any]:
-    links = list[Link]()
+    process_groups = list[AbortableGroup]()
     has_aborted = threading.Event()
 
     def abort_once() -> None:  # as the listening thread does on a message of the agent
         if not has_aborted.is_set():
             has_aborted.set()
-            threading.Thread(target=links[0].abort).start()
+            threading.Thread(target=process_groups[0].abort).start()
 
-    links.append(rank.link(1, abort_once))
+    process_groups.append(rank.process_group(1, abort_once))
     tensor = torch.ones(NUMEL, device=rank.device)
-    links[0].sum(tensor)
+    process_groups[0].sum(tensor)
     observed: list[Any] = [float(tensor.min())]
     if rank.number == 1:
         leave()
         return observed
     try:
-        links[0].sum(torch.ones(NUMEL, device=rank.device))
+        process_groups[0].sum(torch.ones(NUMEL, device=rank.device))
         observed.append(FINISHED)
     except PeerLostError:
         observed.append(LOST)
-    links[0].close()
+    process_groups[0].close()
     # The GPU and the process still work, with another communicator.
     backend: Any = nccl_backend(PrefixStore("alone", rank.store()), 0, 1)
     backend.eager_connect_single_device(rank.device)

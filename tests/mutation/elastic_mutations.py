@@ -422,8 +422,8 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "worker that is behind compared by the sum of words",
         "everstep/elastic/recovery/copying.py",
-        "    return _exchange(link, report, tensors, checksums)\n",
-        "    return _exchange(link, report, tensors, word_sums)\n",
+        "    return _exchange(process_group, report, tensors, checksums)\n",
+        "    return _exchange(process_group, report, tensors, word_sums)\n",
         ("tests/everstep/elastic/recovery/test_copying.py",),
     ),
     Mutation(

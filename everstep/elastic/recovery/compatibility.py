@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from everstep.elastic.transport.link import Link
+from everstep.elastic.transport.abortable_group import AbortableGroup
 from everstep.errors import EverstepError
 
 MAX_VALUE_CHARACTERS = 80  # the message has the digest of a longer value
@@ -24,7 +24,7 @@ class IncompatibleWorkerError(EverstepError):
     """This worker's program, model, data set or settings differ from its group's."""
 
 
-def check_group(link: Link, identity: Mapping[str, str]) -> int:
+def check_group(process_group: AbortableGroup, identity: Mapping[str, str]) -> int:
     """Check that this worker is compatible with rank 0; return how many workers share this machine.
 
     Containers on the same kernel have the same boot ID. The survivors of a group have the lowest ranks, so an
@@ -32,35 +32,35 @@ def check_group(link: Link, identity: Mapping[str, str]) -> int:
     publishes its values for the error message.
 
     Args:
-        link: the group.
+        process_group: the group.
         identity: texts that must be equal on all workers, by name.
 
     Raises:
         IncompatibleWorkerError: rank 0's identity differs.
     """
-    if link.world_size == 1:
+    if process_group.world_size == 1:
         return 1
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()
     except OSError:
-        boot = str(link.rank)
+        boot = str(process_group.rank)
     digest = _hash_number(json.dumps(identity, sort_keys=True))
     own_record = torch.tensor([_hash_number(boot), digest], dtype=torch.int64)
     boots, identities = zip(
-        *(record.tolist() for record in link.all_gather(own_record)), strict=True
+        *(record.tolist() for record in process_group.all_gather(own_record)), strict=True
     )
-    if link.rank == 0 and len(set(identities)) > 1:
-        _publish(link, identity)
-    if identities[0] != identities[link.rank]:
+    if process_group.rank == 0 and len(set(identities)) > 1:
+        _publish(process_group, identity)
+    if identities[0] != identities[process_group.rank]:
         raise IncompatibleWorkerError(
-            f"the worker of rank {link.rank} is incompatible with the others of its run: "
+            f"the worker of rank {process_group.rank} is incompatible with the others of its run: "
             + (
-                describe_differences(_shortened(identity), _published(link))
+                describe_differences(_shortened(identity), _published(process_group))
                 or "its program, model, data set or settings differ"
             ),
             "Run all workers with the same image and command line, and with the same data.",
         )
-    return boots.count(boots[link.rank])
+    return boots.count(boots[process_group.rank])
 
 
 def describe_differences(own: Mapping[str, str], reference: Mapping[str, str]) -> str:
@@ -77,18 +77,18 @@ def describe_differences(own: Mapping[str, str], reference: Mapping[str, str]) -
     return "; ".join(differences)
 
 
-def _publish(link: Link, identity: Mapping[str, str]) -> None:
+def _publish(process_group: AbortableGroup, identity: Mapping[str, str]) -> None:
     with contextlib.suppress(RuntimeError):  # the store is gone, and with it the group
-        if link.store:
-            link.store.set(REFERENCE_KEY, json.dumps(_shortened(identity)))
+        if process_group.store:
+            process_group.store.set(REFERENCE_KEY, json.dumps(_shortened(identity)))
 
 
-def _published(link: Link) -> dict[str, str]:
+def _published(process_group: AbortableGroup) -> dict[str, str]:
     """Return the values of rank 0; empty if they do not arrive."""
     with contextlib.suppress(RuntimeError, ValueError):
-        if link.store:
-            link.store.wait([REFERENCE_KEY], timedelta(seconds=REFERENCE_SECONDS))
-            return dict(json.loads(link.store.get(REFERENCE_KEY)))
+        if process_group.store:
+            process_group.store.wait([REFERENCE_KEY], timedelta(seconds=REFERENCE_SECONDS))
+            return dict(json.loads(process_group.store.get(REFERENCE_KEY)))
     return {}
 
 

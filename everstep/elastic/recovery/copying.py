@@ -12,7 +12,7 @@ import torch
 from everstep.elastic.data_order.leftover import Span
 from everstep.elastic.recovery.checksums import checksums, flat_memory, word_sums
 from everstep.elastic.recovery.state_machine import CopyPlan, StateReport, StepProgress
-from everstep.elastic.transport.link import Link
+from everstep.elastic.transport.abortable_group import AbortableGroup
 
 MAX_COMPUTED_SPANS = 8  # spans that fit into a report; each lost group adds one or two
 _PROGRESS_NUMBERS = (
@@ -22,21 +22,21 @@ _HEADER_NUMBERS = _PROGRESS_NUMBERS + 2 * MAX_COMPUTED_SPANS  # numbers before t
 
 
 def compare(
-    link: Link, report: StateReport, tensors: Sequence[torch.Tensor]
+    process_group: AbortableGroup, report: StateReport, tensors: Sequence[torch.Tensor]
 ) -> tuple[StateReport, ...]:
     """Exchange reports; return all of them by rank, with the checksums that `report` lacks.
 
     A worker without a state computes no checksums, and its report has none: it lacks every tensor, including tensors
     of zeros, whose checksum is 0.
     """
-    reports = _exchange(link, report, tensors, word_sums)
+    reports = _exchange(process_group, report, tensors, word_sums)
     if len({r.progress for r in reports if r.progress.agreed_generation}) <= 1:
         return reports
-    return _exchange(link, report, tensors, checksums)
+    return _exchange(process_group, report, tensors, checksums)
 
 
 def _exchange(
-    link: Link,
+    process_group: AbortableGroup,
     report: StateReport,
     tensors: Sequence[torch.Tensor],
     compute_sums: Callable[[Sequence[torch.Tensor]], tuple[int, ...]],
@@ -48,11 +48,11 @@ def _exchange(
     epoch_ended = int(report.progress.epoch_ended)
     numbers = [*_pair(report.progress), *_pair(report.committed), epoch_ended, *edges, *sums]
     record = torch.tensor(numbers, dtype=torch.int64)
-    records = [record] if link.world_size == 1 else link.all_gather(record)
+    records = [record] if process_group.world_size == 1 else process_group.all_gather(record)
     return tuple(_report(record.tolist()) for record in records)
 
 
-def copy(link: Link, plan: CopyPlan, tensors: Sequence[torch.Tensor]) -> None:
+def copy(process_group: AbortableGroup, plan: CopyPlan, tensors: Sequence[torch.Tensor]) -> None:
     """Send and receive all tensors of the plan at the same time.
 
     Raises:
@@ -63,11 +63,11 @@ def copy(link: Link, plan: CopyPlan, tensors: Sequence[torch.Tensor]) -> None:
         for tensor in missing_tensors:
             source = plan.source_of(tensor)
             tag = rank * len(tensors) + tensor
-            if source == link.rank:
+            if source == process_group.rank:
                 outgoing.append((rank, tag, flat_memory(tensors[tensor])))
-            elif rank == link.rank:
+            elif rank == process_group.rank:
                 incoming.append((source, tag, flat_memory(tensors[tensor])))
-    link.send_and_receive(outgoing, incoming)
+    process_group.send_and_receive(outgoing, incoming)
 
 
 def received_bytes(plan: CopyPlan, rank: int, tensors: Sequence[torch.Tensor]) -> Mapping[int, int]:

@@ -12,7 +12,7 @@ A training loop uses it like this:
 
 Two threads: only the training loop's thread changes the state machine; another thread receives
 the agent's messages. The second thread responds to pings, passes on assignments and responses, sets flags,
-ends the process, and aborts the group's link, which wakes the training loop.
+ends the process, and aborts the process group, which wakes the training loop.
 """
 
 import itertools
@@ -66,8 +66,8 @@ from everstep.elastic.recovery.state_machine import (
 from everstep.elastic.recovery.worker import TrainingState, Votes
 from everstep.elastic.recovery.worker_process import connect_to_agent, end_process
 from everstep.elastic.transport import channel
+from everstep.elastic.transport.abortable_group import AbortableGroup, GroupAddress
 from everstep.elastic.transport.group import PeerLostError, RankAssignment, choose_interface
-from everstep.elastic.transport.link import GroupAddress, Link
 from everstep.elastic.transport.stalls import Stall
 
 log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class LiveGroup:
         # What the training loop handles while it waits for a generation.
         self._inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._link: Link | None = None
+        self._process_group: AbortableGroup | None = None
         self._address: GroupAddress | None = None
         self._state: TrainingState | None = None
         self._stopped_generation = 0  # the newest generation that the agent has stopped
@@ -146,15 +146,15 @@ class LiveGroup:
             self._run(self._core.handle(WarmedUp()))
         else:
             self._run([])
-        link = self._link
-        assert link is not None  # noqa: S101 - the state machine trains only in a group
+        process_group = self._process_group
+        assert process_group is not None  # noqa: S101 - the state machine trains only in a group
         return RankAssignment(
-            link.rank,
-            link.world_size,
-            link.store,
+            process_group.rank,
+            process_group.world_size,
+            process_group.store,
             self._machine_workers,
-            link.sum,
-            link.begin_all_reduce,
+            process_group.sum,
+            process_group.begin_all_reduce,
             self._unequal_ranks,
             self._received_bytes,
             self._sources,
@@ -209,7 +209,7 @@ class LiveGroup:
             return Leavers.NONE
         if not self._has_voted_to_leave:
             return Leavers.OTHERS
-        return Leavers.ALL if count >= self._required_link().world_size else Leavers.THIS
+        return Leavers.ALL if count >= self._required_process_group().world_size else Leavers.THIS
 
     def handle_group_loss(self, reason: str) -> None:
         """Roll back and leave the group after a failed collective."""
@@ -221,8 +221,8 @@ class LiveGroup:
 
         Cheap enough for every layer of a model.
         """
-        link = self._link
-        if link is not None and link.aborted_for(min_age_seconds):
+        process_group = self._process_group
+        if process_group is not None and process_group.aborted_for(min_age_seconds):
             raise PeerLostError(self._loss_reason or "the group was aborted")
 
     def commit(self, snapshot_generation: int, step: int, run: str = "") -> bool:
@@ -315,21 +315,21 @@ class LiveGroup:
                     report, computed_units=self._required_state().computed_units()
                 )
                 return Compared(
-                    copying.compare(self._required_link(), current_report, shared_tensors)
+                    copying.compare(self._required_process_group(), current_report, shared_tensors)
                 )
             case Restore():
                 with self._required_state().watch_reading(self._give_up_reading):
                     return Restored(self._required_state().restore(self._core.committed))
             case Copy(plan):
-                link = self._required_link()
-                self._copy(link, plan)
-                keeps_units = link.rank in plan.sources
+                process_group = self._required_process_group()
+                self._copy(process_group, plan)
+                keeps_units = process_group.rank in plan.sources
                 self._required_state().adopt(
                     plan.progress.step, plan.computed_units, keeps_units=keeps_units
                 )
                 return Copied()
             case Confirm(leavers):
-                self._required_link().sum(torch.zeros(1, device=self._device))
+                self._required_process_group().sum(torch.zeros(1, device=self._device))
                 return Confirmed(leavers)
             case RollBack():
                 gradients_valid = self._required_state().roll_back()
@@ -346,17 +346,17 @@ class LiveGroup:
         """
         self._send({"hung": reason})
         with self._lock:
-            link = self._link
-        if link:
-            link.abort()
+            process_group = self._process_group
+        if process_group:
+            process_group.abort()
         end_process(reason)
 
-    def _copy(self, link: Link, plan: CopyPlan) -> None:
+    def _copy(self, process_group: AbortableGroup, plan: CopyPlan) -> None:
         """Send and receive the tensors of a plan, and record what this worker received."""
         self._note_unequal(plan)
         tensors = self._required_state().shared_tensors()
-        copying.copy(link, plan, tensors)
-        self._received_bytes = copying.received_bytes(plan, link.rank, tensors)
+        copying.copy(process_group, plan, tensors)
+        self._received_bytes = copying.received_bytes(plan, process_group.rank, tensors)
         self._sources = plan.sources
 
     def _note_unequal(self, plan: CopyPlan) -> None:
@@ -375,18 +375,18 @@ class LiveGroup:
         address = self._address
         assert address is not None  # noqa: S101 - Connect follows an assignment
         choose_interface()
-        link = self._new_link(address)
+        process_group = self._new_process_group(address)
         with self._lock:
-            self._link, self._loss_reason = link, ""
+            self._process_group, self._loss_reason = process_group, ""
             is_stopped = self._stopped_generation >= address.generation
         if is_stopped:
-            link.abort()
-        link.build()
-        self._machine_workers = check_group(link, self._required_state().identity())
+            process_group.abort()
+        process_group.build()
+        self._machine_workers = check_group(process_group, self._required_state().identity())
         return Connected()
 
-    def _new_link(self, address: GroupAddress) -> Link:
-        return Link(address, self._device, self._report_stall, self._note_stall)
+    def _new_process_group(self, address: GroupAddress) -> AbortableGroup:
+        return AbortableGroup(address, self._device, self._report_stall, self._note_stall)
 
     def _report_stall(self) -> None:
         self._send({"stalled": True})
@@ -397,10 +397,10 @@ class LiveGroup:
 
     def _leave_group(self) -> None:
         with self._lock:
-            link, self._link = self._link, None
-        if link:
-            link.abort()
-            link.close()
+            process_group, self._process_group = self._process_group, None
+        if process_group:
+            process_group.abort()
+            process_group.close()
 
     def _next_assignment(self) -> Assigned:
         self._waits_for_assignment = True
@@ -461,10 +461,10 @@ class LiveGroup:
         self._required_state().flush()
         self._inbox.put({"written": True})
 
-    def _required_link(self) -> Link:
-        if self._link is None:
+    def _required_process_group(self) -> AbortableGroup:
+        if self._process_group is None:
             raise PeerLostError("this worker is in no group")
-        return self._link
+        return self._process_group
 
     def _required_state(self) -> TrainingState:
         assert self._state is not None  # noqa: S101 - join() sets it first
@@ -525,11 +525,11 @@ class LiveGroup:
     def _stop_generation(self, generation: int, reason: str) -> None:
         with self._lock:
             self._stopped_generation = max(self._stopped_generation, generation)
-            link = self._link if self._core.generation <= generation else None
-            if link:
+            process_group = self._process_group if self._core.generation <= generation else None
+            if process_group:
                 self._loss_reason = reason
-        if link:
-            link.abort()
+        if process_group:
+            process_group.abort()
 
     def _end_process(self, reason: str, code: int | None) -> NoReturn:
         if code is None:

@@ -1,7 +1,7 @@
 """torch's process group of a node's workers, over which FSDP2 shards a model.
 
 torch binds a sharded model to one process group for the model's lifetime, but the connections end with each generation.
-So this group passes each collective on to the node's link in the current generation.
+So this group passes each collective on to the node's group of the current generation.
 
 A collective that fails does not raise: it runs in the middle of FSDP's passes, which could not be
 repeated after an error. It returns zeros, and so do all later ones of the generation, so that the passes end soon.
@@ -17,8 +17,8 @@ from torch._C._distributed_c10d import AllgatherOptions, HashStore, ReduceScatte
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.futures import Future
 
+from everstep.elastic.transport.abortable_group import AbortableGroup
 from everstep.elastic.transport.group import PeerLostError
-from everstep.elastic.transport.link import Link
 
 BACKEND = "everstep"
 
@@ -51,12 +51,13 @@ class NodeProcessGroup(distributed.ProcessGroup):
     Args:
         rank: local rank.
         size: number of workers of the node.
-        link: function that returns the node's link in the current generation; raises PeerLostError if there is none.
+        process_group: function that returns the node's group of the current generation; raises PeerLostError if
+            there is none.
     """
 
-    def __init__(self, rank: int, size: int, link: Callable[[], Link]) -> None:
+    def __init__(self, rank: int, size: int, process_group: Callable[[], AbortableGroup]) -> None:
         super().__init__(rank, size)
-        self._link = link
+        self._process_group = process_group
         self._error: PeerLostError | None = None
 
     @property
@@ -96,10 +97,10 @@ class NodeProcessGroup(distributed.ProcessGroup):
         )
 
     def _run(self, output: torch.Tensor, begin: Callable[[Any], Any]) -> Work:
-        link = self._link()
+        process_group = self._process_group()
         if not self._error:
             try:
-                link.run(begin)
+                process_group.run(begin)
             except PeerLostError as error:
                 self._error = error
         if self._error:

@@ -37,12 +37,12 @@ from everstep.elastic.recovery.state_machine import (
 from everstep.elastic.recovery.worker import TrainingState, Votes
 from everstep.elastic.recovery.worker_process import connect_to_agent
 from everstep.elastic.transport import channel
+from everstep.elastic.transport.abortable_group import AbortableGroup, GroupAddress
 from everstep.elastic.transport.group import (
     PeerLostError,
     RankAssignment,
     convert_peer_losses,
 )
-from everstep.elastic.transport.link import GroupAddress, Link
 from everstep.elastic.transport.stalls import Stall
 from everstep.errors import EverstepError
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from everstep.elastic.recovery.node_group import NodeProcessGroup
 
 
-class ShardedLink(Link):
+class GroupWithSubgroups(AbortableGroup):
     """The group of all workers, with two subgroups that are built and aborted with it.
 
     Args:
@@ -72,13 +72,13 @@ class ShardedLink(Link):
         super().__init__(address, device, group.report_stall, group.note_stall)
         node, shard = divmod(address.rank, shards)
         nodes = address.world_size // shards
-        self.shard = Link(
+        self.shard = AbortableGroup(
             replace(address, part=f"/shard-{shard}", rank=node, world_size=nodes),
             device,
             group.report_stall,
             group.note_stall,
         )
-        self.node = Link(
+        self.node = AbortableGroup(
             replace(address, part=f"/node-{node}", rank=shard, world_size=shards),
             device,
             group.report_stall,
@@ -146,7 +146,7 @@ class ShardedGroup(LiveGroup):
         from everstep.elastic.recovery.node_group import NodeProcessGroup, node_mesh
 
         self._node_group = NodeProcessGroup(
-            self.local_rank, self.shards, lambda: self._sharded_link().node
+            self.local_rank, self.shards, lambda: self._groups().node
         )
         return node_mesh(self._node_group, self._device)
 
@@ -156,14 +156,14 @@ class ShardedGroup(LiveGroup):
         Raises:
             PeerLostError: a worker of the group is gone.
         """
-        self._sharded_link().node.sum(tensor)
+        self._groups().node.sum(tensor)
 
     def join(self, state: TrainingState) -> RankAssignment:
         """Wait for a generation and join it; the returned rank is the node's."""
         assignment = super().join(state)
         if self._node_group:
             self._node_group.begin_generation()
-        shard = self._sharded_link().shard
+        shard = self._groups().shard
         return replace(
             assignment,
             rank=shard.rank,
@@ -179,7 +179,7 @@ class ShardedGroup(LiveGroup):
     def _sum_shard(self, tensor: torch.Tensor) -> None:
         """Sum a tensor over the workers with this shard; first raise the error of a collective in the node, if any."""
         self._raise_node_error()
-        self._sharded_link().shard.sum(tensor)
+        self._groups().shard.sum(tensor)
 
     def _raise_node_error(self) -> None:
         if self._node_group:
@@ -192,17 +192,17 @@ class ShardedGroup(LiveGroup):
         last one is not ready for another. The nodes have equal gradients, so only one node's squares count.
         """
         self._raise_node_error()
-        link = self._sharded_link()
-        squares = votes.squares if link.shard.rank == 0 else 0.0
+        process_group = self._groups()
+        squares = votes.squares if process_group.shard.rank == 0 else 0.0
         numbers = [votes.regroup, votes.leavers, votes.hung, votes.stops, votes.due, squares]
         sums = torch.tensor(numbers, dtype=torch.float64, device=self._device)
-        link.sum(sums)
+        process_group.sum(sums)
         regroup, leavers, hung, stops, due, squares = sums.tolist()
         return Votes(regroup, leavers, hung, stops, float(due == self.shards), squares)
 
     def agree_in_node(self, key: str, text: str) -> str:
         """Return the text of the node's first worker on all of its workers; `key` is used once in a generation."""
-        node = self._sharded_link().node
+        node = self._groups().node
         with convert_peer_losses():
             if node.store is None:
                 raise PeerLostError("the group of this node is not built")
@@ -216,7 +216,7 @@ class ShardedGroup(LiveGroup):
         agreed_generation = self._core.progress.agreed_generation
         return str(SnapshotName(self.node_processes, self._snapshots, agreed_generation))
 
-    def _agree_on_snapshot_names(self, node: Link) -> None:
+    def _agree_on_snapshot_names(self, node: AbortableGroup) -> None:
         """Exchange with the workers of this node what makes the names of their next snapshots equal."""
         own_numbers = torch.tensor([self._own_process, self._snapshots], dtype=torch.int64)
         processes, snapshots = zip(*(n.tolist() for n in node.all_gather(own_numbers)), strict=True)
@@ -225,7 +225,7 @@ class ShardedGroup(LiveGroup):
 
     def _restore(self) -> int:
         """Restore all shards of this node from one checkpoint, which its first worker chooses; return the steps."""
-        node, state = self._sharded_link().node, self._required_state()
+        node, state = self._groups().node, self._required_state()
         choice = torch.zeros(2, dtype=torch.int64)
         if node.rank == 0:
             with state.watch_reading(self._give_up_reading):
@@ -241,7 +241,7 @@ class ShardedGroup(LiveGroup):
         """Wait until all workers have completed the run: the exit of one ends the group of the others."""
         # A lost peer has received this sum already, and has ended.
         with contextlib.suppress(PeerLostError):
-            self._sharded_link().sum(torch.zeros(1, device=self._device))
+            self._groups().sum(torch.zeros(1, device=self._device))
 
     def report_stall(self) -> None:
         """Report that a collective takes unusually long."""
@@ -251,14 +251,14 @@ class ShardedGroup(LiveGroup):
         """Record a long wait for other workers, or its end."""
         self._note_stall(stall)
 
-    def _sharded_link(self) -> ShardedLink:
-        link = self._link
-        if not isinstance(link, ShardedLink):
+    def _groups(self) -> GroupWithSubgroups:
+        process_group = self._process_group
+        if not isinstance(process_group, GroupWithSubgroups):
             raise PeerLostError("this worker is in no group")
-        return link
+        return process_group
 
-    def _new_link(self, address: GroupAddress) -> Link:
-        return ShardedLink(address, self.shards, self._device, self)
+    def _new_process_group(self, address: GroupAddress) -> AbortableGroup:
+        return GroupWithSubgroups(address, self.shards, self._device, self)
 
     def _next_assignment(self) -> Assigned:
         assignment = super()._next_assignment()
@@ -270,14 +270,14 @@ class ShardedGroup(LiveGroup):
             case Compare(report):
                 self.accounting.begin(Activity.COPY)
                 tensors = self._required_state().shared_tensors()
-                link = self._sharded_link()
-                reports = copying.compare(link, report, tensors)
-                self._agree_on_snapshot_names(link.node)
-                return Compared(reports_of_shard(reports, self.shards, link.node.rank))
+                process_group = self._groups()
+                reports = copying.compare(process_group, report, tensors)
+                self._agree_on_snapshot_names(process_group.node)
+                return Compared(reports_of_shard(reports, self.shards, process_group.node.rank))
             case Restore():
                 return Restored(self._restore())
             case Copy(plan):
-                self._copy(self._sharded_link().shard, plan)
+                self._copy(self._groups().shard, plan)
                 self._required_state().adopt(plan.progress.step, (), keeps_units=False)
                 return Copied()
         return super()._carry_out(action)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.everstep.elastic.transport.links import group_store
+from tests.everstep.elastic.transport.process_groups import group_store
 
 
 @pytest.fixture

@@ -206,7 +206,7 @@ def start_control_plane(
 def _end_strays(layout: Layout, cgroups: CgroupHierarchies) -> None:
     """End processes of the control plane without a record: their `up` was killed before it wrote the record."""
     # Without a running component, the registry is in a network namespace that nothing can reach: it ends, too.
-    paths = layout.control_plane.glob("*.json") if components.holder(layout) else ()
+    paths = layout.control_plane.glob("*.json") if components.process_in_network(layout) else ()
     recorded_processes = (processes.load(path) for path in paths)
     recorded_pids = {process.pid for process in recorded_processes if process and process.alive}
     for pid in cgroups.processes(layout.control_plane_cgroup) - recorded_pids:

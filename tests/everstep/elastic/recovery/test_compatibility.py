@@ -1,4 +1,4 @@
-"""The comparison of a group's workers, with real links."""
+"""The comparison of a group's workers, with real process groups."""
 
 import pytest
 from hypothesis import example, given
@@ -11,8 +11,8 @@ from everstep.elastic.recovery.compatibility import (
     check_group,
     describe_differences,
 )
-from everstep.elastic.transport.link import Link
-from tests.everstep.elastic.transport.links import run
+from everstep.elastic.transport.abortable_group import AbortableGroup
+from tests.everstep.elastic.transport.process_groups import run
 
 IDENTITY = {"program": "a1", "setting model": "resnet18", "data": "x" * 200}
 
@@ -20,9 +20,11 @@ IDENTITY = {"program": "a1", "setting model": "resnet18", "data": "x" * 200}
 def results_with_joiner(port: int, joiner_identity: dict[str, str]) -> list[object]:
     """Return the results of two workers and of a joiner with another identity."""
 
-    def work(link: Link) -> object:
+    def work(process_group: AbortableGroup) -> object:
         try:
-            return check_group(link, joiner_identity if link.rank == 2 else IDENTITY)
+            return check_group(
+                process_group, joiner_identity if process_group.rank == 2 else IDENTITY
+            )
         except IncompatibleWorkerError as error:
             return error.problem
 

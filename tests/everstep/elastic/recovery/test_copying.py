@@ -6,7 +6,7 @@ import torch
 
 from everstep.elastic.recovery.copying import compare
 from everstep.elastic.recovery.state_machine import StateReport, StepProgress, plan_copy
-from everstep.elastic.transport.link import Link
+from everstep.elastic.transport.abortable_group import AbortableGroup
 
 
 class Recorder:
@@ -30,9 +30,9 @@ def comparison(
     others = list[torch.Tensor]()
     for _ in range(3):  # until the second worker has answered each exchange of the first
         connection = Recorder(others)
-        reports = compare(cast("Link", connection), StateReport(first[0]), [first[1]])
+        reports = compare(cast("AbortableGroup", connection), StateReport(first[0]), [first[1]])
         mirror = Recorder(connection.records)
-        compare(cast("Link", mirror), StateReport(second[0]), [second[1]])
+        compare(cast("AbortableGroup", mirror), StateReport(second[0]), [second[1]])
         others = mirror.records
     return reports, len(connection.records)
 

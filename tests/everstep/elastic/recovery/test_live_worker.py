@@ -26,8 +26,8 @@ from everstep.elastic.recovery.state_machine import StateReport, StepProgress
 from everstep.elastic.recovery.worker import Votes
 from everstep.elastic.training.interrupt import make_interruptible
 from everstep.elastic.transport import channel
+from everstep.elastic.transport.abortable_group import AbortableGroup
 from everstep.elastic.transport.group import PeerLostError, RankAssignment
-from everstep.elastic.transport.link import Link
 from everstep.elastic.transport.stalls import Stall
 from tests.waiting import wait_until
 
@@ -450,13 +450,13 @@ def test_a_stop_interrupts_the_forward_pass_between_layers(
 def test_a_generation_that_was_canceled_before_it_formed_is_skipped(
     agent: AgentStub, group: LiveGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build, built_generations = Link._build, list[int]()
+    build, built_generations = AbortableGroup._build, list[int]()
 
-    def build_and_record(link: Link) -> None:
-        built_generations.append(link._address.generation)
-        build(link)
+    def build_and_record(process_group: AbortableGroup) -> None:
+        built_generations.append(process_group._address.generation)
+        build(process_group)
 
-    monkeypatch.setattr(Link, "_build", build_and_record)
+    monkeypatch.setattr(AbortableGroup, "_build", build_and_record)
     agent.form(7, nodes=2)
     agent.server.broadcast({"stop": "lost b", "generation": 7})
     agent.form(8)

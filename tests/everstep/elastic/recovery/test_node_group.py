@@ -1,4 +1,4 @@
-"""torch's process group of a node, over real links in one process, one thread per worker."""
+"""torch's process group of a node, over real connections in one process, one thread per worker."""
 
 import threading
 from collections.abc import Callable
@@ -8,18 +8,20 @@ import pytest
 import torch
 
 from everstep.elastic.recovery.node_group import NodeProcessGroup
+from everstep.elastic.transport.abortable_group import AbortableGroup
 from everstep.elastic.transport.group import PeerLostError
-from everstep.elastic.transport.link import Link
-from tests.everstep.elastic.transport.links import WAIT_SECONDS, run
+from tests.everstep.elastic.transport.process_groups import WAIT_SECONDS, run
 
 WORKERS = 2
 
 
-def run_on_all(port: int, work: Callable[[NodeProcessGroup, Link], Any]) -> list[Any]:
+def run_on_all(port: int, work: Callable[[NodeProcessGroup, AbortableGroup], Any]) -> list[Any]:
     """Return the result of each worker of a node."""
 
-    def run_worker(link: Link) -> Any:
-        return work(NodeProcessGroup(link.rank, WORKERS, lambda: link), link)
+    def run_worker(process_group: AbortableGroup) -> Any:
+        return work(
+            NodeProcessGroup(process_group.rank, WORKERS, lambda: process_group), process_group
+        )
 
     return run(port, WORKERS, run_worker)
 
@@ -31,14 +33,14 @@ def gather(group: NodeProcessGroup, value: float) -> list[float]:
 
 
 def test_the_parts_of_a_node_are_gathered(port: int) -> None:
-    results = run_on_all(port, lambda group, link: gather(group, link.rank + 1.0))
+    results = run_on_all(port, lambda group, process_group: gather(group, process_group.rank + 1.0))
 
     assert results == [[1.0, 2.0]] * WORKERS
 
 
 def test_gradients_are_summed_and_each_worker_receives_its_part(port: int) -> None:
-    def scatter(group: NodeProcessGroup, link: Link) -> list[float]:
-        output, values = torch.zeros(1), torch.tensor([1.0, 10.0]) * (link.rank + 1)
+    def scatter(group: NodeProcessGroup, process_group: AbortableGroup) -> list[float]:
+        output, values = torch.zeros(1), torch.tensor([1.0, 10.0]) * (process_group.rank + 1)
         group.reduce_scatter_single(output, values).wait()
         return output.tolist()
 
@@ -50,11 +52,11 @@ def test_a_lost_group_yields_zeros_so_that_a_pass_can_end_and_the_error_is_raise
 ) -> None:
     all_built = threading.Barrier(WORKERS)
 
-    def lose(group: NodeProcessGroup, link: Link) -> list[float]:
+    def lose(group: NodeProcessGroup, process_group: AbortableGroup) -> list[float]:
         group.raise_error()
-        # An abort would end the other worker's attempt to build its link.
+        # An abort would end the other worker's attempt to build its group.
         all_built.wait(WAIT_SECONDS)
-        link.abort()
+        process_group.abort()
         output = gather(group, 1.0)
         with pytest.raises(PeerLostError):
             group.raise_error()
@@ -64,19 +66,19 @@ def test_a_lost_group_yields_zeros_so_that_a_pass_can_end_and_the_error_is_raise
 
 
 def test_the_error_of_a_generation_is_forgotten_in_the_next_one(port: int) -> None:
-    def lose_and_continue(group: NodeProcessGroup, link: Link) -> list[float]:
+    def lose_and_continue(group: NodeProcessGroup, process_group: AbortableGroup) -> list[float]:
         group._error = PeerLostError("lost")
         assert gather(group, 5.0) == [0.0] * WORKERS
         group.begin_generation()
         group.raise_error()
-        return gather(group, link.rank + 1.0)
+        return gather(group, process_group.rank + 1.0)
 
     assert run_on_all(port, lose_and_continue) == [[1.0, 2.0]] * WORKERS
 
 
 def test_a_pass_outside_a_group_fails_and_computes_nothing_with_zeros() -> None:
-    def no_link() -> Link:
+    def no_process_group() -> AbortableGroup:
         raise PeerLostError("this worker is in no group")
 
     with pytest.raises(PeerLostError, match="in no group"):
-        gather(NodeProcessGroup(0, WORKERS, no_link), 1.0)
+        gather(NodeProcessGroup(0, WORKERS, no_process_group), 1.0)

@@ -68,7 +68,7 @@ class MemoryStore:
 
 
 class NodeInThreads:
-    """The links of a node's workers, which are threads of this process."""
+    """The groups of a node's workers, which are threads of this process."""
 
     def __init__(self, size: int) -> None:
         self._numbers: list[torch.Tensor] = [torch.empty(0)] * size
@@ -84,10 +84,10 @@ class NodeInThreads:
 
 
 class NodeLink:
-    """One worker's link in `NodeInThreads`; `sum` adds the votes of all other workers.
+    """One worker's group in `NodeInThreads`; `sum` adds the votes of all other workers.
 
     Args:
-        node: links of the node's workers.
+        node: groups of the node's workers.
         rank: local rank.
         other_votes: sum of the votes of the other workers.
     """
@@ -108,22 +108,22 @@ class GroupInThread(ShardedGroup):
     """The group of a worker without an agent.
 
     Args:
-        link: the link of its present generation.
+        process_group: the group of its present generation.
         process: number of its process.
         state: the state of its training loop.
     """
 
-    def __init__(self, link: NodeLink, process: int, state: Any = None) -> None:
-        self.shards, self.local_rank, self.node_processes = 2, link.rank, ""
+    def __init__(self, process_group: NodeLink, process: int, state: Any = None) -> None:
+        self.shards, self.local_rank, self.node_processes = 2, process_group.rank, ""
         self._own_process, self._snapshots = process, 0
         self._core, self._state, self._node_group = Recovery(), state, None
-        self._device, self._test_link = torch.device("cpu"), link
+        self._device, self._test_process_group = torch.device("cpu"), process_group
 
-    def _sharded_link(self) -> Any:
-        return self._test_link
+    def _groups(self) -> Any:
+        return self._test_process_group
 
     def agree_on_snapshot_names(self) -> None:
-        self._agree_on_snapshot_names(self._test_link)  # type: ignore[arg-type]
+        self._agree_on_snapshot_names(self._test_process_group)  # type: ignore[arg-type]
 
 
 def node_of(*processes: int, states: Sequence[Any] = (None, None)) -> list[GroupInThread]:
@@ -191,10 +191,10 @@ def test_votes_of_workers_with_other_shards_are_included() -> None:
 @pytest.mark.parametrize(("node", "squares"), [(0, 13.0), (1, 9.0)])
 def test_only_the_first_node_contributes_its_sum_of_squares(node: int, squares: float) -> None:
     """All nodes have the same gradients; the other worker of the first node has a sum of squares of 9."""
-    link = NodeLink(NodeInThreads(1), 0, [0, 0, 0, 0, 0, 9])
-    link.shard.rank = node
+    process_group = NodeLink(NodeInThreads(1), 0, [0, 0, 0, 0, 0, 9])
+    process_group.shard.rank = node
 
-    assert GroupInThread(link, 5).agree(Votes(squares=4)).squares == squares
+    assert GroupInThread(process_group, 5).agree(Votes(squares=4)).squares == squares
 
 
 def test_all_workers_of_a_node_get_the_text_of_the_first_worker() -> None:

@@ -1,4 +1,4 @@
-"""The sockets of a group; the abort of real groups is tested in `test_link`."""
+"""The sockets of a group; the abort of real groups is tested in `test_abortable_group`."""
 
 import socket
 

@@ -8,12 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep.elastic.transport import link as link_module
-from everstep.elastic.transport import stalls
+from everstep.elastic.transport import abortable_group, stalls
+from everstep.elastic.transport.abortable_group import AbortableGroup
 from everstep.elastic.transport.group import PeerLostError
-from everstep.elastic.transport.link import Link
 from everstep.elastic.transport.stalls import Stall, WaitRecord, late_nodes, report_after
-from tests.everstep.elastic.transport.links import WAIT_SECONDS, run
+from tests.everstep.elastic.transport.process_groups import WAIT_SECONDS, run
 
 
 @given(numbers=st.lists(st.integers(0, 5), min_size=1, max_size=8), collective=st.integers(1, 5))
@@ -62,7 +61,7 @@ def test_a_stall_is_logged_in_a_sentence(stall: Stall, expected: str) -> None:
 
 @pytest.fixture(autouse=True)
 def record_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_module, "RECORD_AFTER_SECONDS", 0.01)
+    monkeypatch.setattr(abortable_group, "RECORD_AFTER_SECONDS", 0.01)
 
 
 def test_one_waiting_worker_reports_the_late_one_and_the_end_of_the_stall(
@@ -74,12 +73,12 @@ def test_one_waiting_worker_reports_the_late_one_and_the_end_of_the_stall(
     over, all_built = threading.Event(), threading.Barrier(3)
     observed = list[Stall]()
 
-    def work(link: Link) -> bool:
+    def work(process_group: AbortableGroup) -> bool:
         all_built.wait(WAIT_SECONDS)
-        if link.rank == 1:  # it computes until the others have reported it
+        if process_group.rank == 1:  # it computes until the others have reported it
             observed.append(reports.get(timeout=WAIT_SECONDS))
-        link.sum(torch.ones(1))
-        if link.rank == 1:
+        process_group.sum(torch.ones(1))
+        if process_group.rank == 1:
             observed.append(reports.get(timeout=WAIT_SECONDS))
             over.set()
         return over.wait(WAIT_SECONDS)
@@ -98,16 +97,16 @@ def test_a_group_gives_up_on_a_worker_that_never_arrives(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stalls, "REPORT_AFTER_SECONDS", 0.3)
-    monkeypatch.setattr(link_module, "COLLECTIVE_SECONDS", 3.0)
+    monkeypatch.setattr(abortable_group, "COLLECTIVE_SECONDS", 3.0)
     reports: queue.SimpleQueue[Stall] = queue.SimpleQueue()
     given_up, all_built = threading.Event(), threading.Barrier(2)
 
-    def work(link: Link) -> bool:
+    def work(process_group: AbortableGroup) -> bool:
         all_built.wait(WAIT_SECONDS)
-        if link.rank == 1:
+        if process_group.rank == 1:
             return given_up.wait(WAIT_SECONDS)
         try:
-            link.sum(torch.ones(1))
+            process_group.sum(torch.ones(1))
         finally:
             given_up.set()
         return False
@@ -128,19 +127,19 @@ def test_the_end_of_a_stall_is_reported_if_the_group_is_aborted(
     observed = list[Stall]()
     over = threading.Event()
 
-    def work(link: Link) -> None:
-        if link.rank == 1:
+    def work(process_group: AbortableGroup) -> None:
+        if process_group.rank == 1:
             over.wait(WAIT_SECONDS)
             return
-        threading.Thread(target=abort_after_report, args=(link,)).start()
+        threading.Thread(target=abort_after_report, args=(process_group,)).start()
         try:
-            link.sum(torch.ones(1))
+            process_group.sum(torch.ones(1))
         finally:
             over.set()
 
-    def abort_after_report(link: Link) -> None:
+    def abort_after_report(process_group: AbortableGroup) -> None:
         observed.append(reports.get(timeout=WAIT_SECONDS))
-        link.abort()
+        process_group.abort()
 
     run(port, 2, work, report=reports.put)
     observed.append(reports.get(timeout=WAIT_SECONDS))

@@ -19,7 +19,7 @@ COMPONENTS = (NETWORK_HOLDER, *PROGRAMS)
 CAPACITY = "capacity"  # the optional daemon that starts and stops machines
 
 
-def holder(layout: Layout) -> Process | None:
+def process_in_network(layout: Layout) -> Process | None:
     """Return a running process in the twin's network namespace, the network holder first."""
     recorded_processes = (processes.load(layout.process(component)) for component in COMPONENTS)
     return next((process for process in recorded_processes if process and process.alive), None)

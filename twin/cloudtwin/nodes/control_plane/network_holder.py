@@ -16,7 +16,7 @@ from cloudtwin import files
 from cloudtwin.errors import TwinError
 from cloudtwin.nodes.control_plane import relay
 from cloudtwin.nodes.control_plane.cloud_controller import CloudController
-from cloudtwin.nodes.control_plane.components import NETWORK_HOLDER, holder
+from cloudtwin.nodes.control_plane.components import NETWORK_HOLDER, process_in_network
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux import syscalls
 from cloudtwin.nodes.linux.processes import Process
@@ -52,7 +52,7 @@ async def _work(listeners: Mapping[int, socket.socket], controller: CloudControl
 
 def join_or_build_network(layout: Layout) -> None:
     """Enter the network namespace that a component still holds, or build a new one."""
-    if running := holder(layout):
+    if running := process_in_network(layout):
         syscalls.enter(links.namespace_of(running.pid), syscalls.Namespace.NETWORK)
         return
     syscalls.unshare(syscalls.Namespace.NETWORK)

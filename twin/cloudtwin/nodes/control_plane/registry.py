@@ -12,7 +12,7 @@ from cloudtwin import files
 from cloudtwin.errors import TwinError
 from cloudtwin.images import oci_layout
 from cloudtwin.images.registry_client import Login, Registry, RegistryError
-from cloudtwin.nodes.control_plane.components import holder
+from cloudtwin.nodes.control_plane.components import process_in_network
 from cloudtwin.nodes.control_plane.startup import start_component
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux import processes
@@ -37,7 +37,7 @@ def ensure(layout: Layout, cgroups: CgroupHierarchies, progress: Progress) -> No
     if running and running.alive:
         return
     program = ensure_tools([NAME], progress)[NAME]
-    network_holder = holder(layout)
+    network_holder = process_in_network(layout)
     if network_holder is None:
         raise TwinError("The twin's control plane is not running.", "Start it with `up`.")
     rules = rules_folder(layout.state)

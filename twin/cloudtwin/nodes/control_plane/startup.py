@@ -8,7 +8,7 @@ from cloudtwin.nodes.control_plane.components import (
     CONTROLLER_MANAGER,
     ETCD,
     SCHEDULER,
-    holder,
+    process_in_network,
     running_components,
 )
 from cloudtwin.nodes.layout import Layout
@@ -33,7 +33,7 @@ UNUSED_CONTROLLERS = (
 
 def start_missing(layout: Layout, tools: Mapping[str, Path], cgroups: CgroupHierarchies) -> None:
     """Start each of the four programs that is not running. The network holder must be running."""
-    network_holder = holder(layout)
+    network_holder = process_in_network(layout)
     if network_holder is None:
         raise RuntimeError("the network holder must run before the control plane")
     running = running_components(layout)

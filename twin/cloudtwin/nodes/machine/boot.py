@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cloudtwin.errors import TwinError
 from cloudtwin.nodes import options
-from cloudtwin.nodes.control_plane.components import holder
+from cloudtwin.nodes.control_plane.components import process_in_network
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux import syscalls
 from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
@@ -27,7 +27,7 @@ def main(state: Path, name: str) -> None:
     """Boot a prepared machine."""
     layout, cgroups = Layout(state), CgroupHierarchies.detect()
     machine = layout.machine(name)
-    record, network_holder = MachineRecord.load(machine.record), holder(layout)
+    record, network_holder = MachineRecord.load(machine.record), process_in_network(layout)
     if record is None or network_holder is None:
         sys.exit(f"machine {name!r} is not prepared, or the switch is not running")
     cgroups.add(layout.machine_cgroup(name), os.getpid())

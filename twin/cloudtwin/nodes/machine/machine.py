@@ -145,7 +145,7 @@ class Machine:
 
     @property
     def _switch_pid(self) -> int | None:
-        holder = components.holder(self.layout)
+        holder = components.process_in_network(self.layout)
         return holder.pid if holder else None
 
     def _prepare(self) -> None:

@@ -21,7 +21,7 @@ def test_a_registry_that_ends_while_starting_is_an_error_with_its_log(
     layout = Layout(tmp_path / "twin")
     files.write_json(layout.settings, {"registry_port": 1})
     monkeypatch.setattr(registry, "ensure_tools", lambda *_: {"registry": Path("/bin/registry")})
-    monkeypatch.setattr(registry, "holder", lambda _: Process.of(os.getpid()))
+    monkeypatch.setattr(registry, "process_in_network", lambda _: Process.of(os.getpid()))
     monkeypatch.setattr(registry, "start_component", lambda *_: ENDED)
 
     with pytest.raises(TwinError, match="registry does not respond") as error:

@@ -85,7 +85,7 @@ class GroupAddress:
     part: str = ""
 
 
-class Link:
+class AbortableGroup:
     """This worker's handle to one generation's process group. After `abort` every wait ends with a `PeerLostError`.
 
     Args:

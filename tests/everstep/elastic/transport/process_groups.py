@@ -1,4 +1,4 @@
-"""Groups of links in one process, one thread per worker, with real sockets."""
+"""Process groups whose workers are in one process, one thread per worker, with real sockets."""
 
 import contextlib
 import os
@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import TCPStore
 
+from everstep.elastic.transport.abortable_group import AbortableGroup, GroupAddress
 from everstep.elastic.transport.group import PeerLostError
-from everstep.elastic.transport.link import GroupAddress, Link
 from everstep.elastic.transport.stalls import Stall
 
 CPU = torch.device("cpu")
@@ -32,7 +32,7 @@ def group_store() -> Iterator[int]:
 def run(
     port: int,
     size: int,
-    work: Callable[[Link], Any],
+    work: Callable[[AbortableGroup], Any],
     on_stall: Callable[[], None] = lambda: None,
     report: Callable[[Stall], None] | None = None,
 ) -> list[Any]:
@@ -41,14 +41,14 @@ def run(
 
     def run_rank(rank: int) -> None:
         address = GroupAddress(os.getpid(), "127.0.0.1", port, rank, size)
-        link = Link(address, CPU, on_stall, report)
+        process_group = AbortableGroup(address, CPU, on_stall, report)
         try:
-            link.build()
-            results[rank] = work(link)
+            process_group.build()
+            results[rank] = work(process_group)
         except PeerLostError as error:
             results[rank] = error
         finally:
-            link.close()
+            process_group.close()
 
     threads = [threading.Thread(target=run_rank, args=(rank,)) for rank in range(size)]
     for thread in threads:

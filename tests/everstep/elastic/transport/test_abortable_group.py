@@ -1,4 +1,4 @@
-"""Groups of links in one process, one thread per worker, with real sockets."""
+"""Process groups whose workers are in one process, one thread per worker, with real sockets."""
 
 import contextlib
 import selectors
@@ -14,36 +14,36 @@ from torch._C._distributed_c10d import TCPStore
 
 from everstep.elastic.recovery import copying
 from everstep.elastic.recovery.state_machine import StateReport, StepProgress, plan_copy
-from everstep.elastic.transport import link as link_module
+from everstep.elastic.transport import abortable_group
+from everstep.elastic.transport.abortable_group import AbortableGroup, GroupAddress, UsualWait
 from everstep.elastic.transport.group import PeerLostError
-from everstep.elastic.transport.link import GroupAddress, Link, UsualWait
 from tests.everstep.elastic.descriptors import no_descriptors_left
-from tests.everstep.elastic.transport.links import CPU, WAIT_SECONDS, run
+from tests.everstep.elastic.transport.process_groups import CPU, WAIT_SECONDS, run
 
 
 def test_a_sum_is_over_all_workers(port: int) -> None:
-    def work(link: Link) -> float:
-        tensor = torch.full((3,), float(link.rank + 1))
-        link.sum(tensor)
+    def work(process_group: AbortableGroup) -> float:
+        tensor = torch.full((3,), float(process_group.rank + 1))
+        process_group.sum(tensor)
         return float(tensor[0])
 
     assert run(port, 3, work) == [6.0, 6.0, 6.0]
 
 
-def sum_until_aborted(link: Link) -> None:
+def sum_until_aborted(process_group: AbortableGroup) -> None:
     """Start an all-reduce that another thread aborts."""
-    threading.Timer(0.2, link.abort).start()
+    threading.Timer(0.2, process_group.abort).start()
     with pytest.raises(PeerLostError):
-        link.sum(torch.ones(1000))
+        process_group.sum(torch.ones(1000))
 
 
 def test_an_abort_interrupts_an_all_reduce_that_waits_for_a_frozen_peer(port: int) -> None:
     release = threading.Event()
 
-    def work(link: Link) -> bool:
-        if link.rank == 1:  # frozen: its sockets stay open without traffic
+    def work(process_group: AbortableGroup) -> bool:
+        if process_group.rank == 1:  # frozen: its sockets stay open without traffic
             return release.wait(WAIT_SECONDS)
-        sum_until_aborted(link)
+        sum_until_aborted(process_group)
         release.set()
         return True
 
@@ -53,24 +53,24 @@ def test_an_abort_interrupts_an_all_reduce_that_waits_for_a_frozen_peer(port: in
 def test_connections_that_others_opened_meanwhile_survive_an_abort(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build, connections = Link._build, list[tuple[socket.socket, socket.socket]]()
+    build, connections = AbortableGroup._build, list[tuple[socket.socket, socket.socket]]()
 
-    def open_others_and_build(link: Link) -> None:
+    def open_others_and_build(process_group: AbortableGroup) -> None:
         connections.append(connection("0.0.0.0"))
         connections.append(connection("127.0.0.1"))
-        build(link)
+        build(process_group)
         connections.append(connection("127.0.0.1"))
 
-    monkeypatch.setattr(Link, "_build", open_others_and_build)
+    monkeypatch.setattr(AbortableGroup, "_build", open_others_and_build)
     release = threading.Event()
 
-    def work(link: Link) -> bool:
-        if link.rank == 1:
+    def work(process_group: AbortableGroup) -> bool:
+        if process_group.rank == 1:
             return release.wait(WAIT_SECONDS)
         with selectors.EpollSelector() as watcher:  # as an event loop of another library does
             for pair in connections:
                 watcher.register(pair[0], selectors.EVENT_READ)
-            sum_until_aborted(link)
+            sum_until_aborted(process_group)
             release.set()
             return True
 
@@ -88,12 +88,12 @@ def test_connections_that_others_opened_meanwhile_survive_an_abort(
 def test_an_abort_needs_no_descriptor(port: int) -> None:
     both_built, release = threading.Barrier(2), threading.Event()
 
-    def work(link: Link) -> bool:
+    def work(process_group: AbortableGroup) -> bool:
         both_built.wait(WAIT_SECONDS)  # gloo ends the process if it gets no descriptor in `build`
-        if link.rank == 1:
+        if process_group.rank == 1:
             return release.wait(WAIT_SECONDS)
         with no_descriptors_left():
-            sum_until_aborted(link)
+            sum_until_aborted(process_group)
         release.set()
         return True
 
@@ -114,7 +114,7 @@ def connection(host: str) -> tuple[socket.socket, socket.socket]:
 @pytest.fixture
 def no_connect_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep an attempt to build a group from timing out during the test."""
-    monkeypatch.setattr(link_module, "CONNECT_TIMEOUT_SECONDS", 10 * WAIT_SECONDS)
+    monkeypatch.setattr(abortable_group, "CONNECT_TIMEOUT_SECONDS", 10 * WAIT_SECONDS)
 
 
 def check_that_no_builder_is_left() -> None:
@@ -127,11 +127,13 @@ def check_that_no_builder_is_left() -> None:
 def test_an_abort_before_the_group_is_built_shuts_down_the_connection_to_its_store(
     port: int,
 ) -> None:
-    link = Link(GroupAddress(1, "127.0.0.1", port, 0, 2), CPU)  # the other worker never connects
-    threading.Timer(0.3, link.abort).start()
+    process_group = AbortableGroup(
+        GroupAddress(1, "127.0.0.1", port, 0, 2), CPU
+    )  # the other worker never connects
+    threading.Timer(0.3, process_group.abort).start()
 
     with pytest.raises(PeerLostError, match="aborted while it was built"):
-        link.build()
+        process_group.build()
 
     check_that_no_builder_is_left()
 
@@ -140,16 +142,18 @@ def test_an_abort_before_the_group_is_built_shuts_down_the_connection_to_its_sto
 def test_an_abort_before_the_store_is_connected_ends_the_attempt(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    link = Link(GroupAddress(1, "127.0.0.1", port, 0, 2), CPU)  # the other worker never connects
+    process_group = AbortableGroup(
+        GroupAddress(1, "127.0.0.1", port, 0, 2), CPU
+    )  # the other worker never connects
 
     def connect_after_the_abort(*args: Any, **options: Any) -> TCPStore:
-        link.abort()
+        process_group.abort()
         return TCPStore(*args, **options)
 
-    monkeypatch.setattr(link_module, "TCPStore", connect_after_the_abort)
+    monkeypatch.setattr(abortable_group, "TCPStore", connect_after_the_abort)
 
     with pytest.raises(PeerLostError, match="aborted while it was built"):
-        link.build()
+        process_group.build()
 
     check_that_no_builder_is_left()
 
@@ -158,43 +162,47 @@ def test_a_group_that_is_complete_only_after_its_abort_is_released(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise its threads and connections would stay until the process ends."""
-    link = Link(GroupAddress(1, "127.0.0.1", port, 0, 2), CPU)
+    process_group = AbortableGroup(GroupAddress(1, "127.0.0.1", port, 0, 2), CPU)
     is_closed = threading.Event()
 
     def create_after_the_abort(_: object) -> object:
-        link.abort()
+        process_group.abort()
         is_closed.wait(WAIT_SECONDS)
         return object()
 
-    monkeypatch.setattr(link, "_create", create_after_the_abort)
+    monkeypatch.setattr(process_group, "_create", create_after_the_abort)
     with pytest.raises(PeerLostError, match="aborted while it was built"):
-        link.build()
-    link.close()
+        process_group.build()
+    process_group.close()
     is_closed.set()
     check_that_no_builder_is_left()
 
-    assert link._backend is None
+    assert process_group._backend is None
 
 
 def test_workers_of_different_generations_do_not_form_a_group(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_module, "CONNECT_TIMEOUT_SECONDS", 0.5)
-    links = [Link(GroupAddress(5 + rank, "127.0.0.1", port, rank, 2), CPU) for rank in range(2)]
+    monkeypatch.setattr(abortable_group, "CONNECT_TIMEOUT_SECONDS", 0.5)
+    process_groups = [
+        AbortableGroup(GroupAddress(5 + rank, "127.0.0.1", port, rank, 2), CPU) for rank in range(2)
+    ]
     built_ranks = list[int]()
 
-    def build(link: Link) -> None:
+    def build(process_group: AbortableGroup) -> None:
         with contextlib.suppress(PeerLostError):
-            link.build()
-            built_ranks.append(link.rank)
+            process_group.build()
+            built_ranks.append(process_group.rank)
 
-    threads = [threading.Thread(target=build, args=(link,)) for link in links]
+    threads = [
+        threading.Thread(target=build, args=(process_group,)) for process_group in process_groups
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(WAIT_SECONDS)
-    for link in links:
-        link.abort()
+    for process_group in process_groups:
+        process_group.abort()
 
     assert not built_ranks
     check_that_no_builder_is_left()
@@ -202,13 +210,13 @@ def test_workers_of_different_generations_do_not_form_a_group(
 
 def test_the_age_of_an_abort_counts_from_the_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter((100.0, 103.0, 104.9, 105.0))
-    monkeypatch.setattr(link_module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    link = Link(GroupAddress(1, "127.0.0.1", 1, 0, 2), CPU)
+    monkeypatch.setattr(abortable_group, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    process_group = AbortableGroup(GroupAddress(1, "127.0.0.1", 1, 0, 2), CPU)
 
-    link.abort()
-    link.abort()
+    process_group.abort()
+    process_group.abort()
 
-    assert [link.aborted_for(5), link.aborted_for(5)] == [False, True]
+    assert [process_group.aborted_for(5), process_group.aborted_for(5)] == [False, True]
 
 
 class NcclStub:
@@ -230,7 +238,7 @@ class NcclStub:
 def nccl_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """Return the calls of a backend that stands in for NCCL's."""
     calls = list[tuple[str, str]]()
-    monkeypatch.setattr(Link, "_create", lambda *_: NcclStub(calls))
+    monkeypatch.setattr(AbortableGroup, "_create", lambda *_: NcclStub(calls))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
     return calls
 
@@ -238,45 +246,51 @@ def nccl_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 def test_the_communicator_of_a_gpu_is_built_with_the_group(
     port: int, nccl_calls: list[tuple[str, str]]
 ) -> None:
-    link = Link(GroupAddress(1, "127.0.0.1", port, 0, 2), torch.device("cuda", 0))
+    process_group = AbortableGroup(
+        GroupAddress(1, "127.0.0.1", port, 0, 2), torch.device("cuda", 0)
+    )
 
-    link.build()
+    process_group.build()
 
     assert nccl_calls == [("eager_connect_single_device", "everstep-build")], (
         "an abort could not interrupt it in the training loop's thread"
     )
-    link.close()
+    process_group.close()
 
 
 def test_a_state_is_copied_between_gpus_in_one_batch(
     port: int, nccl_calls: list[tuple[str, str]]
 ) -> None:
-    link = Link(GroupAddress(1, "127.0.0.1", port, 0, 3), torch.device("cuda", 0))
-    link.build()
+    process_group = AbortableGroup(
+        GroupAddress(1, "127.0.0.1", port, 0, 3), torch.device("cuda", 0)
+    )
+    process_group.build()
     nccl_calls.clear()
     tensor = torch.ones(2)
 
-    link.send_and_receive([(1, 1, tensor), (2, 2, tensor)], [(1, 3, tensor)])
+    process_group.send_and_receive([(1, 1, tensor), (2, 2, tensor)], [(1, 3, tensor)])
 
     names = [name for name, _ in nccl_calls]
     assert names == ["_group_start", "send", "send", "recv", "_group_end"], (
         "NCCL would execute them one after the other outside a batch"
     )
-    link.close()
+    process_group.close()
 
 
 def test_a_sum_that_nccl_ends_without_an_error_after_an_abort_has_no_result(
     port: int, nccl_calls: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    link = Link(GroupAddress(1, "127.0.0.1", port, 0, 2), torch.device("cuda", 0))
-    link.build()
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: link.abort())
+    process_group = AbortableGroup(
+        GroupAddress(1, "127.0.0.1", port, 0, 2), torch.device("cuda", 0)
+    )
+    process_group.build()
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: process_group.abort())
 
     with pytest.raises(PeerLostError, match="aborted during the transfer"):
-        link.sum(torch.ones(1))
+        process_group.sum(torch.ones(1))
 
     assert [name for name, _ in nccl_calls][-2:] == ["allreduce", "abort"]
-    link.close()
+    process_group.close()
 
 
 class StuckOperation:
@@ -301,15 +315,15 @@ class StuckOperation:
 def test_an_all_reduce_that_never_ends_is_abandoned(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_module, "ProcessGroupGloo", StuckOperation)
-    monkeypatch.setattr(link_module, "ABORT_TIMEOUT_SECONDS", 0.1)
-    link = Link(GroupAddress(1, "127.0.0.1", port, 0, 2), CPU)
-    link.build()
-    threading.Timer(0.2, link.abort).start()
+    monkeypatch.setattr(abortable_group, "ProcessGroupGloo", StuckOperation)
+    monkeypatch.setattr(abortable_group, "ABORT_TIMEOUT_SECONDS", 0.1)
+    process_group = AbortableGroup(GroupAddress(1, "127.0.0.1", port, 0, 2), CPU)
+    process_group.build()
+    threading.Timer(0.2, process_group.abort).start()
 
     with pytest.raises(PeerLostError, match="does not end"):
-        link.sum(torch.ones(1000))
-    link.close()
+        process_group.sum(torch.ones(1000))
+    process_group.close()
 
     assert not StuckOperation.wait_timed_out.is_set(), (
         "neither the abandoned operation nor the shutdown of its backend may block"
@@ -320,28 +334,30 @@ def test_an_all_reduce_that_never_ends_is_abandoned(
 def test_an_unusually_long_wait_is_reported_until_it_ends(port: int) -> None:
     reports = threading.Semaphore(0)
 
-    def work(link: Link) -> float:
-        if link.rank == 1:  # arrives after three reports
+    def work(process_group: AbortableGroup) -> float:
+        if process_group.rank == 1:  # arrives after three reports
             assert all(reports.acquire(timeout=WAIT_SECONDS) for _ in range(3))
-        link.sum(torch.ones(1))
-        return link._usual_wait.limit_seconds
+        process_group.sum(torch.ones(1))
+        return process_group._usual_wait.limit_seconds
 
     limit_seconds = run(port, 2, work, reports.release)[0]
 
-    longest_unreported = link_module.STALL_AFTER_SECONDS + 2 * link_module.STALL_REPEAT_SECONDS
+    longest_unreported = (
+        abortable_group.STALL_AFTER_SECONDS + 2 * abortable_group.STALL_REPEAT_SECONDS
+    )
     assert limit_seconds > 2 * longest_unreported, "this duration has become usual"
 
 
 def test_a_wait_that_is_as_long_as_usual_is_not_reported(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_module, "STALL_AFTER_SECONDS", 0.01)
+    monkeypatch.setattr(abortable_group, "STALL_AFTER_SECONDS", 0.01)
     stall_reported = threading.Event()
 
-    def work(link: Link) -> bool:
-        link._usual_wait.observe(10 * WAIT_SECONDS)
-        was_reported = link.rank == 1 and stall_reported.wait(0.2)  # while rank 0 waits
-        link.sum(torch.ones(1))
+    def work(process_group: AbortableGroup) -> bool:
+        process_group._usual_wait.observe(10 * WAIT_SECONDS)
+        was_reported = process_group.rank == 1 and stall_reported.wait(0.2)  # while rank 0 waits
+        process_group.sum(torch.ones(1))
         return was_reported
 
     assert run(port, 2, work, stall_reported.set) == [False, False]
@@ -349,7 +365,7 @@ def test_a_wait_that_is_as_long_as_usual_is_not_reported(
 
 def test_the_usual_wait_grows_immediately_and_shrinks_slowly() -> None:
     wait = UsualWait()
-    assert wait.limit_seconds == link_module.STALL_AFTER_SECONDS
+    assert wait.limit_seconds == abortable_group.STALL_AFTER_SECONDS
 
     wait.observe(0.7)
     assert wait.limit_seconds == pytest.approx(1.4)
@@ -358,36 +374,38 @@ def test_the_usual_wait_grows_immediately_and_shrinks_slowly() -> None:
     for _ in range(50):
         wait.observe(0.01)
 
-    assert wait.limit_seconds == link_module.STALL_AFTER_SECONDS
+    assert wait.limit_seconds == abortable_group.STALL_AFTER_SECONDS
 
 
 @pytest.mark.parametrize(
     "operation",
     [
-        lambda link: link.sum(torch.ones(1)),
-        lambda link: link.run(lambda backend: backend.barrier()),
-        lambda link: link.all_gather(torch.ones(1)),
-        lambda link: link.send_and_receive([], []),
+        lambda process_group: process_group.sum(torch.ones(1)),
+        lambda process_group: process_group.run(lambda backend: backend.barrier()),
+        lambda process_group: process_group.all_gather(torch.ones(1)),
+        lambda process_group: process_group.send_and_receive([], []),
     ],
     ids=["sum", "run", "all_gather", "send_and_receive"],
 )
 def test_an_aborted_group_refuses_all_operations(
-    port: int, operation: Callable[[Link], object]
+    port: int, operation: Callable[[AbortableGroup], object]
 ) -> None:
-    link = Link(GroupAddress(2, "127.0.0.1", port, 0, 1), CPU)
-    link.build()
-    link.abort()
+    process_group = AbortableGroup(GroupAddress(2, "127.0.0.1", port, 0, 1), CPU)
+    process_group.build()
+    process_group.abort()
 
     with pytest.raises(PeerLostError, match="the group was aborted"):
-        operation(link)
-    link.close()
+        operation(process_group)
+    process_group.close()
 
 
 def test_a_group_of_one_worker_gathers_its_own_tensor(port: int) -> None:
-    with contextlib.closing(Link(GroupAddress(2, "127.0.0.1", port, 0, 1), CPU)) as link:
-        link.build()
+    with contextlib.closing(
+        AbortableGroup(GroupAddress(2, "127.0.0.1", port, 0, 1), CPU)
+    ) as process_group:
+        process_group.build()
 
-        [gathered] = link.all_gather(torch.arange(3))
+        [gathered] = process_group.all_gather(torch.arange(3))
 
     assert gathered.tolist() == [0, 1, 2], "with one worker, no collective fills the result"
 
@@ -400,11 +418,13 @@ def test_only_missing_state_is_copied_bitwise(port: int) -> None:
 
     expected = state(1)
 
-    def work(link: Link) -> list[torch.Tensor]:
-        tensors = state(0 if link.rank == 2 else 1)
-        progress = StepProgress(4, 9 if link.rank == 2 else 10)
-        computed = ((link.rank, link.rank + 1), (6 + link.rank, 9))
-        reports = copying.compare(link, StateReport(progress, computed_units=computed), tensors)
+    def work(process_group: AbortableGroup) -> list[torch.Tensor]:
+        tensors = state(0 if process_group.rank == 2 else 1)
+        progress = StepProgress(4, 9 if process_group.rank == 2 else 10)
+        computed = ((process_group.rank, process_group.rank + 1), (6 + process_group.rank, 9))
+        reports = copying.compare(
+            process_group, StateReport(progress, computed_units=computed), tensors
+        )
         assert [report.computed_units for report in reports] == [
             ((n, n + 1), (6 + n, 9)) for n in range(3)
         ]
@@ -412,9 +432,9 @@ def test_only_missing_state_is_copied_bitwise(port: int) -> None:
         assert plan is not None
         assert plan.sources == (0, 1)
         assert plan.missing_tensors == {2: (0, 1)}, "equal tensors are not sent"
-        copying.copy(link, plan, tensors)
-        assert copying.received_bytes(plan, link.rank, tensors) == (
-            {0: 4 * 4 * 3 * 3 * 3, 1: 4 * 7} if link.rank == 2 else {}
+        copying.copy(process_group, plan, tensors)
+        assert copying.received_bytes(plan, process_group.rank, tensors) == (
+            {0: 4 * 4 * 3 * 3 * 3, 1: 4 * 7} if process_group.rank == 2 else {}
         )
         return tensors
 
