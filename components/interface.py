@@ -152,7 +152,7 @@ class DataAccess:
         env: environment variables of the pods that read.
         pod_labels: labels that give these pods the identity.
         service_account_annotations: annotations of the ServiceAccount that name the identity.
-        uses_agent: whether these pods get credentials from an agent on their node, as on EKS.
+        uses_pod_identity_agent: whether these pods get credentials from the EKS Pod Identity Agent on their node.
         proxy_port: port of the proxy through which these pods reach the store or get credentials; None without one.
         retries: retries of the data preparation, enough until the cloud has applied the identity's permissions.
         prerequisites: resources that must exist before these pods start.
@@ -161,7 +161,7 @@ class DataAccess:
     env: Mapping[str, str] = field(default_factory=dict)
     pod_labels: Mapping[str, str] = field(default_factory=dict)
     service_account_annotations: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
-    uses_agent: bool = False
+    uses_pod_identity_agent: bool = False
     proxy_port: int | None = None
     retries: int = DATA_RETRIES
     prerequisites: Sequence[pulumi.Resource] = ()

@@ -138,7 +138,7 @@ class TrainingStack(Component):
                     with_etcd_users=self._args.config.etcd.has_users,
                     with_staging=bool(self._args.config.data.source),
                     store_readers=self._store_readers,
-                    with_agent=access is None or access.uses_agent,
+                    with_pod_identity_agent=access is None or access.uses_pod_identity_agent,
                     proxy_port=access.proxy_port if access else None,
                 ),
             ),

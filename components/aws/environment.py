@@ -318,7 +318,9 @@ class EksEnvironment(Component):
         )
         access = EksDataAccess(f"{self.name}-data", args, self._aws_options())
         return DataAccess(
-            env={"AWS_REGION": config.region}, uses_agent=True, prerequisites=access.prerequisites
+            env={"AWS_REGION": config.region},
+            uses_pod_identity_agent=True,
+            prerequisites=access.prerequisites,
         )
 
     def _declare_registry(self, puller: pulumi.Input[str] | None) -> pulumi.Output[str] | None:

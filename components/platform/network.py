@@ -131,7 +131,7 @@ def job_rules(
     with_etcd_users: bool = False,
     with_staging: bool = False,
     store_readers: Mapping[str, str] | None = None,
-    with_agent: bool = True,
+    with_pod_identity_agent: bool = True,
     proxy_port: int | None = None,
 ) -> list[AllowRule]:
     """Return the rules of the job's namespace.
@@ -141,7 +141,7 @@ def job_rules(
         with_etcd_users: whether a Job creates the credentials of etcd.
         with_staging: whether a Job copies a data set and exports its progress.
         store_readers: labels of the pods that read an object store; None if none does.
-        with_agent: whether these pods may get credentials from the Pod Identity agent.
+        with_pod_identity_agent: whether these pods may get credentials from the Pod Identity agent.
         proxy_port: port of the proxy of these pods; None without one.
     """
     rules = [
@@ -149,7 +149,7 @@ def job_rules(
         *([_credentials_rule()] if with_etcd_users else []),
         *([_staging_rule()] if with_staging else []),
         *([store_rule(store_readers, proxy_port)] if store_readers else []),
-        *([_agent_rule(store_readers)] if store_readers and with_agent else []),
+        *([_agent_rule(store_readers)] if store_readers and with_pod_identity_agent else []),
     ]
     return rules if with_controller else [rule for rule in rules if rule.pods != CONTROLLER]
 

@@ -83,7 +83,7 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    """Elastic training on spot GPUs as code; the training survives evictions."""
+    """Define the options that precede the command."""
     del debug, version  # --debug is read before typer runs, since errors may occur earlier
 
 
@@ -98,12 +98,13 @@ def build_app(arguments: Sequence[str] = ()) -> typer.Typer:
     """
     app = typer.Typer(
         name="everstep",
+        help="Elastic training on spot GPUs as code; the training survives evictions.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(_options)
+    app.callback(help=app.info.help)(_options)
     word = next((word for word in arguments if word != "--debug"), "")
     for command in [command for command in COMMANDS if command.name == word] or COMMANDS:
         _add(app, command)

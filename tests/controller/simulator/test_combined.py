@@ -190,7 +190,7 @@ class Combined(RuleBasedStateMachine):
             "suspend": lambda: self.suspend(True),
             "resume": lambda: self.suspend(False),
             "second leader": self.reconcile_as_second_leader,
-            "hang": lambda: self._pod(number, self.hang),
+            "hang": lambda: self._change_pod(number, self.hang),
             "recover": self.recover,
             "bounds": lambda: self.set_bounds(number),
             "zones": lambda: self.set_zones(ZONE_LISTS[number % len(ZONE_LISTS)]),
