@@ -25,7 +25,7 @@ from controller.status import ConditionType
 from controller.timestamps import format_time
 from everstep.catalog.plurals import amount
 
-OUTDATED = "it has not started, and the job was edited"  # reason for deletions
+JOB_EDITED = "it has not started, and the job was edited"  # reason for deletions
 
 
 def reconcile_workers(state: ObservedState) -> Plan | None:
@@ -37,15 +37,15 @@ def reconcile_workers(state: ObservedState) -> Plan | None:
     leaving_pods = list(state.placement.leaving_pods) if state.placement else []
     surplus_pods = _surplus_pods(state, spec)
     removed_pods = [*surplus_pods, *leaving_pods]
-    outdated_pods = _outdated_pods(state, spec, removed_pods)
-    state = reset_records(state, [*removed_pods, *_never_bound(state, outdated_pods)])
+    pods_before_edit = _pods_before_edit(state, spec, removed_pods)
+    state = reset_records(state, [*removed_pods, *_never_bound(state, pods_before_edit)])
     failed_pods, state = _pods_to_replace(state, surplus_pods)
     new_indices, on_demand_indices, state = _indices_to_create(state, spec)
     state = _with_conditions(state.with_wake_times(deadline_of(state, spec)), spec, removed_pods)
     stale_pods = [
         pod
         for pod in state.active_pods
-        if pod not in (*removed_pods, *outdated_pods) and pod.bounds != spec.bounds
+        if pod not in (*removed_pods, *pods_before_edit) and pod.bounds != spec.bounds
     ]
     services = {
         state.job.worker_name(pod.index): pod.index for pod in state.pods if pod not in surplus_pods
@@ -62,7 +62,7 @@ def reconcile_workers(state: ObservedState) -> Plan | None:
                 Deletion(pod=pod, cause=f"it is replaced: it {describe_exit(pod)}")
                 for pod in failed_pods
             ),
-            *(Deletion(pod=pod, cause=OUTDATED) for pod in outdated_pods),
+            *(Deletion(pod=pod, cause=JOB_EDITED) for pod in pods_before_edit),
         ),
         create_services=tuple(
             sorted(index for name, index in services.items() if name not in state.services)
@@ -73,7 +73,7 @@ def reconcile_workers(state: ObservedState) -> Plan | None:
     )
 
 
-def _outdated_pods(state: ObservedState, spec: Spec, removed_pods: Collection[Pod]) -> list[Pod]:
+def _pods_before_edit(state: ObservedState, spec: Spec, removed_pods: Collection[Pod]) -> list[Pod]:
     """Return the pods that have not started and that the current job would not create: an edit may let them start."""
     current_hash = template_hash(spec, has_zone=state.status.placement is not None)
     return [

@@ -64,6 +64,8 @@ PASS_THROUGH_SETTINGS = {
 }
 """Settings of a command that passes its arguments to another program."""
 
+DESCRIPTION = "Elastic training on spot GPUs as code; the training survives evictions."
+
 
 def _print_version(requested: bool) -> None:  # noqa: FBT001  typer calls it with the flag's value
     if requested:
@@ -98,13 +100,12 @@ def build_app(arguments: Sequence[str] = ()) -> typer.Typer:
     """
     app = typer.Typer(
         name="everstep",
-        help="Elastic training on spot GPUs as code; the training survives evictions.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback(help=app.info.help)(_options)
+    app.callback(help=DESCRIPTION)(_options)
     word = next((word for word in arguments if word != "--debug"), "")
     for command in [command for command in COMMANDS if command.name == word] or COMMANDS:
         _add(app, command)

@@ -46,7 +46,7 @@ def write_project(folder: Path, stacks: Sequence[str], *, force: bool) -> list[P
         EverstepError: a stack does not exist, a file exists and `force` is not set, or the folder is not writable or
             has a name that is not UTF-8.
     """
-    if not is_text(folder):
+    if not is_utf8(folder):
         raise EverstepError(
             f"the name of the folder {str(folder)!a} is not UTF-8",
             "Name another folder: the README of the project has its name.",
@@ -69,8 +69,8 @@ def write_project(folder: Path, stacks: Sequence[str], *, force: bool) -> list[P
     return list(files)
 
 
-def is_text(path: Path) -> bool:
-    """Return True if a path can be written to a file; a name in another encoding than UTF-8 cannot."""
+def is_utf8(path: Path) -> bool:
+    """Return True if the name of a path is valid UTF-8."""
     try:
         str(path).encode()
     except UnicodeEncodeError:

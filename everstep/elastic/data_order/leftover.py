@@ -1,8 +1,8 @@
 """The remaining units of a step in flight when its group breaks, and their new division.
 
-A step's sum is over the units of its global batch (samples, or shards of samples), regardless of the
-worker that computes them. So the survivors' units stay valid, and only the lost ones are computed again, by all
-workers of the next group. A span is a half-open range of units.
+A step sums the gradients of the units of its global batch (samples, or shards of samples), regardless of the
+worker that computes them. So the survivors' gradients stay valid, and only the gradients of lost units are computed
+again, by all workers of the next group. A span is a half-open range of units.
 """
 
 from collections.abc import Iterable

@@ -65,7 +65,7 @@ class CombinedCluster(ZonedCluster):
 
     @property
     def desired_replicas(self) -> int:
-        """Greatest number of pods: spot and on-demand workers, in the zone of the group and in the one that it leaves.
+        """Greatest number of pods: spot and on-demand workers, in the zone of the group and in its previous zone.
 
         Surplus workers stay until their deletion is complete.
         """
