@@ -64,7 +64,7 @@ class PodView:
         node: name of its node; empty before it is scheduled.
         phase: its phase; `Terminating` once it is being deleted.
         ready: True if its condition Ready is true and it is not being deleted.
-        waiting: reason why the scheduler has found no node for it; empty if there is none.
+        unscheduled_reason: reason why the scheduler has found no node for it; empty if there is none.
     """
 
     name: str
@@ -72,7 +72,7 @@ class PodView:
     phase: str
     ready: bool
     labels: Mapping[str, str]
-    waiting: str = ""
+    unscheduled_reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -484,7 +484,7 @@ def pod_view(pod: Mapping[str, Any]) -> PodView:
         phase="Terminating" if terminating else str(status.get("phase", "Unknown")),
         ready=ready and not terminating,
         labels=pod["metadata"].get("labels") or {},
-        waiting=_unscheduled_reason(status),
+        unscheduled_reason=_unscheduled_reason(status),
     )
 
 

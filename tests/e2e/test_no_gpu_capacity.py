@@ -52,7 +52,7 @@ def test_the_job_waits_with_the_reason_and_starts_when_there_is_capacity(cycle: 
     )
     status = cycle.query("status")
     assert cycle.gpu_nodes() == []
-    reasons = [pod["waiting"] for pod in status["pods"] if pod["waiting"]]
+    reasons = [pod["unscheduled_reason"] for pod in status["pods"] if pod["unscheduled_reason"]]
     assert reasons, "the status must explain why no worker runs"
     assert all("nodes are available" in reason for reason in reasons)
     assert status["etcd"]["ready"] == status["etcd"]["members"], "everything else is running"

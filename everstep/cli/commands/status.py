@@ -50,7 +50,7 @@ def as_value(context: StackContext, view: ClusterView, report: Report) -> dict[s
                 "node": pod.node,
                 "phase": pod.phase,
                 "ready": pod.ready,
-                "waiting": pod.waiting,
+                "unscheduled_reason": pod.unscheduled_reason,
             }
             for pod in view.pods
         ],
@@ -86,7 +86,7 @@ def screen(context: StackContext, view: ClusterView, report: Report) -> Renderab
         (f"  Kubernetes {view.version}", "bright_black"),
     )
     facts = _facts(context, view, report)
-    return Group(title, Text(), facts, Text(), _nodes(view), *_waiting_lines(view))
+    return Group(title, Text(), facts, Text(), _nodes(view), *_unscheduled_lines(view))
 
 
 def _facts(context: StackContext, view: ClusterView, report: Report) -> Table:
@@ -131,9 +131,9 @@ def _nodes(view: ClusterView) -> Table:
     return table
 
 
-def _waiting_lines(view: ClusterView) -> list[Text]:
+def _unscheduled_lines(view: ClusterView) -> list[Text]:
     """Return a line for each reason why pods have no node, with the number of pods."""
-    reasons = Counter(pod.waiting for pod in view.pods if pod.waiting)
+    reasons = Counter(pod.unscheduled_reason for pod in view.pods if pod.unscheduled_reason)
     lines = [
         Text.assemble((f"{count} pod{' waits' if count == 1 else 's wait'}: ", "yellow"), reason)
         for reason, count in reasons.items()

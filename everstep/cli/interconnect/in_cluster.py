@@ -159,7 +159,7 @@ class ClusterRun:
             self._sleep(POLL_SECONDS)
 
     def _wait_reasons(self, pods: Sequence[PodView]) -> str:
-        reasons = sorted({pod.waiting for pod in pods if pod.waiting})
+        reasons = sorted({pod.unscheduled_reason for pod in pods if pod.unscheduled_reason})
         return (
             "; ".join(reasons)
             or self._refusal()

@@ -174,7 +174,7 @@ class ClusterStudy:
     def _wait_reasons(self, name: str) -> str:
         pods = self.client.view(name).pods  # of all jobs
         own_pods = [pod for pod in pods if pod.labels.get(JOB_NAME_LABEL) == name]
-        reasons = sorted({pod.waiting for pod in own_pods if pod.waiting})
+        reasons = sorted({pod.unscheduled_reason for pod in own_pods if pod.unscheduled_reason})
         return "; ".join(reasons) or "`everstep status` shows its pods"
 
 

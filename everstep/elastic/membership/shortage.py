@@ -10,9 +10,9 @@ QUIET_SECONDS = 1.0  # a shorter shortage is an ordinary regroup and is not logg
 CHANGE_SECONDS = 5.0  # interval between two log lines about a changing shortage
 REPEAT_SECONDS = 60.0  # interval between two log lines about the same shortage
 NEW_RUN_SECONDS = 600
-"""Time without an arrival after which a node that came after the end of a run of its name no longer waits for others.
+"""Timeout of an agent that started after a run with the same name had ended, counted from the last node that joined.
 
-The same as torchrun's default for the time in which the nodes of a run have to meet.
+The same as the default of torchrun's rendezvous option `join_timeout`.
 """
 
 
