@@ -16,21 +16,21 @@ from everstep.staging.stage import Observer, Options, StagingPlan
 from everstep.staging.stage import stage as copy
 from trainer.staging_metrics import StagingMetrics, serve_if_configured
 
-SECONDS_BETWEEN_NOTES = 5.0
+SECONDS_BETWEEN_MESSAGES = 5.0
 GIGABYTE = 1e9
 
 
-class Notes(Observer):
-    """Notes about a staging run, one every few seconds, and its metrics.
+class ProgressReporter(Observer):
+    """Reports of the progress of a staging run: messages, at most one every few seconds, and metrics.
 
     Args:
-        step: receiver of the notes.
+        step: step that shows the messages.
         metrics: metrics, which every report updates.
     """
 
     def __init__(self, step: Step, metrics: StagingMetrics) -> None:
         self._step, self._metrics = step, metrics
-        self._noted_at = float("-inf")
+        self._last_message_at = float("-inf")
         self._files = self._bytes = 0
 
     def report_listing(self, files: int) -> None:
@@ -58,8 +58,8 @@ class Notes(Observer):
 
     def _note(self, text: str) -> None:
         now = time.monotonic()
-        if now - self._noted_at >= SECONDS_BETWEEN_NOTES:
-            self._noted_at = now
+        if now - self._last_message_at >= SECONDS_BETWEEN_MESSAGES:
+            self._last_message_at = now
             self._step.note(text)
 
 
@@ -72,7 +72,7 @@ def stage(location: str, folder: Path, display: Display) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     metrics = StagingMetrics()
     with serve_if_configured(metrics), display.step(f"Staging {location} to {folder}") as step:
-        copy(open_source(location), folder, Options(), Notes(step, metrics))
+        copy(open_source(location), folder, Options(), ProgressReporter(step, metrics))
 
 
 def _amount(files: int, size: int) -> str:

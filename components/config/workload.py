@@ -57,7 +57,7 @@ class EtcdConfig(Section):
     )
     authentication: Literal["none", "users"] = Field(
         default="none",
-        description="`users`: TLS with certificates at both ends, and workers may write the keys of their "
+        description="`users`: mutual TLS, and workers may write the keys of their "
         "run only; needs `disk` or `memory`. `none`: each client that reaches etcd may write. A change recreates "
         "etcd and the job.",
     )

@@ -577,15 +577,15 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "drained node that leaves although etcd has lost its group",
         _MEMBERSHIP,
-        "        is_kept = not may_be_only_copy and (group is None or self._others_have_state(group))",
-        "        is_kept = not may_be_only_copy",
+        "        has_other_copy = not may_be_only_copy and (group is None or self._others_have_state(group))",
+        "        has_other_copy = not may_be_only_copy",
         _STATE_MACHINE_TESTS,
     ),
     Mutation(
         "drained node that leaves with the only copy of its state",
         _MEMBERSHIP,
-        "        is_kept = not may_be_only_copy and (group is None or self._others_have_state(group))",
-        "        is_kept = group is None or self._others_have_state(group)",
+        "        has_other_copy = not may_be_only_copy and (group is None or self._others_have_state(group))",
+        "        has_other_copy = group is None or self._others_have_state(group)",
         _STATE_MACHINE_TESTS,
     ),
     Mutation(
@@ -633,8 +633,8 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "revisions of two clusters compared by a read",
         _KEYS,
-        "is_replaced = has_gone_back or (bool(self._cluster) and reading.cluster != self._cluster)",
-        "is_replaced = has_gone_back",
+        "store_was_replaced = has_gone_back or (bool(self._cluster) and reading.cluster != self._cluster)",
+        "store_was_replaced = has_gone_back",
         _KEY_TESTS,
     ),
     Mutation(
@@ -654,7 +654,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "proposal not repeated in another etcd",
         _MEMBERSHIP,
-        "        if snapshot.is_replaced or snapshot.revision",
+        "        if snapshot.store_was_replaced or snapshot.revision",
         "        if snapshot.revision",
         _STATE_MACHINE_TESTS,
     ),

@@ -52,7 +52,7 @@ class MembershipSnapshot:
         coordinators: the coordinators of a large run.
         instructions: the newest instruction of each kind.
         unreadable: the keys that exist, but could not be read.
-        is_replaced: whether etcd was wiped or restored since the last snapshot: earlier revisions are invalid.
+        store_was_replaced: whether etcd was wiped or restored since the last snapshot: earlier revisions are invalid.
     """
 
     members: tuple[Member, ...]
@@ -62,7 +62,7 @@ class MembershipSnapshot:
     coordinators: tuple[Member, ...] = ()
     instructions: tuple[Instruction, ...] = ()
     unreadable: UnreadableKeys = UnreadableKeys()
-    is_replaced: bool = False
+    store_was_replaced: bool = False
 
 
 @dataclass(frozen=True)

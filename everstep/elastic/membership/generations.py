@@ -77,7 +77,7 @@ class GroupLimits:
         join_window_seconds: time that the first formation waits for a full group once it could begin.
         graceful_leave_lag_seconds: time for which a peer that has left its group gracefully, after the step that all
             agreed on, may be ahead of this agent's workers before they are stopped.
-        doubt_seconds: time after an outage of etcd during which a missing key does not mean that its member is
+        outage_grace_seconds: time after an outage of etcd during which a missing key does not mean that its member is
             lost. Longer than every agent needs to reach etcd again and to put its key back.
         join_interval_seconds: minimum time between two generations with joiners, for each member of
             the group: nodes that arrive in between join together. At most `join_window_seconds`.
@@ -92,7 +92,7 @@ class GroupLimits:
     max_members: int = 1
     join_window_seconds: float = 8.0
     graceful_leave_lag_seconds: float = 1.0
-    doubt_seconds: float = 3.0
+    outage_grace_seconds: float = 3.0
     join_interval_seconds: float = 0.05
     stop_seconds: float = 30.0
     turn_seconds: float = 10.0

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from everstep.elastic.membership.generations import Generation, GroupLimits
-from everstep.elastic.membership.joining import Joining, return_seconds
+from everstep.elastic.membership.joining import Joining, rejoin_grace_seconds
 from everstep.elastic.membership.run_view import RunView
 
 MAX_NAMED_NODES = 8  # nodes in one message
@@ -25,10 +25,10 @@ class GroupChanges:
             self._number, self._ahead_since, self._began_at = group.number, None, now
             self._joining.begin(group, limits, now)
 
-    def return_seconds(self, group: Generation | None, now: float) -> float:
+    def rejoin_grace_seconds(self, group: Generation | None, now: float) -> float:
         """Return how long to delay the next proposal for members that may return."""
         is_known = group is not None and group.number == self._number
-        return return_seconds(group, now - self._began_at) if is_known else 0.0
+        return rejoin_grace_seconds(group, now - self._began_at) if is_known else 0.0
 
     def next_due(self, limits: GroupLimits) -> list[float]:
         """Return the times at which the generation may have to end, even without another event."""
@@ -39,9 +39,11 @@ class GroupChanges:
         )
         return [self._joining.due_at, *due_times]
 
-    def lost_nodes(self, view: RunView, group: Generation, *, in_doubt: bool) -> list[str]:
+    def lost_nodes(self, view: RunView, group: Generation, *, in_outage_grace: bool) -> list[str]:
         """Return the nodes of the members that no longer train with this group."""
-        return [view.node(name) for name in view.stopped_members(group, in_doubt=in_doubt)]
+        return [
+            view.node(name) for name in view.stopped_members(group, in_outage_grace=in_outage_grace)
+        ]
 
     def may_be_ahead(
         self,

@@ -21,7 +21,7 @@ def settling_seconds(group: Generation) -> float:
     return min(further_members * SETTLING_SECONDS_PER_MEMBER, MAX_SETTLING_SECONDS)
 
 
-def return_seconds(group: Generation | None, age_seconds: float) -> float:
+def rejoin_grace_seconds(group: Generation | None, age_seconds: float) -> float:
     """Return how long, in seconds, the members that have left a generation wait for others before they form the next.
 
     In a large group that has just formed, a lapsed lease usually belongs to an agent that was late, not to a

@@ -45,8 +45,8 @@ class Proposer:
         connectivity: Connectivity,
         now: float,
         *,
-        in_doubt: bool,
-        return_seconds: float = 0.0,
+        in_outage_grace: bool,
+        rejoin_grace_seconds: float = 0.0,
         awaited_until: float = float("-inf"),
     ) -> list[Action]:
         """Return the proposal or the evictions that are due.
@@ -57,22 +57,22 @@ class Proposer:
             limits: limits of the group.
             connectivity: the peers that this agent can train with.
             now: current time in seconds.
-            in_doubt: whether a member without a key may still be alive, as after an outage of etcd.
-            return_seconds: time to wait for members that may return, once enough others wait.
+            in_outage_grace: whether a member without a key may still be alive, as after an outage of etcd.
+            rejoin_grace_seconds: time to wait for members that may return, once enough others wait.
             awaited_until: time until which members that will return are awaited.
         """
         if training_members(view.members, view.current):
             self.reset()
             is_first = view.first_candidate(limits) == identity
-            return self._evict_overdue(view, limits, now, acts=is_first and not in_doubt)
+            return self._evict_overdue(view, limits, now, acts=is_first and not in_outage_grace)
         ranked = view.candidates(limits)
-        if len(ranked) < limits.min_members or in_doubt:
+        if len(ranked) < limits.min_members or in_outage_grace:
             self.reset()
             return []
         names = frozenset(member.identity for member in ranked)
         # Set once, not at each change of the members: a node that crashes repeatedly must not delay the others.
         if self._complete_since is None:
-            self._returns_until = now + return_seconds
+            self._returns_until = now + rejoin_grace_seconds
         if self._complete_since is None or names != self._waiting_identities:
             self._complete_since, self._waiting_identities = now, names
         proposal = next_proposal(ranked, identity, view.current, limits, connectivity)

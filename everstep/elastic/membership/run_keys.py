@@ -118,7 +118,7 @@ class RunKeys:
         reading = self._etcd.read(self._prefix, end=self._end(reads_all=reads_all))
         # Set only after the request: if it failed, the next watch would not count as stale.
         self._reads_all = reads_all
-        is_replaced = self._note_store(reading)
+        store_was_replaced = self._note_store(reading)
         entries = {entry.key: entry for entry in reading.entries}
         self._reader.keep(entries)
         members = self._members_in("members", entries.values())
@@ -141,7 +141,7 @@ class RunKeys:
                 if entry.key.startswith(self._instruction_key(""))
             ),
             self._unreadable,
-            is_replaced,
+            store_was_replaced,
         )
 
     def _note_store(self, reading: Reading) -> bool:
@@ -151,15 +151,17 @@ class RunKeys:
         that was restored may have another ID.
         """
         has_gone_back = reading.revision < self._last_revision
-        is_replaced = has_gone_back or (bool(self._cluster) and reading.cluster != self._cluster)
-        if is_replaced:
+        store_was_replaced = has_gone_back or (
+            bool(self._cluster) and reading.cluster != self._cluster
+        )
+        if store_was_replaced:
             log.warning(
                 "etcd was wiped or restored from a backup; its current content is used, except for an older commit"
             )
-        if is_replaced or not self._started_revision:
+        if store_was_replaced or not self._started_revision:
             self._started_revision = reading.revision
         self._last_revision, self._cluster = reading.revision, reading.cluster
-        return is_replaced
+        return store_was_replaced
 
     def _members_in(self, folder: str, entries: Iterable[KeyValue]) -> tuple[Member, ...]:
         prefix = self._key_of("", folder)

@@ -132,19 +132,19 @@ class RunView:
         waits = any(member.identity == identity for member in waiting)
         return waits and identity not in {m.identity for m in self.candidates(limits)}
 
-    def stopped_members(self, group: Generation, *, in_doubt: bool) -> list[str]:
+    def stopped_members(self, group: Generation, *, in_outage_grace: bool) -> list[str]:
         """Return the members that no longer train with a group.
 
         Args:
             group: the generation.
-            in_doubt: if True, a missing key is ignored: only members that report that they have stopped, or are
+            in_outage_grace: if True, a missing key is ignored: only members that report that they have stopped, or are
                 fenced, count.
         """
         stopped_names = [
             name for name in group.members if not trains(self.members.get(name), group)
         ]
         certain_names = {*self.members, *(self.current.fenced if self.current else ())}
-        if in_doubt:
+        if in_outage_grace:
             return [name for name in stopped_names if name in certain_names]
         return stopped_names
 

@@ -103,7 +103,7 @@ class Membership:
     _reclaiming: bool = False
     _is_etcd_unreachable: bool = False
     _unreadable: UnreadableKeys = field(default_factory=UnreadableKeys)  # if any, no group forms
-    _doubt_until: float = float("-inf")
+    _outage_grace_until: float = float("-inf")
     _last_request: tuple[str, int] = ("", 0)  # kind of the last Stop or Regroup, and its generation
     _probes: PeerProbes = field(default_factory=PeerProbes)
     _last_step_generation: int = 0  # the newest generation in which the workers have taken a step
@@ -160,13 +160,13 @@ class Membership:
         for event in events:
             if isinstance(event, Reachable) and self._is_etcd_unreachable:
                 self._is_etcd_unreachable = False
-                self._doubt_until = now + self.limits.doubt_seconds
+                self._outage_grace_until = now + self.limits.outage_grace_seconds
             actions += self._learn(event, now)
         return [*actions, *self._decide(now)]
 
     def wake_at(self, now: float) -> float | None:
         """Return when a `Tick` could change something; None if only an event can."""
-        due_times = [self._doubt_until]
+        due_times = [self._outage_grace_until]
         if is_large(self.limits) and self.identity:
             due_times += self.view.coordinators.next_due(self.identity, self.current)
         if self.own_generation or (is_large(self.limits) and self._has_full_view):
@@ -257,7 +257,7 @@ class Membership:
             self._lapse()
 
     def _adopt(self, snapshot: MembershipSnapshot) -> None:
-        if snapshot.is_replaced or snapshot.revision < self.view.revision:
+        if snapshot.store_was_replaced or snapshot.revision < self.view.revision:
             self._proposer.repeat()
             self._earlier_run = EarlierRun()  # its revision was one of the former store
         self._note_unreadable(snapshot.unreadable)
@@ -281,8 +281,8 @@ class Membership:
     def _become_ready(self, *, may_be_only_copy: bool) -> list[Action]:
         group, self.own_generation, self.wants_group = self.own_generation, None, True
         self._may_be_only_copy = may_be_only_copy
-        is_kept = not may_be_only_copy and (group is None or self._others_have_state(group))
-        if self.leaving and is_kept:
+        has_other_copy = not may_be_only_copy and (group is None or self._others_have_state(group))
+        if self.leaving and has_other_copy:
             self.wants_group, self.identity = False, None
             return [Depart()]
         if not self.identity:
@@ -371,10 +371,10 @@ class Membership:
     def _announce_change(self) -> Announce:
         """Announce a change of anything but the generation that this agent waits for."""
         return Announce(
-            self._waits_for_generation(), leaving=self.leaving, avoids=self._members_to_avoid()
+            self._announced_after(), leaving=self.leaving, avoids=self._members_to_avoid()
         )
 
-    def _waits_for_generation(self) -> int:
+    def _announced_after(self) -> int:
         if not self.view.is_complete:
             return self._waits_after
         member = self.members.get(self.identity or "")
@@ -416,8 +416,8 @@ class Membership:
             self.limits,
             self._probes.connectivity,
             now,
-            in_doubt=self._in_doubt(now),
-            return_seconds=self._changes.return_seconds(self.current, now),
+            in_outage_grace=self._in_outage_grace(now),
+            rejoin_grace_seconds=self._changes.rejoin_grace_seconds(self.current, now),
             awaited_until=self._late_members.awaited_until(self.view, self.limits),
         )
 
@@ -448,7 +448,9 @@ class Membership:
         return self._act_once("stop", [Stop(reason)]) if reason else []
 
     def _reason_to_stop(self, group: Generation, now: float, *, regroups: bool) -> str:
-        lost_nodes = self._changes.lost_nodes(self.view, group, in_doubt=self._in_doubt(now))
+        lost_nodes = self._changes.lost_nodes(
+            self.view, group, in_outage_grace=self._in_outage_grace(now)
+        )
         if not lost_nodes or self._changes.may_be_ahead(
             self.view, group, self.limits, now, regroups=regroups
         ):
@@ -515,9 +517,9 @@ class Membership:
         self._waits_after = after
         return [Reclaim(self._lapsed_identity, after, self.leaving, self.view.revision, avoids)]
 
-    def _in_doubt(self, now: float) -> bool:
+    def _in_outage_grace(self, now: float) -> bool:
         """Return True if a key may be missing only because etcd was unavailable."""
-        return self._is_etcd_unreachable or now < self._doubt_until
+        return self._is_etcd_unreachable or now < self._outage_grace_until
 
     def _act_once(self, kind: str, actions: list[Action]) -> list[Action]:
         """Return the actions unless they were returned for this generation before; a Stop outranks a Regroup."""
@@ -546,7 +548,7 @@ class Membership:
         The `after` of this agent's key does not suffice: while the key is missing, only the number of the last
         assignment shows that a generation is not new.
         """
-        after = max(self._waits_for_generation(), self._assigned_number)
+        after = max(self._announced_after(), self._assigned_number)
         return self.identity in generation.ranks and generation.number > after
 
 

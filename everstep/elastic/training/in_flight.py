@@ -15,7 +15,7 @@ class InFlight:
     Attributes:
         own_spans: units that this worker has computed.
         group_spans: units that all workers together had computed when this group began.
-        owed_spans: units of `group_spans` whose gradients this worker has discarded and must compute again.
+        spans_to_recompute: units of `group_spans` whose gradients this worker has discarded and must compute again.
         loss: this worker's share of the mean loss over the global batch; in `exact` times `LOSS_SCALE`, an integer.
         unusable_shards: number of shards with a non-finite loss or an unusable gradient.
         samples: number of samples that were actually read.
@@ -24,7 +24,7 @@ class InFlight:
 
     own_spans: tuple[Span, ...] = ()
     group_spans: tuple[Span, ...] = ()
-    owed_spans: tuple[Span, ...] = ()
+    spans_to_recompute: tuple[Span, ...] = ()
     loss: float = 0
     unusable_shards: int = 0
     samples: int = 0
@@ -37,7 +37,7 @@ class InFlight:
         return InFlight(
             own_spans=merge_spans([*self.own_spans, *spans]),
             group_spans=self.group_spans,
-            owed_spans=self.owed_spans,
+            spans_to_recompute=self.spans_to_recompute,
             loss=self.loss + loss,
             unusable_shards=self.unusable_shards + unusable,
             samples=self.samples + len(ids),
@@ -50,8 +50,8 @@ class InFlight:
         The others rely on this worker's units of `group_spans`, which it must compute again.
         """
         lost_spans = intersect_spans(self.own_spans, self.group_spans)
-        owed_spans = merge_spans([*self.owed_spans, *lost_spans])
-        return InFlight(group_spans=self.group_spans, owed_spans=owed_spans)
+        spans_to_recompute = merge_spans([*self.spans_to_recompute, *lost_spans])
+        return InFlight(group_spans=self.group_spans, spans_to_recompute=spans_to_recompute)
 
 
 def intersect_spans(spans: Iterable[Span], others: Iterable[Span]) -> tuple[Span, ...]:

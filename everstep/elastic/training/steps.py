@@ -128,7 +128,7 @@ class LiveSteps:
         in_flight = self._state.in_flight if step == self._state.step else InFlight()
         min_units = MIN_REDIVIDED_SAMPLES if in_flight.group_spans else 1
         own_share = _share_of(self._worker, units, in_flight.group_spans, min_units)
-        return merge_spans([*own_share, *in_flight.owed_spans])
+        return merge_spans([*own_share, *in_flight.spans_to_recompute])
 
     def begin(self, microbatch: Microbatch) -> None:
         """Start a micro-batch; if it is the last, the sums of its gradients may start during the backward pass."""
@@ -211,7 +211,10 @@ class ExactSteps:
     def _spans(self, step: int, units: int) -> tuple[Span, ...]:
         in_flight = self._state.in_flight if step == self._state.step else InFlight()
         return merge_spans(
-            [*_share_of(self._worker, units, in_flight.group_spans, 1), *in_flight.owed_spans]
+            [
+                *_share_of(self._worker, units, in_flight.group_spans, 1),
+                *in_flight.spans_to_recompute,
+            ]
         )
 
     def begin(self, microbatch: Microbatch) -> None:

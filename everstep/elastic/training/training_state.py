@@ -140,7 +140,9 @@ class RunState:
     def adopt(self, step: int, computed_units: tuple[Span, ...], *, keeps_units: bool) -> None:
         """Record that the tensors have the values after `step` steps, with these units of the next step computed."""
         self.in_flight = replace(
-            self.in_flight if keeps_units else InFlight(), group_spans=computed_units, owed_spans=()
+            self.in_flight if keeps_units else InFlight(),
+            group_spans=computed_units,
+            spans_to_recompute=(),
         )
         if not keeps_units:
             for tensor, sendable in self._copies:

@@ -147,7 +147,9 @@ class Etcd:
         self.agreed_generations.append(generation)
         self.notify(GenerationPut(generation, self.revision))
 
-    def snapshot(self, *, complete: bool = True, is_replaced: bool = False) -> MembershipSnapshot:
+    def snapshot(
+        self, *, complete: bool = True, store_was_replaced: bool = False
+    ) -> MembershipSnapshot:
         return MembershipSnapshot(
             tuple(self.members.values()) if complete else (),
             None if self.unreadable.generation else self.generation,
@@ -156,7 +158,7 @@ class Etcd:
             tuple(self.coordinators.values()),
             tuple(self.instructions.values()),
             self.unreadable,
-            is_replaced,
+            store_was_replaced,
         )
 
     def damage(self, name: str) -> None:
@@ -202,9 +204,9 @@ class Agent:
 
     def read_keys(self) -> MembershipSnapshot:
         """Read the keys; as in `RunKeys`, etcd was replaced if its revision is lower than at the last reading."""
-        is_replaced = self.etcd.revision < self.read_revision
+        store_was_replaced = self.etcd.revision < self.read_revision
         self.read_revision = self.etcd.revision
-        return self.etcd.snapshot(complete=self.watches_all, is_replaced=is_replaced)
+        return self.etcd.snapshot(complete=self.watches_all, store_was_replaced=store_was_replaced)
 
     def adjust_watch(self) -> None:
         """Read the keys again if the members are to be watched from now on, or no longer."""

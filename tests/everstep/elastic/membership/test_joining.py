@@ -4,7 +4,7 @@ import pytest
 
 from everstep.elastic.membership.events import Progressed
 from everstep.elastic.membership.generations import Generation, GroupLimits
-from everstep.elastic.membership.joining import return_seconds, settling_seconds
+from everstep.elastic.membership.joining import rejoin_grace_seconds, settling_seconds
 from tests.everstep.elastic.membership.simulation import TTL, Agent, World
 
 MEMBERS, ARRIVALS = 60, 10
@@ -115,8 +115,8 @@ def test_the_settling_time_grows_with_the_group_up_to_two_seconds() -> None:
 def test_a_group_does_not_wait_for_a_machine_that_is_lost_later() -> None:
     group = Generation(1, tuple(map(str, range(MEMBERS))))
 
-    assert return_seconds(group, 3600.0) == 0.0
+    assert rejoin_grace_seconds(group, 3600.0) == 0.0
 
 
 def test_a_small_group_does_not_wait_for_a_lost_member() -> None:
-    assert return_seconds(Generation(1, ("a", "b", "c")), 0.1) == 0.0
+    assert rejoin_grace_seconds(Generation(1, ("a", "b", "c")), 0.1) == 0.0

@@ -481,19 +481,19 @@ def test_an_unreadable_outcome_does_not_end_the_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cluster", "revision_change", "is_replaced"),
+    ("cluster", "revision_change", "store_was_replaced"),
     [("1", 5, False), ("2", 5, True), ("1", -1, True), ("2", -1, True)],
 )
 def test_a_store_with_another_cluster_or_an_earlier_revision_replaces_the_former_one(
-    cluster: str, revision_change: int, is_replaced: bool
+    cluster: str, revision_change: int, store_was_replaced: bool
 ) -> None:
     etcd, keys = run_of_generation_1()
     etcd.cluster = "1"
-    assert not snapshot(keys).is_replaced, "it is the first store"
+    assert not snapshot(keys).store_was_replaced, "it is the first store"
     etcd.cluster, etcd.revision = cluster, etcd.revision + revision_change
 
-    assert snapshot(keys).is_replaced == is_replaced
-    assert not snapshot(keys).is_replaced, "it is reported once"
+    assert snapshot(keys).store_was_replaced == store_was_replaced
+    assert not snapshot(keys).store_was_replaced, "it is reported once"
 
 
 @pytest.mark.parametrize("cluster", ["1", "2"])

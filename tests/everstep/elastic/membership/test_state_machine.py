@@ -397,7 +397,7 @@ def test_a_node_that_is_drained_before_etcd_loses_the_group_passes_its_state_on_
     core = training_agent("a", "b")
     core.limits = GroupLimits(max_members=2)
     core.handle(Leave(), 1)
-    wiped = MembershipSnapshot((), None, 0, is_replaced=True)
+    wiped = MembershipSnapshot((), None, 0, store_was_replaced=True)
     assert core.handle(wiped, 2) == [Stop("etcd has no generation")]
 
     assert core.handle(Ready(), 3) == [Register(5)], (
@@ -414,7 +414,7 @@ def test_a_node_that_is_drained_after_etcd_has_lost_the_group_keeps_its_state_fo
     None
 ):
     core = training_agent("a", "b")
-    core.handle(MembershipSnapshot((), None, 0, is_replaced=True), 1)
+    core.handle(MembershipSnapshot((), None, 0, store_was_replaced=True), 1)
     assert core.handle(ONLY_COPY, 2) == [Register(5)]
 
     assert core.handle(Leave(), 3) == []
@@ -477,7 +477,9 @@ def test_a_frozen_agent_does_not_mistake_a_new_generation_with_its_number_for_it
     core = training_agent("a", "b")
     other_members = (member("c", order=1), member("d", order=2))
 
-    snapshot = MembershipSnapshot(other_members, Generation(5, ("c", "d")), 9, is_replaced=True)
+    snapshot = MembershipSnapshot(
+        other_members, Generation(5, ("c", "d")), 9, store_was_replaced=True
+    )
 
     assert core.handle(snapshot, 1) == [Stop("another generation 5 has replaced this one")]
     assert core.handle(Ready(), 2) == [Register(5)]
@@ -823,7 +825,7 @@ def test_a_proposal_is_repeated_in_another_etcd_even_at_the_same_revision() -> N
     members = (member("a", 5, order=1), member("b", 5, order=2))
     core = agent(*members, generation=previous_generation)
     assert Propose(6, ("a", "b"), 5) in core.handle(Ready(), 0)
-    core.handle(MembershipSnapshot(members, Generation(7, ("z",)), 5, is_replaced=True), 1)
+    core.handle(MembershipSnapshot(members, Generation(7, ("z",)), 5, store_was_replaced=True), 1)
 
     assert core.handle(Tick(), 99) == [Propose(8, ("a", "b"), 5)]
 
@@ -904,7 +906,7 @@ def test_a_node_waits_in_a_run_that_has_formed_a_group_since_the_earlier_end(end
 
 def test_the_end_of_an_earlier_run_is_forgotten_with_the_store_that_had_it() -> None:
     core = late_agent(member("a", 5))
-    core.handle(MembershipSnapshot((member("a", 5),), None, 0, is_replaced=True), 1)
+    core.handle(MembershipSnapshot((member("a", 5),), None, 0, store_was_replaced=True), 1)
 
     assert core.handle(Tick(), 10 * NEW_RUN_SECONDS) == []
 

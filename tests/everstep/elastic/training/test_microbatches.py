@@ -77,12 +77,12 @@ def test_the_units_of_several_micro_batches_add_up() -> None:
     assert in_two_parts.unusable_shards == 1
 
 
-def test_discarded_units_that_the_group_relies_on_are_owed() -> None:
+def test_discarded_units_that_the_group_relies_on_are_recomputed() -> None:
     in_flight = InFlight(own_spans=((0, 4), (8, 12)), group_spans=((0, 6),), loss=2.0, samples=8)
 
     result = in_flight.without_gradients()
 
-    assert result == InFlight(group_spans=((0, 6),), owed_spans=((0, 4),))
+    assert result == InFlight(group_spans=((0, 6),), spans_to_recompute=((0, 4),))
     assert (
         result.with_units(((0, 4),), 1.0, torch.arange(4).numpy(), 0).without_gradients() == result
     )

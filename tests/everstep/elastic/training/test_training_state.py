@@ -199,7 +199,7 @@ def test_the_identity_depends_on_settings_shapes_and_program() -> None:
 
 def test_a_worker_keeps_its_units_only_if_the_group_continues_from_its_state() -> None:
     state = state_of(start_run("SGD")[0])
-    state.in_flight = InFlight(own_spans=((0, 2),), owed_spans=((2, 3),), samples=2)
+    state.in_flight = InFlight(own_spans=((0, 2),), spans_to_recompute=((2, 3),), samples=2)
     group_spans = ((0, 2), (5, 6))
 
     state.shared_tensors()

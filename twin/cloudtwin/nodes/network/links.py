@@ -54,8 +54,8 @@ def connect(switch_pid: int, machine_pid: int, address: Address) -> None:
             f"address replace {address.ip}/{prefix} dev eth0",
             "link set eth0 up",
             *(f"route replace {r} onlink dev eth0" for r in addressing.pod_routes(address.index)),
-            # No default route: connections out of the twin fail immediately instead of hanging. The route to services
-            # has no target either; kube-proxy redirects their packets before they leave.
+            # No default route: connections out of the twin fail immediately instead of hanging. The next hop of the
+            # services does not serve them either: kube-proxy changes the destination before packets leave (DNAT).
             f"route replace {addressing.SERVICES_NETWORK} via {addressing.CONTROL_PLANE}",
         ],
         machine_pid,
@@ -74,8 +74,8 @@ def add_metadata_address() -> None:
 def reject_unknown_services() -> None:
     """Reject packets of the calling process's machine to services for which kube-proxy has no rules yet.
 
-    Otherwise such packets are lost, and the sender hangs for half a minute, since the connection table has an
-    entry without redirection. A DNS server that starts before kube-proxy has set its rules sends such packets.
+    Otherwise such packets are lost, and the sender hangs for half a minute, since conntrack keeps an
+    entry without DNAT. A DNS server that starts before kube-proxy has set its rules sends such packets.
     """
     for chain in ("OUTPUT", "FORWARD"):
         services = ["--destination", str(addressing.SERVICES_NETWORK)]
