@@ -633,8 +633,8 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "revisions of two clusters compared by a read",
         _KEYS,
-        "store_was_replaced = has_gone_back or (bool(self._cluster) and reading.cluster != self._cluster)",
-        "store_was_replaced = has_gone_back",
+        "            bool(self._cluster) and reading.cluster != self._cluster\n",
+        "            False\n",
         _KEY_TESTS,
     ),
     Mutation(

@@ -199,6 +199,7 @@ class LiveWorld(World):
                         worker.agent.handle(Ready(may_be_only_copy), self.now)
                 case Apply():
                     self.apply(worker)
+                    self.save_before_regroup(worker)
                 case RollBack():
                     self.roll_back(worker)
                 case LeaveGroup():
@@ -276,7 +277,6 @@ class LiveWorld(World):
         assert worker.state is not None, "a step was applied to a torn state"
         worker.computed_units, worker.group_units = (), ()
         worker.state = (*worker.state, (len(worker.state) + 1, worker.core.generation))
-        self.save_before_regroup(worker)
         worker.agent.handle(Progressed(worker.core.generation), self.now)
 
     def save_before_regroup(self, worker: Worker) -> None:
