@@ -85,7 +85,7 @@ def find_difference(
         except RuntimeError:  # the store is gone
             return None
         else:
-            if run == own_run:
+            if run and run == own_run:  # until rank 0 has published, both may be empty
                 return None
             difference = _difference(storage, node, run, own_run) if run else None
         if time.monotonic() >= deadline:

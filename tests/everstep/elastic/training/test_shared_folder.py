@@ -133,6 +133,20 @@ def test_rank_0_publishes_the_record_again_after_another_writer_has_replaced_it(
         left.set()
 
 
+def test_a_folder_without_a_record_is_compared_once_rank_0_has_published(tmp_path: Path) -> None:
+    first, own = storage_in(tmp_path / "first"), storage_in(tmp_path / "own", opened=False)
+    store = HashStore()
+    published = [json.dumps(["node-0", first.run_id()])]
+    first_looks = iter([True, True, True])
+
+    def is_current() -> bool:
+        if next(first_looks, None) is None and published:
+            store.set(STORE_KEY, published.pop())
+        return True
+
+    assert find_difference(own, store, is_current) is not None
+
+
 @pytest.mark.twin
 @pytest.mark.timeout(600)
 def test_a_node_with_a_folder_of_its_own_ends_and_the_others_continue(tmp_path: Path) -> None:
