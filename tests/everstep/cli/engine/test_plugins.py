@@ -113,7 +113,7 @@ def test_all_missing_prerequisites_of_a_real_cloud_are_reported_together(
 ) -> None:
     monkeypatch.setattr(plugins, "has_sdk", lambda cloud: False)
 
-    with pytest.raises(EverstepError, match="AWS cannot be reached") as error:
+    with pytest.raises(EverstepError, match="prerequisites for AWS are missing") as error:
         plugins.real_clouds(["aws"])
     for part in ("Pulumi", "make aws", "AWS_PROFILE", "aws: not on PATH", "--twin"):
         assert part in error.value.fix
