@@ -211,9 +211,8 @@ def _destroy(context: StackContext, progress: Progress) -> bool:
         if not context.on_twin:
             raise
         warn(f"{error.problem}; its machines are removed anyway, so its state is removed instead")
-        with suppress(
-            EverstepError
-        ):  # Pulumi cannot read it; it is removed with the folder of the twin
+        # A state that Pulumi cannot read is removed with the folder of the twin.
+        with suppress(EverstepError):
             engine.remove_stack()
         return False
     engine.remove_stack()

@@ -127,7 +127,7 @@ def replacing_arguments(old: KubernetesConfig, new: KubernetesConfig) -> list[st
 def unknown_arguments(old: Object, new: Object) -> list[str]:
     """Return the arguments that may select another cluster because they are unknown until the update.
 
-    None if the cluster identifier stays the same (pulumi-kubernetes, `DiffConfig`). A cluster that is replaced has
+    Empty if the cluster identifier stays the same (pulumi-kubernetes, `DiffConfig`). A cluster that is replaced has
     an unknown identifier, so that its objects are deleted before it and created again in the new cluster.
     """
     identifier = old.get(IDENTIFIER)
