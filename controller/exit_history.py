@@ -8,6 +8,8 @@ A *failure* is caused by the trainer: an exit code that is not in `SIGNAL_EXIT_C
 lack of memory. It counts against the back-off limit. A *disruption* is caused by the node: a signal, an
 eviction, a deletion, a lost node. It does not count, since on spot nodes it is unrelated to the training. A
 worker that is repeatedly signaled or evicted right after its start is still replaced with exponential back-off.
+
+An edit of the job's template may repair what failed: the consecutive exits of the pods before it no longer count.
 """
 
 from collections.abc import Mapping, Sequence
@@ -154,6 +156,11 @@ def update_records(
         if new_exit:
             exits.append(new_exit)
     return new_records, exits
+
+
+def without_failures(record: WorkerRecord) -> WorkerRecord:
+    """Return a record in which earlier exits delay no pod and count against no limit."""
+    return replace(record, failures=0, quick_exits=0, not_before=None, failed_on="")
 
 
 def _update_record(

@@ -85,6 +85,11 @@ class Pod:
         return self.phase in ("Succeeded", "Failed")
 
     @property
+    def is_up(self) -> bool:
+        """True if it runs, and the kubelet does not wait before it restarts it."""
+        return self.phase == "Running" and not self.crash_looping
+
+    @property
     def occupies_machine(self) -> bool:
         """True if it has a machine that no other pod can use."""
         return self.node is not None and (self.lingering or not self.ended)

@@ -6,11 +6,12 @@ from datetime import datetime, timedelta
 
 from controller import exit_history
 from controller.actions import Deletion
-from controller.api import ElasticJob
+from controller.api import ElasticJob, RestartPolicy
 from controller.lifetimes import ObservedMachines
 from controller.objects import Node, Placeholder, Pod
 from controller.placement import ObservedPlacement, PlacementPlan, plan_placement
 from controller.placement_state import PlacementState
+from controller.pods import template_hash
 from controller.scaling import (
     ReplicaRange,
     ScaleUpBasis,
@@ -268,6 +269,26 @@ class ObservedState:
         """Return the state with additional wake times."""
         return replace(self, wake_times=(*self.wake_times, *(time for time in times if time)))
 
+    def predates_edit(self, pod: Pod) -> bool:
+        """Return True if the current job would create a different pod; False without a valid spec."""
+        if self.job.spec is None or not pod.template_hash:
+            return False
+        has_zone = self.status.placement is not None
+        return pod.template_hash != template_hash(self.job.spec, has_zone=has_zone)
+
+    def without_failures_before_edit(self) -> "ObservedState":
+        """Return the state in which an edited job replaces its failed pods without delay.
+
+        With the restart policy `Never`, a failure ends the job whatever was edited.
+        """
+        if self.job.spec is None or self.job.spec.restart_policy is RestartPolicy.NEVER:
+            return self
+        records = dict(self.status.workers)
+        for pod in self.pods:
+            if self.predates_edit(pod) and not pod.is_up:
+                records[pod.index] = exit_history.without_failures(records[pod.index])
+        return replace(self, status=replace(self.status, workers=records))
+
     def next_wake_time(self) -> datetime | None:
         """Return the earliest wake time in the future."""
         return min((time for time in self.wake_times if time > self.now), default=None)
@@ -328,7 +349,7 @@ def observe(
         placeholders=tuple(placeholders),
         joined=joined,
     )
-    state = state.with_spending(share, nodes).with_placement(nodes)
+    state = state.with_spending(share, nodes).with_placement(nodes).without_failures_before_edit()
     if schedulable is None:
         return state
     return state.with_capacity_scaling(schedulable, timeouts)

@@ -41,6 +41,7 @@ def exhausted_workers(state: ObservedState, spec: Spec) -> Mapping[int, str]:
         if (
             spec.restart_policy in (RestartPolicy.ON_FAILURE, RestartPolicy.ALWAYS)
             and pod.crash_looping
+            and not state.predates_edit(pod)
             and pod.restarts > limit
         ):
             descriptions[pod.index] = (

@@ -9,7 +9,6 @@ from controller.api import Spec
 from controller.exit_history import describe_exit
 from controller.objects import Pod
 from controller.observed_state import ObservedState
-from controller.pods import template_hash
 from controller.rules.backoff_limit import describe_exhausted, exhausted_workers
 from controller.rules.common import (
     accept_spec,
@@ -25,7 +24,7 @@ from controller.status import ConditionType
 from controller.timestamps import format_time
 from everstep.catalog.plurals import amount
 
-JOB_EDITED = "it has not started, and the job was edited"  # reason for deletions
+JOB_EDITED = "it does not run, and the job was edited"  # reason for deletions
 
 
 def reconcile_workers(state: ObservedState) -> Plan | None:
@@ -37,7 +36,7 @@ def reconcile_workers(state: ObservedState) -> Plan | None:
     leaving_pods = list(state.placement.leaving_pods) if state.placement else []
     surplus_pods = _surplus_pods(state, spec)
     removed_pods = [*surplus_pods, *leaving_pods]
-    pods_before_edit = _pods_before_edit(state, spec, removed_pods)
+    pods_before_edit = _pods_before_edit(state, removed_pods)
     state = reset_records(state, [*removed_pods, *_never_bound(state, pods_before_edit)])
     failed_pods, state = _pods_to_replace(state, surplus_pods)
     new_indices, on_demand_indices, state = _indices_to_create(state, spec)
@@ -73,15 +72,15 @@ def reconcile_workers(state: ObservedState) -> Plan | None:
     )
 
 
-def _pods_before_edit(state: ObservedState, spec: Spec, removed_pods: Collection[Pod]) -> list[Pod]:
-    """Return the pods that have not started and that the current job would not create: an edit may let them start."""
-    current_hash = template_hash(spec, has_zone=state.status.placement is not None)
+def _pods_before_edit(state: ObservedState, removed_pods: Collection[Pod]) -> list[Pod]:
+    """Return the pods that do not run and that the current job would not create: an edit may let them run."""
     return [
         pod
         for pod in state.active_pods
-        if pod.phase == "Pending"
+        if pod.phase in ("Pending", "Running")
+        and not pod.is_up
         and pod not in removed_pods
-        and pod.template_hash not in ("", current_hash)
+        and state.predates_edit(pod)
     ]
 
 

@@ -626,12 +626,17 @@ def hash_of(elastic_job: ElasticJob, *, has_zone: bool = False) -> str:
     return template_hash(elastic_job.spec, has_zone=has_zone)
 
 
-def test_an_edited_template_replaces_pods_that_have_not_started_and_no_others() -> None:
-    old_hash = hash_of(job())
-    edited = spec(5)
+def edited_spec(replicas: int = 3, **arguments: Any) -> dict[str, Any]:
+    """Return a job's spec with a template that differs from that of `spec`."""
+    edited = spec(replicas, **arguments)
     edited["replicaSpecs"]["Worker"]["template"] = {
         "spec": {**TEMPLATE["spec"], "hostNetwork": True}
     }
+    return edited
+
+
+def test_an_edited_template_replaces_pods_that_have_not_started_and_no_others() -> None:
+    old_hash, edited = hash_of(job()), edited_spec(5)
 
     result = decide(
         job(edited),
@@ -644,7 +649,7 @@ def test_an_edited_template_replaces_pods_that_have_not_started_and_no_others() 
 
     assert deleted_indices(result) == [1, 2]
     assert {deletion.cause for deletion in result.delete_pods} == {
-        "it has not started, and the job was edited"
+        "it does not run, and the job was edited"
     }
     assert result.delete_services == ()
     after = decide(
@@ -652,6 +657,67 @@ def test_an_edited_template_replaces_pods_that_have_not_started_and_no_others() 
     )
     assert after.create_pods == (1, 2)
     assert [worker_exit.index for worker_exit in after.exits] == [1], "worker 2 never had a node"
+
+
+def test_an_edited_job_replaces_a_worker_without_delay_and_forgets_its_failures() -> None:
+    """The edit may have repaired the program that failed."""
+    first_uid, last_uid = "attempt-0", "attempt-8"
+    delayed = fail_repeatedly(9, pod(0), pod(2))
+    assert delayed.status.workers[1].not_before is not None
+    after = 8 * FAILURE_INTERVAL_SECONDS + 1
+
+    def decide_with(body: dict[str, Any], uid: str) -> Plan:
+        failed = failed_pod(1, uid=uid, template_hash=hash_of(job()))
+        return decide(job_after_pass(job(body), delayed), pod(0), failed, pod(2), after=after)
+
+    assert deleted_indices(decide_with(spec(), last_uid)) == [], "it still waits"
+    result = decide_with(edited_spec(), last_uid)
+    assert deleted_indices(result) == [1]
+    record = result.status.workers[1]
+    assert (record.failures, record.quick_exits, record.not_before) == (0, 0, None)
+    assert record.restarts == delayed.status.workers[1].restarts, "its exits stay counted"
+    assert "left out" not in condition(result, ConditionType.RUNNING).message
+    failed_since = decide_with(edited_spec(), first_uid)
+    assert failed_since.status.workers[1].failures == 0, "a pod before the edit fails after it"
+    assert deleted_indices(failed_since) == [1]
+
+
+def test_a_job_whose_only_worker_fails_with_an_edited_template_fails_after_the_full_limit() -> None:
+    elastic_job = job(edited_spec(1, backoffLimit=0))
+    before_edit = failed_pod(0, template_hash=hash_of(job()))
+    after_edit = failed_pod(0, uid="new", template_hash=hash_of(elastic_job))
+
+    first = decide(elastic_job, before_edit)
+    second = decide(job_after_pass(elastic_job, first), after_edit)
+
+    assert not first.status.is_true(ConditionType.FAILED)
+    assert second.status.is_true(ConditionType.FAILED)
+
+
+def test_an_edit_does_not_save_a_job_that_never_restarts() -> None:
+    edited = job(edited_spec(1, policy="Never", backoffLimit=0))
+
+    result = decide(edited, failed_pod(0, template_hash=hash_of(job())))
+
+    assert result.status.is_true(ConditionType.FAILED)
+
+
+def test_an_edited_job_replaces_a_worker_that_the_kubelet_restarts_repeatedly() -> None:
+    looping = pod(
+        0,
+        crash_looping=True,
+        restarts=7,
+        exit_code=1,
+        template_hash=hash_of(job(spec(policy="OnFailure"))),
+    )
+
+    def decide_with(body: dict[str, Any]) -> Plan:
+        return decide(job(body), looping)
+
+    assert decide_with(spec(1, policy="OnFailure")).status.is_true(ConditionType.FAILED)
+    result = decide_with(edited_spec(1, policy="OnFailure"))
+    assert not result.status.is_true(ConditionType.FAILED)
+    assert deleted_indices(result) == [0]
 
 
 def test_edited_bounds_replace_no_pod() -> None:

@@ -360,10 +360,19 @@ def read_deployment(workspace: Workspace) -> Deployment | None:
         state = json.loads(state_file(workspace).read_text())
     except (OSError, ValueError):
         return None
-    if not isinstance(state, dict):
-        return None
-    deployment: Deployment = (state.get("checkpoint") or {}).get("latest") or {}
-    return deployment
+    for key in ("checkpoint", "latest"):
+        if not isinstance(state, dict):
+            return None
+        state = state.get(key) or {}
+    return state if _has_resources(state) else None
+
+
+def _has_resources(deployment: object) -> bool:
+    """Return True for a state whose resources are what the engine writes, an empty state included."""
+    if not isinstance(deployment, dict):
+        return False
+    resources = deployment.get("resources") or []
+    return isinstance(resources, list) and all(isinstance(item, dict) for item in resources)
 
 
 def salt_of(deployment: Deployment | None) -> str | None:

@@ -23,7 +23,7 @@ INDICES = st.integers(0, 3)
 NODES = st.sampled_from(["n0", "n1", "n2"])
 CODES = st.sampled_from([1, 2, 130, 137, 138, 143])
 CHANGES = st.sampled_from(
-    ["delete", "evict", "start", "fail", "finish", "vanish", "boot", "scale", "lead"]
+    ["delete", "evict", "start", "fail", "finish", "vanish", "boot", "scale", "edit", "lead"]
 )
 
 
@@ -82,6 +82,7 @@ class Schedule(RuleBasedStateMachine):
             "vanish": lambda: self.change_a_machine(node, "vanish"),
             "boot": lambda: self.change_a_machine(node, "boot"),
             "scale": lambda: self.edit_the_spec(index, 6, 1),
+            "edit": self.cluster.edit_template,
             "lead": self.lead_elsewhere,
         }
         self.cluster.changes = {requests: changes[change]}
@@ -142,6 +143,10 @@ class Schedule(RuleBasedStateMachine):
         self.cluster.source["spec"]["minReplicas"] = min(min_replicas, max(replicas, 1))
         self.cluster.source["spec"]["maxReplicas"] = max_replicas  # 0 is an invalid bound
         self.cluster.scale(replicas)
+
+    @rule()
+    def edit_the_template(self) -> None:
+        self.cluster.edit_template()
 
     def _change_pod(self, index: int, change: Callable[[str], None]) -> None:
         name = f"job-worker-{index}"

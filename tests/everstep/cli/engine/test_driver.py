@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from everstep.cli.engine import driver
-from everstep.cli.engine.driver import Engine, engine_environment
+from everstep.cli.engine.driver import Engine, engine_environment, read_deployment, state_file
 from everstep.cli.engine.events import EventLog
 from everstep.cli.engine.workspace import Workspace
 from everstep.errors import EverstepError
@@ -106,3 +106,27 @@ def test_an_unreadable_state_is_reported_with_the_name_of_its_stack(
         engine.deployment("platform")
     with pytest.raises(EverstepError, match="the state of stack local cannot be read"):
         engine.deployment()
+
+
+@pytest.mark.parametrize(
+    ("state", "deployment"),
+    [
+        ('{"checkpoint": {"latest": {"resources": [{"id": "a"}]}}}', {"resources": [{"id": "a"}]}),
+        ('{"checkpoint": {"latest": {"manifest": {}}}}', {"manifest": {}}),
+        ('{"checkpoint": {"latest": null}}', {}),
+        ("{}", {}),
+        ('{"checkpoint": {"latest": {"resources": 3}}}', None),
+        ('{"checkpoint": {"latest": {"resources": [null]}}}', None),
+        ('{"checkpoint": {"latest": []}}', {}),
+        ('{"checkpoint": ["latest"]}', None),
+        ("3", None),
+        ('{"checkpoint": ', None),
+    ],
+)
+def test_a_state_of_the_wrong_form_is_none(
+    state: str, deployment: object, workspace: Workspace
+) -> None:
+    state_file(workspace).parent.mkdir(parents=True)
+    state_file(workspace).write_text(state)
+
+    assert read_deployment(workspace) == deployment
