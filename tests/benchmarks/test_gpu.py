@@ -13,9 +13,10 @@ RESULT = Throughput("resnet50", 224, 256, "bfloat16", 2000.0, 1990.0, 1500.0, "b
 
 
 @pytest.fixture(autouse=True)
-def short_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Warm up with one step: a CPU has no cuDNN autotuning."""
+def short_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Warm up with one step, since a CPU has no cuDNN autotuning, and with one shard: its float16 is slow."""
     monkeypatch.setattr(gpu, "WARM_UP_STEPS", 1)
+    monkeypatch.setattr(gpu, "SHARDS", 1)
 
 
 def test_the_table_has_measured_and_published_figures() -> None:
@@ -30,9 +31,9 @@ def test_the_table_has_measured_and_published_figures() -> None:
 
 
 def test_all_loops_are_measured() -> None:
-    result = measure("resnet18", 32, 8, torch.device("cpu"), steps=1, rounds=1)
+    result = measure("resnet18", 32, 2, torch.device("cpu"), steps=1, rounds=1)
 
-    assert result.batch == 8
+    assert result.batch == 2
     assert result.plain > 0
     assert result.live > 0
     assert result.exact > 0
@@ -44,7 +45,7 @@ def test_without_bfloat16_exact_is_measured_in_float32(monkeypatch: pytest.Monke
 
     monkeypatch.setattr("trainer.models.precision", precision_of_a_t4)
 
-    result = measure("resnet18", 32, 8, torch.device("cpu"), steps=1, rounds=1)
+    result = measure("resnet18", 32, 2, torch.device("cpu"), steps=1, rounds=1)
 
     assert (result.precision, result.exact_precision) == ("float16", "float32")
     assert result.exact > 0

@@ -48,7 +48,7 @@ from everstep.elastic.membership.state_machine import Membership
 from tests.effort import seeds
 from tests.everstep.elastic.membership.simulation import World
 
-SCHEDULES = 300
+SCHEDULES = 180
 MOVES = 200
 ONLY_COPY = Ready(may_be_only_copy=True)
 COORDINATORS = [0, 1, 2]  # 0: each agent watches all members

@@ -43,8 +43,8 @@ from tests.everstep.elastic.recovery.partial_faults import PartialFaultWorld
 from tests.everstep.elastic.recovery.recovery_simulation import LiveAgent, LiveWorld, Worker
 
 WorldType = TypeVar("WorldType", bound=LiveWorld)
-SCHEDULES = 300
-PARTIAL_SCHEDULES = 700
+SCHEDULES = 160
+PARTIAL_SCHEDULES = 300
 MOVES = 200  # random actions of a schedule
 ONLY_COPY = Ready(may_be_only_copy=True)
 FAULTLESS_PERIODS = 4  # periods of 30 s, after which training must have continued

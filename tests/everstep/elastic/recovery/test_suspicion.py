@@ -7,7 +7,7 @@ from tests.everstep.elastic.recovery.recovery_simulation import LiveAgent
 from tests.everstep.elastic.recovery.suspicion_faults import FenceRequest, SuspicionWorld
 from tests.everstep.elastic.recovery.test_state_machine import check, play, progress
 
-SCHEDULES = 100
+SCHEDULES = 40
 
 
 @pytest.mark.schedules
