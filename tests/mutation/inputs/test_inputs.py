@@ -16,7 +16,7 @@ from tests.mutation.inputs.run import (
 )
 from tests.mutation.inputs.verdict import judge
 
-SAMPLE = 150
+SAMPLE = 100
 STACKS = {"aws": "eks-prod", "azure-native": "aks-prod"}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.everstep.elastic.training.any_optimizer import OPTIMIZERS, SAMPLES, train_plainly
+from tests.everstep.elastic.training.any_optimizer import SAMPLES, train_plainly
 from tests.trainer.elastic.nodes import Nodes, running_etcd
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
@@ -23,7 +23,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield endpoint
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", ["AdamW", "Adafactor"])  # the trainer's tests have SGD
 def test_a_kill_and_a_join_leave_the_result_of_a_plain_loop(
     name: str, endpoint: str, tmp_path: Path
 ) -> None:
