@@ -234,7 +234,10 @@ def _summary(state: ObservedState, spec: Spec, running: Collection[Pod]) -> str:
     for index, description in exhausted_workers(state, spec).items():
         message += f"; left out: {describe_exhausted(state, spec, index, description)}"
         if due := state.status.workers[index].not_before:
-            message += f"; next attempt, preferably on another node, at {format_time(due)}"
+            message += (
+                f"; next attempt, preferably on another node, at {format_time(due)}, "
+                "or as soon as the job's template is edited"
+            )
     if state.on_demand_workers and state.purchase:
         message += f"; {state.on_demand_workers} on demand"
     if len(running) < desired:

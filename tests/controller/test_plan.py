@@ -165,6 +165,7 @@ def test_a_worker_that_fails_seven_times_is_left_out_while_others_run() -> None:
         in running_condition.message
     )
     assert "kubectl logs" in running_condition.message
+    assert "or as soon as the job's template is edited" in running_condition.message
     assert [event.reason for event in result.events if event.warning].count("WorkerLeftOut") == 1
 
 
