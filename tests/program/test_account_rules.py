@@ -1,9 +1,11 @@
-"""A stack in an AWS account with a team's rules: the real engine, and the rules as checked by the twin."""
+"""A stack in an AWS account with a team's rules and proxy: the real engine, and the rules as checked by the twin."""
 
 import json
+from base64 import b64decode
 
 import pytest
 
+from tests.components.certificates import CA
 from tests.program.conftest import ROOT
 from twin.tests.providers.conftest import CloudProject, plugins, project, pulumi_program
 
@@ -14,10 +16,12 @@ pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
 KEY = "arn:aws:kms:us-east-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 RELEASE = "1.36.0-20260915"
+PROXY = {"http": "http://proxy.example.org:3128", "trustedCa": CA}
 PROGRAM = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 import json
+import pulumi
 import pulumi_aws as aws
 from components.aws.environment import EksEnvironment, EksEnvironmentArgs
 from components.config import from_mapping
@@ -29,6 +33,7 @@ cluster = {{
     "kmsKeyArn": "{KEY}",
     "nodeRelease": "{RELEASE}",
     "iam": {{"permissionsBoundary": "{BOUNDARY}", "path": "/everstep/"}},
+    "network": {{"proxy": {PROXY!r}}},
 }}
 tags = {{"owner": "vision", "costCenter": "4711", "environment": "dev"}}
 storage = {{"kind": "fsx", "deploymentType": "PERSISTENT_2"}}
@@ -42,11 +47,12 @@ boundary = aws.iam.Policy(
     "boundary", name="boundary", policy=json.dumps({"Statement": [statement]}), opts=Opts(provider=provider)
 )
 """
-STACK = 'EksEnvironment("eks", EksEnvironmentArgs(config=config, stack="eks-test"))\n'
+STACK = 'EksEnvironment("eks", EksEnvironmentArgs(config=config, stack="eks-test"), {options})\n'
 ROLE, NODES = "aws:iam/role:Role", "aws:eks/nodeGroup:NodeGroup"
+TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 ENCRYPTED = (
     "aws:eks/cluster:Cluster",
-    "aws:ec2/launchTemplate:LaunchTemplate",
+    TEMPLATE,
     "aws:fsx/lustreFileSystem:LustreFileSystem",
     "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration",
     "aws:ecr/repository:Repository",
@@ -54,14 +60,15 @@ ENCRYPTED = (
 )
 
 
-def test_roles_and_data_follow_the_rules_of_the_team(
-    project: CloudProject,
-) -> None:
-    project.program(PROGRAM + TEAM)
-    project.up()
+def test_roles_nodes_and_data_follow_the_rules_of_the_team(project: CloudProject) -> None:
+    project.program(PROGRAM + STACK.format(options=None))
+    refusal = project.up(fails=True)
+    assert "names the Policy" in refusal
+    assert "does not exist in the account" in refusal
 
-    project.program(PROGRAM + TEAM + STACK)
-    project.preview()
+    project.program(PROGRAM + TEAM)
+    project.up()  # also deletes what was created before the refusal
+    project.program(PROGRAM + TEAM + STACK.format(options="Opts(depends_on=[boundary])"))
     project.up()
 
     roles = [resource for resource in project.resources().values() if resource["type"] == ROLE]
@@ -78,14 +85,10 @@ def test_roles_and_data_follow_the_rules_of_the_team(
     assert groups
     for group in groups:
         assert group["outputs"]["releaseVersion"] == RELEASE
+    templates = [item for item in project.resources().values() if item["type"] == TEMPLATE]
+    assert len(templates) == 2, "the system nodes and the GPU nodes"
+    for template in templates:
+        assert b"text/cloud-boothook" in b64decode(template["inputs"]["userData"])
     project.pulumi("preview", "--expect-no-changes")
     project.destroy()
-
-
-def test_a_boundary_that_the_account_lacks_is_refused(project: CloudProject) -> None:
-    project.program(PROGRAM + STACK)
-
-    output = project.up(fails=True)
-
-    assert "names the Policy" in output
-    assert "does not exist in the account" in output
+    assert project.account() == []

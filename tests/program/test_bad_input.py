@@ -31,23 +31,11 @@ def test_all_faults_of_a_stack_file_are_shown_together(project_without_cluster: 
     assert "did you mean fashion-mnist?" in output
 
 
-def test_a_misspelled_section_is_shown(project_without_cluster: Project) -> None:
-    project_without_cluster.change("storge", size="1Gi")
-
-    assert "did you mean storage?" in failed_preview(project_without_cluster)
-
-
 def test_a_missing_kubeconfig_is_reported_with_its_fix(project_without_cluster: Project) -> None:
     output = failed_preview(project_without_cluster)
 
     assert "$KUBECONFIG" in output
     assert "everstep up" in output
-
-
-def test_a_missing_kubeconfig_file_is_named(project_without_cluster: Project) -> None:
-    project_without_cluster.change("cluster", kubeconfig="/nowhere/config")
-
-    assert "/nowhere/config" in failed_preview(project_without_cluster)
 
 
 def test_a_stack_file_that_is_not_yaml_is_refused_by_pulumi_itself(
@@ -76,9 +64,10 @@ def test_monitoring_by_an_operator_that_the_cluster_lacks_is_refused_before_anyt
 ) -> None:
     project.change("platform", monitoring={"kind": "operator"})
 
-    output = failed_preview(project)
     update = project.run("up", "--yes", "--skip-preview")
 
+    output = update.stdout + update.stderr
+    assert "Traceback" not in output
     assert "everstep:platform.monitoring.kind: operator" in output
     assert "does not serve PodMonitor, ServiceMonitor, PrometheusRule" in output
     assert "install one first" in output

@@ -1,4 +1,7 @@
-"""`storage.keep`: a destroy leaves the data, and the next `up` uses them. The real engine and the twin's clouds."""
+"""`storage.keep` in a monitored stack: a destroy leaves only the data, and the next `up` uses them.
+
+The engine is real, and the clouds are the twin's.
+"""
 
 from typing import Any
 
@@ -12,7 +15,13 @@ __all__ = ["plugins", "project", "pulumi_program"]
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
 EKS: dict[str, Any] = {
-    "cluster": {"kind": "eks", "autoscaling": {"enabled": False}, "gpuPool": {"nodes": 3}},
+    "cluster": {
+        "kind": "eks",
+        "publicAccess": ["203.0.113.0/24"],
+        "autoscaling": {"enabled": False},  # objects in the cluster, which does not run here
+        "gpuPool": {"nodes": 3},
+        "monitoring": {"containerInsights": True},
+    },
     "storage": {"kind": "fsx", "keep": True},
 }
 AKS: dict[str, Any] = {
@@ -20,6 +29,7 @@ AKS: dict[str, Any] = {
         "kind": "aks",
         "authorizedRanges": ["203.0.113.0/24"],
         "gpuPool": {"vmSizes": [{"name": "t4", "vmSize": "Standard_NC4as_T4_v3"}]},
+        "monitoring": {"containerInsights": True, "managedPrometheus": True},
     },
     "storage": {"kind": "blob", "keep": True},
 }
@@ -64,16 +74,17 @@ def check_next_up(project: CloudProject, kind: str) -> set[str]:
     """Destroy a stack except its data and create it again; return the types that remained in between.
 
     Args:
-        project: a project with the program of a stack.
+        project: a project whose stack is up.
         kind: type of the resource with the data.
     """
-    project.up()
     original_id = identity(project, kind)
     assert "protected" in project.destroy(fails=True), "only --exclude-protected leaves the data"
 
     project.pulumi("destroy", "--yes", "--skip-preview", "--exclude-protected")
     package = "aws" if kind == "Bucket" else "azure-native"
     remaining = kinds(project, package)
+    tokens = {str(item["token"]) for item in project.account(package)}
+    assert {token.rpartition(":")[2] for token in tokens} <= remaining
 
     project.up()
     assert identity(project, kind) == original_id
@@ -81,9 +92,18 @@ def check_next_up(project: CloudProject, kind: str) -> set[str]:
     return remaining
 
 
-def test_a_destroy_keeps_the_bucket_and_the_next_up_uses_it(project: CloudProject) -> None:
+def test_a_destroy_keeps_the_bucket_without_log_groups_and_the_next_up_uses_it(
+    project: CloudProject,
+) -> None:
     project.program(eks_program())
+    project.up()
 
+    groups = {
+        resource["inputs"]["name"]
+        for resource in project.resources().values()
+        if resource["type"] == "aws:cloudwatch/logGroup:LogGroup"
+    }
+    assert "/aws/containerinsights/everstep/application" in groups
     assert check_next_up(project, "Bucket") == {
         "Bucket",
         "BucketLifecycleConfiguration",
@@ -95,9 +115,13 @@ def test_a_destroy_keeps_the_bucket_and_the_next_up_uses_it(project: CloudProjec
     }
 
 
-def test_a_destroy_keeps_the_storage_account_and_the_next_up_uses_it(project: CloudProject) -> None:
+def test_a_destroy_keeps_the_storage_account_without_workspaces_and_the_next_up_uses_it(
+    project: CloudProject,
+) -> None:
     project.program(aks_program())
+    project.up()
 
+    assert {"AzureMonitorWorkspace", "Workspace"} <= kinds(project, "azure-native")
     remaining = check_next_up(project, "StorageAccount")
     assert remaining >= {"StorageAccount", "BlobContainer", "ResourceGroup"}
     assert remaining <= {
