@@ -1,7 +1,5 @@
 """The workflow `release`, run by `act`."""
 
-from collections.abc import Mapping
-
 import pytest
 
 from everstep.catalog.names import RELEASED_IMAGE
@@ -24,21 +22,14 @@ wheels:
 	@touch build/dist/one.whl
 """
 
-ONE_IMAGE = {"image": "trainer"}
 
-
-def release(
-    repository: Repository,
-    tag: str,
-    *,
-    job: str | None = None,
-    matrix: Mapping[str, str] | None = None,
-    **environment: str,
-) -> WorkflowRun:
-    """Run the workflow for a tag."""
+def release(repository: Repository, tag: str, **arguments: str) -> WorkflowRun:
+    """Run the workflow for a tag, or one job of it, or for one image; other arguments are variables."""
     payload = {"ref": f"refs/tags/{tag}"}
+    job, image = arguments.pop("job", None), arguments.pop("image", None)
+    matrix = {"image": image} if image else None
     return repository.run(
-        "release", "push", payload=payload, environment=environment, job=job, matrix=matrix
+        "release", "push", payload=payload, environment=arguments, job=job, matrix=matrix
     )
 
 
@@ -91,7 +82,7 @@ def check_nothing_is_published(run: WorkflowRun) -> None:
 
 
 def test_a_push_without_a_digest_fails(without_wheels: Repository) -> None:
-    run = release(without_wheels, f"v{VERSION}", job="images", matrix=ONE_IMAGE, STAND_IN_DIGEST="")
+    run = release(without_wheels, f"v{VERSION}", job="images", image="trainer", STAND_IN_DIGEST="")
 
     results = {result for job, result in run.jobs.items() if "images" in job}
     assert results == {"failure"}, run.log
@@ -104,7 +95,7 @@ def test_a_vulnerable_image_is_neither_attested_nor_released(without_wheels: Rep
     run = release(
         without_wheels,
         f"v{VERSION}",
-        matrix=ONE_IMAGE,
+        image="trainer",
         **PUSH_ENVIRONMENT,
         STAND_IN_VULNERABLE=image,
     )
