@@ -34,6 +34,9 @@ GITHUB_SHELL = "defaults:\n  run:\n    shell: bash -e {0}\n"
 STRATEGY, ONE_AT_A_TIME = "    strategy:\n", "    strategy:\n      max-parallel: 1\n"
 """The jobs of a matrix run in turn, as `--concurrent-jobs=1` makes the other jobs do."""
 
+LEFT_OUT = ("benchmarks/", "docs/", "tests/", "twin/tests/")
+"""Folders that no job of the tests reads. The copy leaves them out, because each job gets all its files."""
+
 STAMPS = ("uv", "runtime", "aws", "azure", "development")
 """Groups of packages that `make` considers installed in the virtual environment of the copy."""
 
@@ -81,11 +84,11 @@ class WorkflowRun:
 
 @dataclass(frozen=True)
 class Repository:
-    """A copy of the working tree that a test may change, with stand-ins for actions.
+    """A copy of the working tree, with stand-ins for actions.
 
     Attributes:
         folder: the copy.
-        home: folder for stand-ins, records and the workspaces of jobs.
+        home: folder for stand-ins, records, artifacts and the workspaces of jobs.
     """
 
     folder: Path
@@ -103,6 +106,23 @@ class Repository:
             path.write_text(text.replace(STRATEGY, ONE_AT_A_TIME) + GITHUB_SHELL)
         _commit(repository.folder)
         return repository
+
+    def copy(self, home: Path) -> "Repository":
+        """Return a copy below `home` that a test may change."""
+        subprocess.run(["cp", "-a", self.folder, home / "repository"], check=True)
+        return Repository(home / "repository", home)
+
+    def changes(self) -> str:
+        """Return the files that differ from the commit, as git lists them."""
+        command = ["git", "status", "--porcelain"]
+        return subprocess.run(
+            command, cwd=self.folder, capture_output=True, text=True, check=True
+        ).stdout
+
+    @property
+    def artifacts(self) -> Path:
+        """The folder of the artifacts that jobs have uploaded."""
+        return self.home / "artifacts"
 
     def workflows(self) -> list[Path]:
         """Return the workflow files."""
@@ -144,6 +164,7 @@ class Repository:
         record = self.home / "record.jsonl"
         record.unlink(missing_ok=True)
         program_record(record).unlink(missing_ok=True)
+        shutil.rmtree(self.artifacts, ignore_errors=True)
         (self.home / "event.json").write_text(json.dumps(_event(payload or {})))
         command = [
             str(program()),
@@ -172,7 +193,7 @@ class Repository:
             f"--eventpath={self.home / 'event.json'}",
             f"--env=STAND_IN_REPOSITORY={self.folder}",
             f"--env=STAND_IN_RECORD={record}",
-            f"--env=STAND_IN_RECORDER={Path(__file__).with_name('record.py')}",
+            f"--env=STAND_IN_ARTIFACTS={self.artifacts}",
         ]
 
     def _stand_ins(self) -> Iterator[str]:
@@ -187,9 +208,7 @@ class Repository:
     def _run(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         programs = self.home / "bin"
         programs.mkdir(exist_ok=True)
-        for name, script in stand_ins.PROGRAMS.items():
-            (programs / name).write_text(script)
-            (programs / name).chmod(0o755)
+        stand_ins.write_programs(programs)
         return subprocess.run(
             command,
             cwd=self.folder,
@@ -229,16 +248,24 @@ def _results(process: subprocess.CompletedProcess[str], record: Path) -> Workflo
             results.jobs[entry["job"].strip()] = entry["jobResult"]
         if entry.get("command") == "summary":
             results.summary.append(entry["content"])
-    calls = record.read_text().splitlines() if record.exists() else []
     programs = program_record(record)
     return WorkflowRun(
         results.jobs,
-        [(call["action"], call["inputs"]) for call in map(json.loads, calls)],
+        list(_calls(record.read_text() if record.exists() else "")),
         programs.read_text().splitlines() if programs.exists() else [],
         "\n".join(results.summary),
         "\n".join(results.log),
         process.returncode,
     )
+
+
+def _calls(record: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Yield the calls in a record: for each, a line with the name of the action, and its inputs as JSON."""
+    while record.strip():
+        name, _, rest = record.lstrip().partition("\n")
+        inputs, end = json.JSONDecoder().raw_decode(rest)
+        yield name, {key.lower(): value for key, value in inputs.items()}
+        record = rest[end:]
 
 
 def _event(payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -250,7 +277,7 @@ def _copy_tree(folder: Path) -> None:
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     for name in filter(None, result.stdout.split("\0")):
-        if (ROOT / name).is_file():
+        if (ROOT / name).is_file() and not name.startswith(LEFT_OUT):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
 
@@ -272,5 +299,6 @@ def _commit(folder: Path) -> None:
         ["remote", "add", "origin", f"https://github.com/{REPOSITORY}"],
         ["add", "."],
         ["commit", "--quiet", "--message=A copy"],
+        ["gc", "--quiet"],
     ):
         subprocess.run([*git, *command], cwd=folder, check=True, timeout=60)

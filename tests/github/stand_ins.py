@@ -1,17 +1,18 @@
 """Stand-ins for the actions and programs that the workflows use.
 
 Each, except the stand-in for `sudo`, records its call. Some do more: `actions/checkout` copies the repository, and
-`pulumi/actions` reads the stack, so that an invalid stack fails; variables set the responses of the cloud.
+`pulumi/actions` can read the stack, so that an invalid stack fails; variables set the responses of the cloud.
 """
 
+from pathlib import Path
 from typing import Any
 
-RECORD = 'python3 "$STAND_IN_RECORDER"'
+RECORD = """printf '%s\\n' "$ACTION" "$INPUTS" >> "$STAND_IN_RECORD"\n"""
 CHECKOUT = 'cp -a "$STAND_IN_REPOSITORY/." .'
 
 PULUMI = """
 [ -n "$COMMAND" ] || exit 0 # only an installation
-everstep cost --stack "$STACK" > /dev/null
+[ -z "$STAND_IN_READS_STACK" ] || everstep cost --stack "$STACK" > /dev/null
 if [ "$EXPECT_NO_CHANGES" = true ] && [ -n "$STAND_IN_DRIFT" ]; then
   echo "error: no changes were expected but changes occurred"
   exit 1
@@ -22,7 +23,7 @@ if [ "$COMMAND $STACK" = "$STAND_IN_REFUSED" ]; then
 fi
 """
 """Two variables simulate the cloud: STAND_IN_DRIFT, set if it differs from the state; STAND_IN_REFUSED, the command and
-stack that fail."""
+stack that fail. STAND_IN_READS_STACK, if set, reads the stack, which takes seconds."""
 
 DIGEST = "sha256:" + "0" * 64
 
@@ -75,9 +76,9 @@ INPUTS: dict[str, tuple[str, ...]] = {
 
 SCRIPTS = {
     "actions/checkout": CHECKOUT,
-    "actions/download-artifact": 'mkdir -p "$INPUT_PATH"; cp "$STAND_IN_REPOSITORY"/build/dist/* "$INPUT_PATH"',
+    "actions/download-artifact": 'mkdir -p "$INPUT_PATH"; cp "$STAND_IN_ARTIFACTS"/* "$INPUT_PATH"',
     "actions/upload-artifact": (
-        'mkdir -p "$STAND_IN_REPOSITORY/build/dist"; cp "$INPUT_PATH"/* "$STAND_IN_REPOSITORY/build/dist"'
+        'mkdir -p "$STAND_IN_ARTIFACTS"; cp "$INPUT_PATH"/* "$STAND_IN_ARTIFACTS"'
     ),
     "anchore/sbom-action": 'echo "{}" > "$INPUT_FILE"',
     "anchore/scan-action": 'case "$INPUT_IMAGE" in "${STAND_IN_VULNERABLE:-none}"@*) exit 1 ;; esac',
@@ -133,6 +134,13 @@ PROGRAMS = {
 """Programs of a hosted runner that may be missing here, by name."""
 
 
+def write_programs(folder: Path) -> None:
+    """Write the stand-ins for programs into a folder."""
+    for name, script in PROGRAMS.items():
+        (folder / name).write_text(script)
+        (folder / name).chmod(0o755)
+
+
 def action(name: str) -> dict[str, Any]:
     """Return the definition of the stand-in for an action."""
     assert name in INPUTS, f"{name} has no stand-in: declare its inputs in {__name__}.INPUTS"
@@ -155,12 +163,11 @@ def action(name: str) -> dict[str, Any]:
         "runs": {
             "using": "composite",
             "steps": [
-                {"shell": "bash", "env": environment, "run": RECORD},
                 {
                     "id": "work",
                     "shell": "bash",
                     "env": environment,
-                    "run": SCRIPTS.get(name, ":"),
+                    "run": RECORD + SCRIPTS.get(name, ":"),
                 },
             ],
         },

@@ -15,21 +15,23 @@ test-%:
 """
 
 
-def test_every_target_has_a_job(repository: Repository) -> None:
-    (repository.folder / "Makefile").write_text(MAKEFILE)
+def test_every_target_has_a_job(changed_repository: Repository) -> None:
+    (changed_repository.folder / "Makefile").write_text(MAKEFILE)
 
-    run = repository.run("integrations", "pull_request")
+    run = changed_repository.run("integrations", "pull_request")
 
     assert run.is_green, run.log
     assert len(run.jobs) == len(TARGETS)
     assert all(f"this is {target}" in run.log for target in TARGETS)
 
 
-def test_a_failure_of_one_target_is_red_and_the_others_still_run(repository: Repository) -> None:
+def test_a_failure_of_one_target_is_red_and_the_others_still_run(
+    changed_repository: Repository,
+) -> None:
     failing_target = "test-staging:\n\t@echo a server does not start; exit 1\n"
-    (repository.folder / "Makefile").write_text(MAKEFILE + failing_target)
+    (changed_repository.folder / "Makefile").write_text(MAKEFILE + failing_target)
 
-    run = repository.run("integrations", "pull_request")
+    run = changed_repository.run("integrations", "pull_request")
 
     # `act` reports all later jobs of a matrix as failed too.
     assert "failure" in run.jobs.values(), run.log

@@ -14,11 +14,30 @@ VERSION = RELEASED_IMAGE.rpartition(":")[2]
 PUSH_ENVIRONMENT = {"STAND_IN_DIGEST": DIGEST}
 
 
+MAKEFILE = """
+.venv/.%:
+	@true
+wheels:
+	@mkdir -p build/dist
+	@touch build/dist/one.whl
+"""
+
+
 def release(repository: Repository, tag: str, **arguments: str) -> WorkflowRun:
-    """Run the workflow for a tag."""
+    """Run the workflow for a tag, or one job of it, or for one image; other arguments are variables."""
     payload = {"ref": f"refs/tags/{tag}"}
-    job = arguments.pop("job", None)
-    return repository.run("release", "push", payload=payload, environment=arguments, job=job)
+    job, image = arguments.pop("job", None), arguments.pop("image", None)
+    matrix = {"image": image} if image else None
+    return repository.run(
+        "release", "push", payload=payload, environment=arguments, job=job, matrix=matrix
+    )
+
+
+@pytest.fixture
+def without_wheels(changed_repository: Repository) -> Repository:
+    """Return a copy in which a wheel is an empty file."""
+    (changed_repository.folder / "Makefile").write_text(MAKEFILE)
+    return changed_repository
 
 
 def test_a_tag_publishes_wheels_and_all_images_with_provenance(repository: Repository) -> None:
@@ -32,7 +51,7 @@ def test_a_tag_publishes_wheels_and_all_images_with_provenance(repository: Repos
     digests = [call.get("subject-digest") for call in run.calls("actions/attest-build-provenance")]
     assert digests.count(DIGEST) == len(IMAGES), "each image's provenance names its digest"
     assert f"trainer@{DIGEST}" in run.summary, "stack files name images by these digests"
-    wheels = (repository.folder / "build" / "dist").glob("*.whl")
+    wheels = repository.artifacts.glob("*.whl")
     assert {wheel.name.partition("-")[0] for wheel in wheels} == DISTRIBUTIONS
     assert any(call.startswith(f"gh release create v{VERSION} ") for call in run.programs), run.log
     assert len(run.calls("pypa/gh-action-pypi-publish")) == 1
@@ -45,11 +64,11 @@ def test_a_tag_that_is_not_the_version_publishes_nothing(repository: Repository)
 
 
 def test_a_version_without_an_entry_in_the_changelog_publishes_nothing(
-    repository: Repository,
+    changed_repository: Repository,
 ) -> None:
-    repository.replace("CHANGELOG.md", f"## {VERSION}", "## Some other version")
+    changed_repository.replace("CHANGELOG.md", f"## {VERSION}", "## Some other version")
 
-    run = release(repository, f"v{VERSION}", **PUSH_ENVIRONMENT)
+    run = release(changed_repository, f"v{VERSION}", **PUSH_ENVIRONMENT)
 
     check_nothing_is_published(run)
 
@@ -62,8 +81,8 @@ def check_nothing_is_published(run: WorkflowRun) -> None:
         assert not run.calls(action), run.log
 
 
-def test_a_push_without_a_digest_fails(repository: Repository) -> None:
-    run = release(repository, f"v{VERSION}", job="images", STAND_IN_DIGEST="")
+def test_a_push_without_a_digest_fails(without_wheels: Repository) -> None:
+    run = release(without_wheels, f"v{VERSION}", job="images", image="trainer", STAND_IN_DIGEST="")
 
     results = {result for job, result in run.jobs.items() if "images" in job}
     assert results == {"failure"}, run.log
@@ -71,9 +90,15 @@ def test_a_push_without_a_digest_fails(repository: Repository) -> None:
     assert not attested & {f"ghcr.io/example/{image}" for image in IMAGES}, "there is no digest"
 
 
-def test_a_vulnerable_image_is_neither_attested_nor_released(repository: Repository) -> None:
+def test_a_vulnerable_image_is_neither_attested_nor_released(without_wheels: Repository) -> None:
     image = "ghcr.io/example/trainer"
-    run = release(repository, f"v{VERSION}", **PUSH_ENVIRONMENT, STAND_IN_VULNERABLE=image)
+    run = release(
+        without_wheels,
+        f"v{VERSION}",
+        image="trainer",
+        **PUSH_ENVIRONMENT,
+        STAND_IN_VULNERABLE=image,
+    )
 
     assert not run.is_green
     scans = run.calls("anchore/scan-action")

@@ -1,8 +1,13 @@
 """The steps of the workflow `teardown` before and after the destroy, run by `act`."""
 
+import os
+import subprocess
+from pathlib import Path
+
 import pytest
 
-from tests.github.act import BACKEND, Repository, WorkflowRun
+from tests.github import stand_ins
+from tests.github.act import BACKEND, ROOT, Repository, WorkflowRun
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
 
@@ -19,13 +24,35 @@ def teardown(repository: Repository, stack: str = "eks-dev", **environment: str)
     )
 
 
+def run_script(
+    folder: Path, name: str, *arguments: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a script of .ci with the stand-ins for programs, as a step of the workflow does."""
+    stand_ins.write_programs(folder)
+    return subprocess.run(
+        [ROOT / ".ci" / name, *arguments],
+        env={
+            "PATH": f"{folder}:{os.environ['PATH']}",
+            "STAND_IN_RECORD": str(folder / "record"),
+            **environment,
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
 def destroys(run: WorkflowRun) -> list[str]:
     """Return the stacks that Pulumi destroyed, or tried to."""
     calls = run.calls("pulumi/actions")
     return [call["stack-name"] for call in calls if call.get("command") == "destroy"]
 
 
-def test_the_job_ends_and_its_files_are_exported_before_the_destroy(repository: Repository) -> None:
+def test_the_job_ends_and_its_files_are_exported_before_a_destroy_that_leaves_protected_resources(
+    repository: Repository,
+) -> None:
     run = teardown(repository)
 
     assert run.is_green, run.log
@@ -37,13 +64,8 @@ def test_the_job_ends_and_its_files_are_exported_before_the_destroy(repository: 
         "aws fsx describe-data-repository-tasks",
         DELETE_LOGS,
     ]
-    assert destroys(run) == ["eks-dev"]
-
-
-def test_a_destroy_leaves_protected_resources(repository: Repository) -> None:
-    run = teardown(repository)
-
     (destroy,) = [call for call in run.calls("pulumi/actions") if call.get("command")]
+    assert (destroy["command"], destroy["stack-name"]) == ("destroy", "eks-dev")
     assert destroy["exclude-protected"] == "true", "the bucket is protected, and would stop it"
 
 
@@ -54,23 +76,29 @@ def test_an_azure_stack_has_nothing_to_export_and_no_log_group(repository: Repos
     assert run.programs == ["pulumi export aks-dev", "pulumi output aks-dev", STOP]
 
 
+def test_nothing_is_destroyed_if_data_would_be_lost(repository: Repository) -> None:
+    run = teardown(repository, STAND_IN_UNPROTECTED="yes")
+
+    assert not run.is_green
+    assert "everstep:storage.keep" in run.log
+    assert destroys(run) == []
+
+
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        ({"STAND_IN_UNPROTECTED": "yes"}, "everstep:storage.keep"),
         ({"STAND_IN_BUSY": "yes"}, "timed out waiting"),
         ({"STAND_IN_EXPORT": "FAILED"}, "did not succeed (FAILED)"),
     ],
-    ids=["data without protection", "a job that does not end", "a failed export"],
+    ids=["a job that does not end", "a failed export"],
 )
-def test_nothing_is_destroyed_if_data_would_be_lost(
-    repository: Repository, environment: dict[str, str], message: str
+def test_the_preparation_fails_if_data_would_be_lost(
+    tmp_path: Path, environment: dict[str, str], message: str
 ) -> None:
-    run = teardown(repository, **environment)
+    result = run_script(tmp_path, "prepare-teardown", "eks-dev", **environment)
 
-    assert not run.is_green
-    assert message in run.log
-    assert destroys(run) == []
+    assert result.returncode != 0, "the workflow would destroy the stack"
+    assert message in result.stdout
 
 
 def test_a_stack_with_only_its_data_left_has_no_job_to_end(repository: Repository) -> None:
@@ -80,22 +108,24 @@ def test_a_stack_with_only_its_data_left_has_no_job_to_end(repository: Repositor
     assert run.programs == ["pulumi export eks-dev"]
 
 
-@pytest.mark.parametrize("stack", ["aks-dev", "eks-dev"])
-def test_the_scheduled_run_never_deletes_data(repository: Repository, stack: str) -> None:
-    variables = {**BACKEND, "STACKS": f'["{stack}"]', "TEARDOWN_DEV": "true"}
+def test_the_scheduled_run_never_deletes_data(repository: Repository) -> None:
+    variables = {**BACKEND, "TEARDOWN_DEV": "true"}
     run = repository.run(
         "teardown", "schedule", variables=variables, environment={"STAND_IN_UNPROTECTED": "yes"}
     )
 
-    assert not run.is_green
+    assert set(run.jobs.values()) == {"failure"}, run.log
+    assert sorted(run.programs) == ["pulumi export aks-dev", "pulumi export eks-dev"]
     assert STOP not in run.programs, "the job continues"
     assert destroys(run) == []
 
 
-def test_a_log_group_that_is_gone_is_ignored(repository: Repository) -> None:
-    run = teardown(repository, STAND_IN_LOGS="ResourceNotFoundException")
+def test_a_log_group_that_is_gone_is_ignored(tmp_path: Path) -> None:
+    result = run_script(
+        tmp_path, "finish-teardown", "everstep-dev", STAND_IN_LOGS="ResourceNotFoundException"
+    )
 
-    assert run.is_green, run.log
+    assert result.returncode == 0, result.stdout
 
 
 def test_a_log_group_that_cannot_be_deleted_fails_the_run(repository: Repository) -> None:
