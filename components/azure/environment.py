@@ -24,6 +24,7 @@ import pulumi_azure_native as azure_native
 import pulumi_kubernetes as kubernetes
 
 from components.azure import profiles
+from components.azure.aliases import without_api_versions
 from components.azure.blob import BlobArgs, BlobStorage
 from components.azure.cluster import AksCluster, AksClusterArgs
 from components.azure.data_access import AksDataAccess, AksDataAccessArgs
@@ -77,7 +78,8 @@ class AksEnvironment(Component):
     def __init__(
         self, name: str, args: AksEnvironmentArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
-        super().__init__("environment:Aks", name, opts)
+        inherited = pulumi.ResourceOptions(transformations=[without_api_versions])
+        super().__init__("environment:Aks", name, pulumi.ResourceOptions.merge(opts, inherited))
         self._args, self._config = args, args.config
         self._cluster_config = as_kind(args.config.cluster, AksConfig)
         self._tags: Mapping[str, str] = args.config.tags_for(args.stack)

@@ -6,11 +6,13 @@ nor options. This monitor records the requests that the real engine would receiv
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 import pulumi
+import pulumi.resource
 from google.protobuf import json_format
 from pulumi.runtime import mocks
 
@@ -234,7 +236,7 @@ def record(
         AssertionError: two resources have the same name, or a resource has no parent or invalid inputs.
     """
     monitor = RecordingMonitor(outputs or ProviderOutputs())
-    with event_loop():
+    with event_loop(), no_urns_of_aliases():
         mocks.set_mocks(
             monitor.mocks, project="everstep", stack="test", preview=False, monitor=monitor
         )
@@ -252,6 +254,15 @@ def record(
     if monitor.faults:
         raise AssertionError("\n".join(monitor.faults))
     return monitor.graph
+
+
+def no_urns_of_aliases() -> AbstractContextManager[object]:
+    """Let the SDK skip the URN of each alias, a quarter of the time: it reads them only with engines of before 2022.
+
+    `RecordedResource.aliases` is unaffected: the SDK sends the aliases themselves to the monitor,
+    as to the real engine.
+    """
+    return patch.object(pulumi.resource, "collapse_alias_to_urn", lambda *_: "")
 
 
 def deserialize(value: Any) -> Any:
