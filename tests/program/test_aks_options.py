@@ -1,4 +1,4 @@
-"""All AKS options that a platform team needs, together: the real engine, and Azure's rules as checked by the twin."""
+"""All AKS options that a platform team needs, with its data: the real engine, and Azure's rules in the twin."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -52,12 +52,20 @@ zone = azure.privatedns.PrivateZone(
     "hub-zone", private_zone_name="privatelink.eastus.azmk8s.io", location="global",
     resource_group_name=hub.name, opts=opts,
 )
-
-tags = {{"owner": "vision", "costCenter": "4711", "environment": "dev"}}
-config = from_mapping({{"tags": tags, "cluster": {cluster!r}}})
-environment = AksEnvironment(
-    "aks", AksEnvironmentArgs(config=config, stack="aks-test"), pulumi.ResourceOptions(depends_on=[zone])
+data_group = azure.resources.ResourceGroup("data-group", resource_group_name="data", opts=opts)
+account = azure.storage.StorageAccount(
+    "data-account", account_name="visiondata", resource_group_name=data_group.name, kind="StorageV2",
+    sku={{"name": "Standard_LRS"}}, opts=opts,
 )
+azure.storage.BlobContainer(
+    "data-container", container_name="photos", account_name=account.name, resource_group_name=data_group.name,
+    opts=opts,
+)
+"""
+STACK = """
+tags = {{"owner": "vision", "costCenter": "4711", "environment": "dev"}}
+config = from_mapping({{"tags": tags, "cluster": {cluster!r}, "data": {data!r}}})
+environment = AksEnvironment("aks", AksEnvironmentArgs(config=config, stack="aks-test"))
 azure.containerservice.Snapshot(
     "hub-snapshot", resource_name_="t4", resource_group_name="everstep-aks-test", location="eastus",
     creation_data={{"source_resource_id": "{services}/managedClusters/everstep/agentPools/t4"}},
@@ -66,20 +74,58 @@ azure.containerservice.Snapshot(
 """
 
 
-def program(cluster: Mapping[str, Any] = CLUSTER) -> str:
-    """Return a program that declares an environment on Azure."""
-    return PROGRAM.format(root=str(ROOT), cluster=dict(cluster), services=SERVICES)
+PHOTOS = {"source": "az://visiondata/photos/imagenet", "sourceResourceGroup": "data"}
+OTHERS = {"dataset": "imagefolder", **PHOTOS, "source": "az://visiondata/others"}
+DIRECT = {"dataset": "imagefolder", **PHOTOS}
+CACHED = {"dataset": "imagefolder", "cache": PHOTOS}
 
 
-def test_all_options_together_are_accepted_and_leave_nothing_behind(project: CloudProject) -> None:
-    project.program(program())
+def team_program() -> str:
+    """Return a program that declares what a team already has: a zone in its hub, and a container with data."""
+    return PROGRAM.format(root=str(ROOT))
 
+
+def program(cluster: Mapping[str, Any], data: Mapping[str, Any]) -> str:
+    """Return a program that also declares an environment on Azure that uses them."""
+    return team_program() + STACK.format(cluster=dict(cluster), data=dict(data), services=SERVICES)
+
+
+def check_reader(project: CloudProject) -> None:
+    """Check that the data preparation reads the container outside the stack with an identity of its own."""
+    resources = project.resources()
+    role = resources["aks-data-reader"]["inputs"]
+    assert role["scope"] == resources["data-container"]["id"]
+    assert role["principalId"] == resources["aks-data-identity"]["outputs"]["principalId"]
+    trust = resources["aks-data-trust"]["inputs"]
+    assert trust["subject"] == "system:serviceaccount:elastic-job:data-preparation"
+
+
+def check_cache(project: CloudProject) -> None:
+    """Check that the cache reads that container with the identity that writes to the stack's container."""
+    resources = project.resources()
+    reader, writer = resources["aks-data-reader"], resources["aks-blob-data-contributor"]
+    assert reader["inputs"]["principalId"] == writer["inputs"]["principalId"]
+    assert "aks-data-identity" not in resources
+
+
+def test_all_options_with_data_outside_the_stack_are_accepted_and_leave_nothing_behind(
+    project: CloudProject,
+) -> None:
+    project.program(team_program())
     project.up()
-    project.program(program(PINNED))
-    assert "replace" not in project.pulumi("preview", "--diff"), "a snapshot replaces no pool"
+    project.program(program(CLUSTER, OTHERS))
+    assert "blobServices/default/containers/others" in project.pulumi("preview", fails=True)
+
+    project.program(program(CLUSTER, DIRECT))
+    project.up()
+    check_reader(project)
+    project.program(program(PINNED, CACHED))
+    operations = project.preview()
+    assert operations["aks-cluster-pools-t4"] == "update", "a snapshot replaces no pool"
     project.up()
 
     project.pulumi("preview", "--expect-no-changes")
+    check_cache(project)
     resources = project.resources()
     assert resources["aks-network-subnet"]["inputs"]["routeTable"]
     assert "aks-network-gateway" not in resources
@@ -87,9 +133,13 @@ def test_all_options_together_are_accepted_and_leave_nothing_behind(project: Clo
     pool = resources["aks-cluster-pools-t4"]["outputs"]
     assert pool["creationData"]["sourceResourceId"] == f"{SERVICES}/snapshots/t4"
     assert host.partition(".")[2] == "privatelink.eastus.azmk8s.io", "a name in the hub's zone"
-    project.program(program(CHEAPER))
+    project.program(program(CHEAPER, CACHED))
     project.up()
     pool = project.resources()["aks-cluster-pools-t4"]["outputs"]
     assert pool["spotMaxPrice"] == 0.25, "the pool is replaced"
-    project.destroy()
-    assert project.account("azure-native") == []
+
+    project.program(team_program())
+    project.up()
+    assert {resource["id"].rpartition("/")[2] for resource in project.account("azure-native")} == {
+        *("hub", "privatelink.eastus.azmk8s.io"), *("data", "visiondata", "photos")
+    }  # fmt: skip

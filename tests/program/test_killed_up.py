@@ -1,5 +1,7 @@
 """An update of a cloud stack is killed at a random moment and resumed by the commands of docs/operations.md.
 
+Then the registry phase runs on the stack that is up.
+
 The engine is real. The account has no machines, so the program leaves out the objects of Kubernetes.
 """
 
@@ -9,12 +11,17 @@ import random
 import re
 import signal
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from everstep.cli.engine.driver import Engine
+from everstep.cli.engine.partial_update import targets_of
+from everstep.cli.engine.workspace import Workspace
+from everstep.progress import Silent
 from tests.processes import descendants
 from tests.program.conftest import ROOT
 from tests.waiting import wait_until
@@ -41,12 +48,16 @@ for kind in (EksEnvironment, AksEnvironment):
 environment.declare(from_mapping(json.loads({config!r})), "test")
 """
 CLOUDS = {"eks": "aws", "aks": "azure-native"}
+REGISTRIES = {
+    "eks": {"kind": "ecr", "name": "everstep-test"},
+    "aks": {"kind": "acr", "name": "everstep1"},
+}
 WAIT_SECONDS, POLL_SECONDS = 200, 0.02
 LATENCY_SECONDS = 0.3
 """Time from the creation of a resource to the response of its service, so that a kill falls between the two."""
 
-KILLS, MAX_RESOURCES = 2, 12
-"""Number of kills per stack, and maximum number of resources that an update creates before a kill."""
+MAX_RESOURCES = 12
+"""Maximum number of resources that an update creates before a kill."""
 
 
 def recovery_commands() -> list[str]:
@@ -56,10 +67,16 @@ def recovery_commands() -> list[str]:
     return [f"{verb}{options}".partition("  #")[0].strip() for verb, options in commands]
 
 
-def declare(project: CloudProject, stack: str) -> None:
-    """Write a program that declares the cloud's part of one of the repository's stacks."""
+def config_of(stack: str, prefix: str, **sections: Any) -> dict[str, Any]:
+    """Return the configuration of one of the repository's stacks, with other sections and another namespace."""
     config = yaml.safe_load((ROOT / f"stacks/Pulumi.{stack}.yaml").read_text())["config"]
-    values = {key.replace("everstep:", ""): value for key, value in config.items()}
+    values = {key.replace("everstep:", prefix): value for key, value in config.items()}
+    return values | {f"{prefix}{name}": section for name, section in sections.items()}
+
+
+def declare(project: CloudProject, stack: str) -> None:
+    """Write a program that declares the cloud's part of one of the repository's stacks, without a registry."""
+    values = config_of(stack, "", registry={"kind": "none"})
     project.program(PROGRAM.format(root=str(ROOT), config=json.dumps(values)))
 
 
@@ -139,14 +156,69 @@ def recover(project: CloudProject, cloud: str) -> int:
     return imported
 
 
-@pytest.mark.parametrize(("stack", "seed"), [("eks-prod", 2), ("aks-prod", 4)])
-def test_a_killed_update_is_resumed_and_the_account_has_every_resource_once(
-    project: CloudProject, stack: str, seed: int
+def declare_with_registry(project: CloudProject, stack: str) -> None:
+    """Let the project run this repository's program with the configuration of the stack and a registry."""
+    values = config_of(stack, "probe:", registry=REGISTRIES[stack.partition("-")[0]])
+    stack_file = project.folder / "Pulumi.test.yaml"
+    content = yaml.safe_load(stack_file.read_text())
+    stack_file.write_text(yaml.safe_dump({**content, "config": values}))
+    project.program(f"""
+        import runpy, sys
+        sys.path.insert(0, {str(ROOT)!r})
+        runpy.run_path({str(ROOT / "__main__.py")!r})
+    """)
+
+
+def identities(project: CloudProject, cloud: str) -> set[tuple[str, str]]:
+    """Return the type and ID of every resource of the account."""
+    return {(str(resource["token"]), str(resource["id"])) for resource in project.account(cloud)}
+
+
+def engine_of(project: CloudProject, pulumi: Path, folder: Path) -> Engine:
+    """Return the engine of `everstep up` for the project."""
+    workspace = Workspace(project.folder, "test", "default", folder / "everstep")
+    environment = {**os.environ, **project.environment, "PULUMI_STACK": "test"}
+    return Engine(workspace, pulumi, environment, has_user_backend=True)
+
+
+def check_registry_phase(
+    project: CloudProject, pulumi_program: Path, folder: Path, stack: str
+) -> None:
+    """Check that the registry phase deletes nothing of a stack that is up."""
+    cloud = CLOUDS[stack.partition("-")[0]]
+    before = identities(project, cloud)
+    assert len(before) > 20, "the stack is up"
+    declare_with_registry(project, stack)
+
+    project.environment["PATH"] = f"{pulumi_program.parent}{os.pathsep}{os.environ['PATH']}"
+    project.environment["EVERSTEP_PART"] = "registry"
+    refusal = project.up(fails=True)
+
+    assert "EVERSTEP_PART=registry is for a new stack. The stack test has more" in refusal
+    assert "everstep up --target registry --stack test" in refusal
+    assert identities(project, cloud) == before
+
+    engine = engine_of(project, pulumi_program, folder)
+    part_engine = replace(
+        engine, environment={**engine.environment, "EVERSTEP_PART": "registry-targets"}
+    )
+    urns = targets_of(part_engine, "registry", Silent())
+    project.environment["EVERSTEP_PART"] = "registry-targets"
+    project.up(*(f"--target={urn}" for urn in urns))
+
+    after = identities(project, cloud)
+    assert before <= after, "a targeted update deletes nothing"
+    assert any("egistry" in token or token.startswith("aws:ecr/") for token, _ in after - before)
+
+
+@pytest.mark.parametrize(("stack", "kills", "seed"), [("eks-prod", 2, 2), ("aks-prod", 1, 4)])
+def test_a_killed_update_leaves_every_resource_once_and_the_registry_phase_then_deletes_none(
+    project: CloudProject, pulumi_program: Path, tmp_path: Path, stack: str, kills: int, seed: int
 ) -> None:
     cloud, generator, imported = CLOUDS[stack.partition("-")[0]], random.Random(seed), 0
     declare(project, stack)
     project.faults(latency={"*": LATENCY_SECONDS})
-    for _ in range(KILLS):
+    for _ in range(kills):
         kill_update(project, cloud, generator.randint(1, MAX_RESOURCES))
         imported += recover(project, cloud)
 
@@ -161,3 +233,5 @@ def test_a_killed_update_is_resumed_and_the_account_has_every_resource_once(
         "every resource of the account must be in the state"
     )
     assert "pending_operations" not in json.loads(project.pulumi("stack", "export"))["deployment"]
+    project.faults()
+    check_registry_phase(project, pulumi_program, tmp_path, stack)

@@ -1,7 +1,11 @@
-"""The life cycle of a stack, from `up` to `destroy`: real engine, real API server, simulated nodes."""
+"""The life cycle of a stack on a volume that another team declared, from `up` to `destroy`.
+
+Engine and API server are real, nodes are simulated.
+"""
 
 import base64
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +16,48 @@ from tests.program.conftest import STACK, Project, kubectl
 from tests.program.simulated_nodes import MISSING_IMAGE
 
 PASSWORD = "password of a robot"
+VOLUME = "team-data"
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def volume(cluster: Path) -> Iterator[str]:
+    """Create a volume that another team declared; its driver would delete it with its claim."""
+    spec = {
+        "capacity": {"storage": "1Ti"},
+        "accessModes": ["ReadWriteMany"],
+        "persistentVolumeReclaimPolicy": "Delete",
+        "csi": {"driver": "fsx.csi.aws.com", "volumeHandle": "fs-0123456789abcdef0"},
+    }
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": VOLUME},
+        "spec": spec,
+    }
+    kubectl(cluster, "create", "-f", "-", stdin=json.dumps(manifest))
+    yield VOLUME
+    kubectl(cluster, "delete", "pv", VOLUME, "--wait=false")
+
+
+def use_claim(project: Project, **values: Any) -> None:
+    """Make the stack claim a volume of the cluster instead of using a folder on its nodes."""
+    content = yaml.safe_load(project.stack_file.read_text(encoding="utf-8"))
+    content["config"]["everstep:storage"] = {"kind": "claim", **values}
+    project.stack_file.write_text(yaml.safe_dump(content), encoding="utf-8")
+
+
+def refusal(project: Project) -> str:
+    """Return the output of a preview that fails."""
+    result = project.run("preview")
+    assert result.returncode != 0, result.stdout
+    assert "Traceback" not in result.stdout, result.stdout
+    return result.stdout
+
+
+def check_claim(claim: dict[str, Any], volume: str) -> None:
+    assert (claim["status"]["phase"], claim["spec"]["volumeName"]) == ("Bound", volume)
 
 
 def objects(cluster: Path) -> dict[str, Any]:
@@ -23,9 +67,14 @@ def objects(cluster: Path) -> dict[str, Any]:
     return {f"{item['kind']}/{item['metadata']['name']}": item for item in items}
 
 
-def test_a_stack_is_created_updated_and_deleted_completely(
-    project: Project, cluster: Path, nodes: None
+def test_a_stack_is_created_updated_and_deleted_completely_but_its_existing_volume_remains(
+    project: Project, cluster: Path, nodes: None, volume: str
 ) -> None:
+    use_claim(project, volumeName=volume, size="500Gi")
+    assert "has the reclaim policy Delete" in refusal(project)
+    retain = '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'
+    kubectl(cluster, "patch", "pv", volume, "-p", retain)
+
     project.run_checked("up", "--yes", "--skip-preview")
 
     live_objects = objects(cluster)
@@ -40,8 +89,7 @@ def test_a_stack_is_created_updated_and_deleted_completely(
         "PodDisruptionBudget/etcd",
     }
     assert live_objects["StatefulSet/etcd"]["status"]["readyReplicas"] == 3
-    assert live_objects["PersistentVolumeClaim/everstep"]["status"]["phase"] == "Bound"
-    project.run_checked("preview", "--expect-no-changes")
+    check_claim(live_objects["PersistentVolumeClaim/everstep"], volume)
     outputs = json.loads(project.run_checked("stack", "output", "--json"))
     assert outputs["job"] == "fashion"
     assert outputs["kubeconfig"] == "[secret]"
@@ -53,6 +101,18 @@ def test_a_stack_is_created_updated_and_deleted_completely(
     project.run_checked("preview", "--expect-no-changes")
     check_deletion(project, cluster)
 
+    released = json.loads(kubectl(cluster, "get", "pv", volume, "-o", "json"))
+    assert released["status"]["phase"] == "Released", "the stack did not create this volume"
+    assert "is still reserved for the deleted claim everstep" in refusal(project)
+    kubectl(cluster, "patch", "pv", volume, "-p", '{"spec":{"claimRef":null}}')
+    kubectl(cluster, "wait", "--for=jsonpath={.status.phase}=Available", f"pv/{volume}")
+
+
+def test_a_volume_that_does_not_exist_is_refused_at_the_preview(project: Project) -> None:
+    use_claim(project, volumeName="absent")
+
+    assert "absent" in refusal(project)
+
 
 def check_job_of_another_stack(project: Project, cluster: Path) -> None:
     """Check that another stack adds a job to the platform of this one and removes only that job."""
@@ -63,13 +123,13 @@ def check_job_of_another_stack(project: Project, cluster: Path) -> None:
     file.write_text(yaml.safe_dump(content), encoding="utf-8")
     project.run_checked("stack", "init", "second")
 
-    plan = json.loads(project.run_checked("preview", "--json", stack))
     project.run_checked("up", "--yes", "--skip-preview", stack)
     objects_with_job = objects(cluster)
     project.run_checked("preview", "--expect-no-changes", stack)
+    state = json.loads(project.run_checked("stack", "export", stack))
     project.run_checked("destroy", "--yes", "--skip-preview", stack)
 
-    kinds = {step["urn"].split("::")[2].rpartition(":")[2] for step in plan["steps"]}
+    kinds = {item["type"].rpartition(":")[2] for item in state["deployment"]["resources"]}
     assert {"ElasticJob", "ResourceQuota", "PriorityClass"} <= kinds
     assert "StatefulSet" not in kinds
     assert {"ElasticJob/fashion", "ElasticJob/second"} <= set(objects_with_job)
@@ -133,8 +193,10 @@ def check_login(project: Project, cluster: Path) -> None:
 
 
 def test_a_stack_can_switch_from_the_upstream_to_the_maintained_controller(
-    project: Project, cluster: Path, nodes: None
+    project: Project, cluster: Path, nodes: None, volume: str
 ) -> None:
+    kubectl(cluster, "patch", "pv", volume, "-p", '{"spec":{"storageClassName":"team"}}')
+    use_claim(project, storageClass="team", size="500Gi")
     project.change("controller", kind="upstream", image="torchelastic/kubernetes:0.1.0")
     project.run_checked("config", "set", "--secret", "registryPassword:docker.io", PASSWORD)
     project.change("platform", registryLogins={"docker.io": "robot"})
@@ -142,6 +204,7 @@ def test_a_stack_can_switch_from_the_upstream_to_the_maintained_controller(
     project.run_checked("up", "--yes", "--skip-preview")
     project.run_checked("preview", "--expect-no-changes")
     check_login(project, cluster)
+    check_claim(objects(cluster)["PersistentVolumeClaim/everstep"], volume)
 
     project.change("controller", kind="maintained", image="localhost/everstep/controller:local")
     project.change("platform", registryLogins={})

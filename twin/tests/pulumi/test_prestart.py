@@ -34,25 +34,19 @@ def prestarted(project: Project, *modules: str) -> Iterator[None]:
     project.environment = environment
 
 
-def test_a_program_finds_its_modules_imported_and_its_own_configuration(project: Project) -> None:
+def test_only_the_first_run_finds_its_modules_imported_and_all_find_their_configuration(
+    project: Project,
+) -> None:
     project.pulumi("config", "set", "color", "red")
     project.program(SHOW_MODULE)
 
     with prestarted(project, "palette"):
-        output = project.pulumi("preview")
+        first, second = project.pulumi("preview"), project.pulumi("preview")
 
-    assert "imported before the run: True" in output
-    assert f"in {project.folder} color red" in output
-
-
-def test_a_second_run_starts_a_process_of_its_own(project: Project) -> None:
-    project.program(SHOW_MODULE)
-
-    with prestarted(project, "palette"):
-        project.pulumi("preview")
-        output = project.pulumi("preview")
-
-    assert "imported before the run: False" in output
+    assert "imported before the run: True" in first
+    assert f"in {project.folder} color red" in first
+    assert f"in {project.folder} color red" in second
+    assert "imported before the run: False" in second, "it starts a process of its own"
 
 
 def test_a_module_that_cannot_be_imported_leaves_the_error_to_the_run(project: Project) -> None:
