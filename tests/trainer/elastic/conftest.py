@@ -10,6 +10,8 @@ import pytest
 from tests.trainer.elastic.nodes import NAMES, Nodes, etcd_process, running_etcd, small_data
 
 StartNodes = Callable[..., Nodes]
+PACED = ("-m", "tests.trainer.elastic.paced")
+"""The program of nodes that train while a test waits for an event."""
 
 
 def workers_started(nodes: Nodes, name: str) -> int:

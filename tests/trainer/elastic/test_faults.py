@@ -12,7 +12,7 @@ import pytest
 
 from tests.journals import completed_steps
 from tests.processes import free_port
-from tests.trainer.elastic.conftest import StartNodes
+from tests.trainer.elastic.conftest import PACED, StartNodes, workers_started
 from tests.trainer.elastic.nodes import REPOSITORY, JournalEntry, Nodes, small_data
 from tests.trainer.verification import run_verify
 from tests.waiting import wait_until
@@ -56,7 +56,7 @@ def journal_entry(nodes: Nodes, kind: str, after: float) -> JournalEntry:
 def test_failed_saves_are_reported_on_a_full_or_read_only_disk_while_training_continues(
     small_disk: Path, start_nodes: StartNodes
 ) -> None:
-    nodes = start_nodes(names=("w0",))
+    nodes = start_nodes(names=("w0",), program=PACED)
 
     failure = journal_entry(nodes, "checkpoint_failed", 0)
     assert "No space left" in failure["reason"]
@@ -77,11 +77,9 @@ def test_failed_saves_are_reported_on_a_full_or_read_only_disk_while_training_co
     journal_entry(nodes, "checkpoint", time.time())
 
 
-@pytest.mark.parametrize("mode", ["live", "exact"])
-def test_a_non_finite_loss_ends_the_run_and_names_the_step(
-    start_nodes: StartNodes, mode: str
-) -> None:
-    nodes = start_nodes("--mode", mode, "--learning-rate", "1e30", names=("w0",))
+def test_a_non_finite_loss_ends_the_run_and_names_the_step(start_nodes: StartNodes) -> None:
+    """Also in mode `exact`: tests/trainer/test_classifier.py."""
+    nodes = start_nodes("--learning-rate", "1e30", names=("w0",))
 
     assert nodes.exit_code("w0", 240) == 1
     steps = [entry["step"] for entry in nodes.journal("step")]
@@ -189,20 +187,24 @@ def test_a_program_that_crashes_before_it_joins_ends_the_run_with_its_error(
     assert not nodes.journal("start"), "the worker must not have joined a group"
 
 
-def test_a_worker_of_another_image_version_is_refused_and_the_others_continue(
+def test_workers_of_another_model_or_image_version_are_refused_and_the_others_continue(
     start_nodes: StartNodes, tmp_path: Path
 ) -> None:
-    nodes = start_nodes(names=("w0",))
+    nodes = start_nodes(names=("w0",), program=PACED)
     nodes.next_step(0, world_size=1, seconds=240)
     other_import_path = copy_with_addition(tmp_path, "# an added line\n")
 
-    nodes.start("w1", environment={"PYTHONPATH": str(other_import_path)})
+    nodes.start("w1", "--model", "resnet34")
+    nodes.start("w2", environment={"PYTHONPATH": f"{other_import_path}:{REPOSITORY}"})
 
-    assert nodes.exit_code("w1", 240) == 1, nodes.logs()
-    assert "is incompatible with the others" in nodes.logs()
-    assert "program is " in nodes.logs()
+    for name, difference in (("w1", "setting model is resnet34 here"), ("w2", "program is ")):
+        assert nodes.exit_code(name, 240) == 1, nodes.logs()
+        log = (tmp_path / f"{name}.log").read_text()
+        assert "is incompatible with the others" in log
+        assert difference in log
     nodes.next_step(time.time(), world_size=1)
     assert [e["file"] for e in nodes.journal("start")] == ["w0"]
+    assert workers_started(nodes, "w0") == 1
 
 
 CLOCK = """

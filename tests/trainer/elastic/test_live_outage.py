@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.journals import completed_steps
-from tests.trainer.elastic.conftest import StartNodes, workers_started
+from tests.trainer.elastic.conftest import PACED, StartNodes, workers_started
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
@@ -20,7 +20,7 @@ OUTAGE_SECONDS = 30
 def test_half_a_minute_without_etcd_costs_no_step_and_commits_succeed_afterwards(
     start_nodes: StartNodes, etcd: tuple[str, "subprocess.Popen[bytes]"]
 ) -> None:
-    nodes, server = start_nodes(), etcd[1]
+    nodes, server = start_nodes(program=PACED), etcd[1]
     first_step = nodes.next_step(0, world_size=3, seconds=300)
     wait_until(
         lambda: nodes.journal("checkpoint"), "a checkpoint is committed", 240, details=nodes.logs
@@ -52,7 +52,7 @@ def test_half_a_minute_without_etcd_costs_no_step_and_commits_succeed_afterwards
 def test_a_killed_worker_is_replaced_and_the_other_worker_of_the_node_continues(
     start_nodes: StartNodes,
 ) -> None:
-    nodes = start_nodes(names=("w0", "w1"), workers=2)
+    nodes = start_nodes(names=("w0", "w1"), workers=2, program=PACED)
     nodes.next_step(0, world_size=4, seconds=400)
 
     killed_at = time.time()
@@ -74,7 +74,7 @@ def test_raised_bounds_admit_a_spare_during_training_without_restarts(
 ) -> None:
     bounds = tmp_path / "nnodes"
     bounds.write_text("1:1")
-    nodes = start_nodes(names=("w0",), bounds_file=bounds)
+    nodes = start_nodes(names=("w0",), bounds_file=bounds, program=PACED)
     nodes.next_step(0, world_size=1, seconds=300)
     nodes.start("w1")
     wait_until(lambda: nodes.members() == 2, "w1 is a warm spare", 300, details=nodes.logs)
