@@ -8,6 +8,7 @@ section with several kinds (`cluster`, `storage`) is a union of models with the 
 import types
 import typing
 from collections.abc import Iterator, Mapping
+from functools import cache
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -22,14 +23,24 @@ def fields(model: type[BaseModel]) -> list[tuple[str, FieldInfo]]:
 
 def field_at(model: type[BaseModel], key: str) -> FieldInfo | None:
     """Return the field under `key`, its name in the stack file; None without such a field."""
-    return dict(fields(model)).get(key)
+    return _fields_by_key(model).get(key)
+
+
+@cache
+def _fields_by_key(model: type[BaseModel]) -> Mapping[str, FieldInfo]:
+    return dict(fields(model))
 
 
 def models_in(annotation: object) -> list[type[BaseModel]]:
     """Return the models in an annotation, including models inside a tuple, a mapping or a union."""
+    return list(_models_in(annotation))
+
+
+@cache  # the rules look the models of the same few annotations up 1,000 times for one stack
+def _models_in(annotation: object) -> tuple[type[BaseModel], ...]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for part in typing.get_args(annotation) for model in models_in(part)]
+        return (annotation,)
+    return tuple(model for part in typing.get_args(annotation) for model in _models_in(part))
 
 
 def variants(field: FieldInfo) -> dict[str, type[BaseModel]]:
@@ -39,6 +50,7 @@ def variants(field: FieldInfo) -> dict[str, type[BaseModel]]:
     return {_kind_of(model): model for model in models_in(field.annotation)}
 
 
+@cache
 def _kind_of(model: type[BaseModel]) -> str:
     return str(model.model_fields[KIND].get_default())
 
@@ -51,8 +63,9 @@ def model_for(field: FieldInfo, data: object) -> type[BaseModel] | None:
     by_kind = variants(field)
     if by_kind:
         kind = data.get(KIND) if isinstance(data, Mapping) else None
-        default = type(field.get_default(call_default_factory=True))
-        return by_kind.get(kind, default) if isinstance(kind, str) else default
+        if isinstance(kind, str) and kind in by_kind:
+            return by_kind[kind]
+        return type(field.get_default(call_default_factory=True))
     return next(iter(models_in(field.annotation)), None)
 
 
