@@ -241,7 +241,9 @@ class _Handler(BaseHTTPRequestHandler):
     """A connection to the proxy, and then, within it, TLS to one of the hosts."""
 
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else each body waits 40 ms for the acknowledgment of its headers
+    disable_nagle_algorithm = (
+        True  # else each body waits 40 ms for the acknowledgment of its headers
+    )
     tls: ssl.SSLContext
     azure: AzureHosts
     host = ""
