@@ -404,15 +404,16 @@ def test_the_last_worker_that_leaves_reports_again_after_its_write(
     join_thread.join(WAIT_SECONDS)
 
 
+@pytest.mark.parametrize("other_leavers", [0, 1])
 def test_a_worker_that_learns_after_its_vote_that_its_node_leaves_may_be_the_only_copy(
-    agent: AgentStub, group: LiveGroup
+    agent: AgentStub, group: LiveGroup, other_leavers: int
 ) -> None:
     join_generation(agent, group, TrainingState())
     assert group.regroup_votes() == (0, 0)
     agent.server.broadcast({"regroup": "this leaves", "generation": 5, "leaving": True})
     assert group.commit(5, 1)  # its response follows the request
 
-    group.after_all_reduce(Votes(regroup=1), lambda: None)
+    group.after_all_reduce(Votes(regroup=1, leavers=other_leavers), lambda: None)
 
     assert group.leaving
     agent.wait_for({"ready": 5, "only_copy": True})
