@@ -7,5 +7,5 @@ from everstep.cli.twin_settings import configure_twin
 configure_twin()
 
 # By default, Python searches for cycles after 700 new objects; with the classes of the clouds' SDKs, that was a
-# quarter of the processor time of the tests that declare stacks. The price is 30 MB of memory in each process.
+# quarter of the CPU time of the tests that declare stacks. The price is 30 MB of memory in each process.
 gc.set_threshold(20_000, 20, 100)

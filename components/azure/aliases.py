@@ -2,8 +2,8 @@
 
 The SDK gives a resource an alias for each version of Azure's API that it knows, such as
 `azure-native:network/v20230101:Subnet`: 27 for each resource on average. They are only for stacks that were declared
-with such a type, which Everstep never does. Without them, a program with 31 of Azure's resources takes 0.5 s less
-processor time.
+with such a type, which Everstep never does. Without them, a program with 31 of Azure's resources takes 0.5 s less CPU
+time.
 """
 
 import copy

@@ -628,7 +628,7 @@ def hash_of(elastic_job: ElasticJob, *, has_zone: bool = False) -> str:
 
 
 def edited_spec(replicas: int = 3, **arguments: Any) -> dict[str, Any]:
-    """Return a job's spec with a template that differs from that of `spec`."""
+    """Return a job's spec with a template other than the template of `spec`."""
     edited = spec(replicas, **arguments)
     edited["replicaSpecs"]["Worker"]["template"] = {
         "spec": {**TEMPLATE["spec"], "hostNetwork": True}

@@ -262,10 +262,10 @@ def _results(process: subprocess.CompletedProcess[str], record: Path) -> Workflo
 def _calls(record: str) -> Iterator[tuple[str, Mapping[str, str]]]:
     """Yield the calls in a record: for each, a line with the name of the action, and its inputs as JSON."""
     while record.strip():
-        name, _, rest = record.lstrip().partition("\n")
-        inputs, end = json.JSONDecoder().raw_decode(rest)
+        name, _, text = record.lstrip().partition("\n")
+        inputs, end = json.JSONDecoder().raw_decode(text)
         yield name, {key.lower(): value for key, value in inputs.items()}
-        record = rest[end:]
+        record = text[end:]
 
 
 def _event(payload: Mapping[str, Any]) -> dict[str, Any]:

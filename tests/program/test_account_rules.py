@@ -67,7 +67,7 @@ def test_roles_nodes_and_data_follow_the_rules_of_the_team(project: CloudProject
     assert "does not exist in the account" in refusal
 
     project.program(PROGRAM + TEAM)
-    project.up()  # also deletes what was created before the refusal
+    project.up()  # also deletes the resources that were created before the refusal
     project.program(PROGRAM + TEAM + STACK.format(options="Opts(depends_on=[boundary])"))
     project.up()
 

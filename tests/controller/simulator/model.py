@@ -209,7 +209,7 @@ class ModelCluster(KubernetesClient):
         self._touch()
 
     def edit_template(self) -> None:
-        """Give the workers a new image; earlier failures no longer count."""
+        """Set a new image of the workers; earlier failures no longer count."""
         self.source["metadata"]["generation"] += 1
         image = f"x:{self.source['metadata']['generation']}"
         template = {"spec": {"containers": [{"name": "elasticjob-worker", "image": image}]}}

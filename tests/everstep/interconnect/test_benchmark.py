@@ -24,7 +24,7 @@ TOKEN_BUCKET = f"tbf rate {MEGABITS_PER_SECOND}mbit burst 32kb limit 200kb"
 """A link with a queue of tens of milliseconds; in a longer queue, acknowledgments would wait behind data."""
 
 MEASUREMENTS = 3
-"""Attempts to measure the rate: a machine that is briefly too busy for 6 MB/s measures less than that of the link."""
+"""Attempts to measure the rate: a machine that is briefly too busy for 6 MB/s measures less than the link's rate."""
 
 MTU = "9000"
 """Size of packets, as in a VPC: headers take less than 1 % of the rate."""
