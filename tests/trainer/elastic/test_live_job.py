@@ -9,18 +9,18 @@ import pytest
 
 from everstep.elastic.checkpoint import files as checkpoint
 from tests.journals import completed_steps
-from tests.trainer.elastic.conftest import PACED, StartNodes, workers_started
+from tests.trainer.elastic.conftest import StartNodes, workers_started
 from tests.trainer.elastic.nodes import NAMES
 from tests.trainer.verification import run_verify
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
 
+@pytest.mark.parametrize("overlap", ["off", "on"])
 def test_training_continues_after_a_crash_a_drain_a_return_and_a_freeze(
-    start_nodes: StartNodes,
+    start_nodes: StartNodes, overlap: str
 ) -> None:
-    """Without overlap, the other tests and tests/chaos lose nodes and workers."""
-    nodes = start_nodes("--overlap", "on", program=PACED)
+    nodes = start_nodes("--overlap", overlap)
     nodes.next_step(0, world_size=3, seconds=240)
 
     killed_at = time.time()
