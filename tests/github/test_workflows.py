@@ -40,6 +40,17 @@ def test_no_workflow_runs_code_of_a_fork_with_the_permissions_of_the_repository(
     assert "pull_request_target" not in workflow[True], "`on` is read as the YAML boolean true"
 
 
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_failed_check_of_one_stack_or_target_does_not_cancel_the_others(path: Path) -> None:
+    """`act` never cancels the other jobs of a matrix; GitHub does by default."""
+    jobs = yaml.safe_load(path.read_text())["jobs"].values()
+    strategies = [job["strategy"] for job in jobs if "strategy" in job]
+
+    if path.stem == "release":
+        return  # one failed image ends the release
+    assert all(strategy.get("fail-fast") is False for strategy in strategies)
+
+
 def test_a_pull_request_runs_everything_that_continuous_integration_runs() -> None:
     text = (ROOT / ".github" / "workflows" / "pull-request.yaml").read_text()
 
