@@ -103,7 +103,7 @@ build/servers/minio:
 build/servers/node_modules:
 	npm install --silent --no-audit --no-fund --no-save --prefix build/servers azurite@3.37.0
 
-test-mutations: .venv/.development  ## Inject deliberate mistakes into components and elastic library; each must fail a test (SAMPLE=N for fewer, next to `make test-unit`)
+test-mutations: .venv/.development  ## Inject deliberate mistakes into components and elastic library; each must fail a test (SAMPLE=N for fewer, without a run of the unchanged tests)
 	.venv/bin/python -m tests.mutation.run --sample $(or $(SAMPLE),0) $(if $(SAMPLE),--assume-pass)
 
 wheels: .venv/.uv  ## Build the wheels of the three distributions into build/dist

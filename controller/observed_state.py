@@ -285,7 +285,7 @@ class ObservedState:
             return self
         records = dict(self.status.workers)
         for pod in self.pods:
-            if self.predates_edit(pod) and not pod.is_up:
+            if not pod.is_up and self.predates_edit(pod):  # the hash only where it is needed
                 records[pod.index] = exit_history.without_failures(records[pod.index])
         return replace(self, status=replace(self.status, workers=records))
 

@@ -19,9 +19,29 @@ from tests.journals import completed_steps
 from tests.trainer.elastic.nodes import running_etcd
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-PLAIN, TRANSFORMER = EXAMPLES / "mnist" / "plain.py", EXAMPLES / "transformer" / "train.py"
+PLAIN, ELASTIC = EXAMPLES / "mnist" / "plain.py", EXAMPLES / "mnist" / "elastic.py"
+TRANSFORMER = EXAMPLES / "transformer" / "train.py"
+SAMPLES, BATCH, EPOCHS = 2000, 100, 40
+STEPS = SAMPLES // BATCH * EPOCHS
 
 pytestmark = pytest.mark.timeout(4 * WAIT_SECONDS)
+
+
+@pytest.fixture
+def mnist(tmp_path: Path) -> Path:
+    """Return a data set of noisy copies of ten images in the format of MNIST."""
+    return write_mnist(tmp_path / "data", SAMPLES)
+
+
+def mnist_arguments(data: Path, run: Path) -> list[str]:
+    return [
+        *(str(ELASTIC), "--data", str(data), "--run", str(run)),
+        *("--epochs", str(EPOCHS), "--global-batch", str(BATCH)),
+    ]
+
+
+def launch_options(endpoint: str, nnodes: str) -> list[str]:
+    return ["--rendezvous-endpoint", endpoint, "--run-id", "example", "--nnodes", nnodes]
 
 
 @pytest.fixture
@@ -33,11 +53,50 @@ def etcd(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.twin
+def test_mnist_survives_the_crash_of_a_worker(tmp_path: Path, mnist: Path) -> None:
+    run = tmp_path / "run"
+    with run_launcher(tmp_path, "--nproc-per-node", "2", *mnist_arguments(mnist, run)) as launcher:
+        reached_step = Journal(run).wait(launcher, workers=2)
+        launcher.kill_worker()
+        Journal(run).wait(launcher, workers=2, after=reached_step + 1)
+
+        assert launcher.wait() == DONE, launcher.log
+
+        assert "is gone" in launcher.log, "a worker was killed"
+        assert f"epoch {EPOCHS}: accuracy 1.0000" in launcher.log
+    steps = [step["step"] for step in Journal(run).steps()]
+    assert sorted(set(steps)) == list(range(1, STEPS + 1)), "no step is lost"
+    assert (run / "model.pt").exists()
+
+
+@pytest.mark.twin
+def test_a_group_of_fixed_size_waits_for_a_lost_node(
+    tmp_path: Path, mnist: Path, etcd: str
+) -> None:
+    run = tmp_path / "run"
+    arguments = [*launch_options(etcd, "2"), *mnist_arguments(mnist, run)]
+    with contextlib.ExitStack() as stack:
+        first_node, second_node = (
+            stack.enter_context(run_launcher(tmp_path, *arguments, name=name))
+            for name in ("n0", "n1")
+        )
+        reached_step = Journal(run).wait(first_node, workers=2)
+        second_node.kill()
+        first_node.wait_for("waiting for nodes: 1 of at least 2 ready; lost n1")
+        restarted_node = stack.enter_context(run_launcher(tmp_path, *arguments, name="n1"))
+        Journal(run).wait(first_node, workers=2, after=reached_step + 1)
+
+        assert first_node.wait() == DONE, first_node.log
+        assert restarted_node.wait() == DONE, restarted_node.log
+    assert {step["world_size"] for step in Journal(run).steps()} == {2}, "never one node alone"
+
+
+@pytest.mark.twin
 def test_the_transformer_continues_when_a_node_is_drained(tmp_path: Path, etcd: str) -> None:
     pytest.importorskip("transformers", reason="`make test-examples` installs it")
     run = tmp_path / "run"
     arguments = [
-        *("--rendezvous-endpoint", etcd, "--run-id", "example", "--nnodes", "1:2"),
+        *launch_options(etcd, "1:2"),
         *("--preload", "transformers", str(TRANSFORMER), "--run", str(run), "--epochs", "3"),
         *("--samples", "4000", "--global-batch", "100", "--width", "32"),
     ]
@@ -57,9 +116,8 @@ def test_the_transformer_continues_when_a_node_is_drained(tmp_path: Path, etcd: 
     assert steps == list(range(1, 121)), "a drain costs no step"
 
 
-def test_the_plain_script_trains(tmp_path: Path) -> None:
-    data = write_mnist(tmp_path / "data", 2000)
-    arguments = ["--data", str(data), "--run", str(tmp_path / "run"), "--epochs", "2"]
+def test_the_plain_script_trains(tmp_path: Path, mnist: Path) -> None:
+    arguments = ["--data", str(mnist), "--run", str(tmp_path / "run"), "--epochs", "2"]
 
     result = subprocess.run(
         [sys.executable, PLAIN, *arguments],

@@ -8,12 +8,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from statistics import median
 
 import pytest
 import torch
 
 from everstep.interconnect import benchmark
-from everstep.interconnect.collectives import ALL_REDUCE, COLLECTIVES, MIN_BYTES
+from everstep.interconnect.collectives import ALL_REDUCE, COLLECTIVES, MIN_BYTES, SEND_RECV
 from everstep.interconnect.results import Results, read
 from everstep.interconnect.transport import Transport
 
@@ -24,7 +25,7 @@ TOKEN_BUCKET = f"tbf rate {MEGABITS_PER_SECOND}mbit burst 32kb limit 200kb"
 """A link with a queue of tens of milliseconds; in a longer queue, acknowledgments would wait behind data."""
 
 MEASUREMENTS = 3
-"""Attempts to measure the rate: a machine that is briefly too busy for 6 MB/s measures less than the link's rate."""
+"""The median counts: a machine that is briefly too busy for 6 MB/s measures less than the rate of the link."""
 
 MTU = "9000"
 """Size of packets, as in a VPC: headers take less than 1 % of the rate."""
@@ -88,16 +89,19 @@ def results_of(machines: list[str], *options: str) -> Results:
 
 @pytest.mark.twin
 @pytest.mark.timeout(600)
-def test_the_rate_of_a_shaped_link_is_found_and_no_collective_is_faster(
-    machines: list[str],
-) -> None:
-    expected_rate = pytest.approx(RATE, rel=0.1)
-    for _ in range(MEASUREMENTS):
-        results = results_of(machines, "--min-bytes", "2097152", "--max-bytes", "2097152")
-        if results.link_rate == expected_rate:
-            break
+def test_the_rate_of_a_shaped_link_is_found(machines: list[str]) -> None:
+    options = ["--collectives", SEND_RECV, "--min-bytes", "8388608", "--max-bytes", "8388608"]
 
-    assert results.link_rate == expected_rate
+    rates = [results_of(machines, *options).link_rate or 0.0 for _ in range(MEASUREMENTS)]
+
+    assert median(rates) == pytest.approx(RATE, rel=0.1), rates
+
+
+@pytest.mark.twin
+@pytest.mark.timeout(600)
+def test_no_collective_is_faster_than_the_link(machines: list[str]) -> None:
+    results = results_of(machines, "--min-bytes", "2097152", "--max-bytes", "2097152")
+
     assert results.is_complete
     assert results.wrong_results == 0
     assert results.verdict.transport is Transport.SOCKETS
