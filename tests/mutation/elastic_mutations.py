@@ -6,6 +6,7 @@ _FILES = "everstep/elastic/checkpoint/files.py"
 _DISK = "everstep/elastic/checkpoint/disk.py"
 _RESTORE = "everstep/elastic/checkpoint/restore.py"
 _SHARDS = "everstep/elastic/checkpoint/sharded_store.py"
+_AGREEMENTS = "everstep/elastic/recovery/node_agreements.py"
 _SHARDED_GROUP = "everstep/elastic/recovery/sharded_worker.py"
 _BUCKET = "everstep/elastic/checkpoint/bucket_store.py"
 _SESSION = "everstep/elastic/training/session.py"
@@ -24,6 +25,7 @@ _SHARD_TESTS = (
     "tests/everstep/elastic/checkpoint/test_sharded_store.py",
     "tests/everstep/elastic/checkpoint/test_sharded_crashes.py",
 )
+_AGREEMENT_TESTS = ("tests/everstep/elastic/recovery/test_node_agreements.py",)
 _SHARDED_GROUP_TESTS = ("tests/everstep/elastic/recovery/test_sharded_worker.py",)
 _SHARDED_RUN_TESTS = ("tests/everstep/elastic/training/test_run_in_shards.py",)
 _CHECKPOINT_TESTS = ("tests/everstep/elastic/checkpoint",)
@@ -175,9 +177,23 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "snapshot of a shard while another worker is not ready",
         _SHARDED_GROUP,
-        "float(due == self.shards)",
-        "float(due > 0)",
+        "float(agreed_votes.due == self.shards)",
+        "float(agreed_votes.due > 0)",
         _SHARDED_GROUP_TESTS,
+    ),
+    Mutation(
+        "step that one shard applies and another one does not",
+        _SHARDED_GROUP,
+        "            if not (result := self._agreements.find_result()):\n                raise\n",
+        "            raise\n",
+        _SHARDED_GROUP_TESTS,
+    ),
+    Mutation(
+        "no wait for a worker that may still receive the result",
+        _AGREEMENTS,
+        "            if not any(map(self._may_receive_result, slots)) or time",
+        "            if True or time",
+        _AGREEMENT_TESTS,
     ),
     Mutation(
         "shards of different histories with one name",

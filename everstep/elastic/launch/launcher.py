@@ -361,6 +361,5 @@ def _end(code: int) -> None:
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-    with contextlib.suppress(OSError):  # it was not created
-        Path(os.environ[AGENT_VARIABLE]).unlink()
+    channel.remove_socket(Path(os.environ[AGENT_VARIABLE]))
     os._exit(code)

@@ -4,23 +4,28 @@ For a model that does not fit on one device (docs/decisions/0012): the workers o
 compute them together, with tensor parallelism or FSDP2. Workers with the same shard, one on each node, sum their
 gradients and copy their state. So a rank of the training loop is a node. `examples/sharded` uses this module.
 
-A step is applied only after all workers have received the sums of their shards, and a node's state counts only
-if all its shards are of the same step. Gradients of a broken step are not kept: the workers of a node may have
-computed different parts of it.
+A step is applied only after all workers have received the sums of their shards. Either all workers of a node apply it
+or none (`node_agreements`), and a node's state counts only if all its shards are of the same step. Gradients of a
+broken step are not kept: the workers of a node may have computed different parts of it.
 """
 
 import contextlib
+import logging
+import os
 import secrets
-from dataclasses import replace
+from dataclasses import astuple, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch.distributed import get_node_local_rank
 
+from everstep.catalog.names import AGENT_VARIABLE
 from everstep.elastic.accounting.time_account import Activity, TimeAccount
 from everstep.elastic.checkpoint.sharded_store import SnapshotName
 from everstep.elastic.recovery import copying
 from everstep.elastic.recovery.live_worker import LiveGroup
+from everstep.elastic.recovery.node_agreements import NodeAgreements
 from everstep.elastic.recovery.state_machine import (
     Action,
     Assigned,
@@ -50,6 +55,9 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
     from everstep.elastic.recovery.node_group import NodeProcessGroup
+
+
+log = logging.getLogger(__name__)
 
 
 class GroupWithSubgroups(AbortableGroup):
@@ -110,6 +118,7 @@ class ShardedGroup(LiveGroup):
         stream: connection to the agent.
         device: device of the model.
         shards: number of workers of each node.
+        agreements: results of agreements, shared with the other workers of this node.
         accounting: account of the worker's time.
 
     Attributes:
@@ -123,8 +132,10 @@ class ShardedGroup(LiveGroup):
         stream: channel.MessageStream,
         device: torch.device,
         shards: int,
+        agreements: NodeAgreements,
         accounting: TimeAccount | None = None,
     ) -> None:
+        self._agreements = agreements
         self.shards, self.local_rank = shards, get_node_local_rank(0)
         self.node_processes = ""
         self._own_process, self._snapshots = secrets.randbits(31), 0
@@ -188,17 +199,30 @@ class ShardedGroup(LiveGroup):
     def agree(self, votes: Votes) -> Votes:
         """Return the votes of the workers with all shards, once the all-reduces of all shards are complete.
 
+        If a peer is lost before this worker receives the result, but not before another worker of the node does, that
+        result counts; the next collective raises PeerLostError.
+
         A checkpoint is due if it is for all workers of the node that writes it: a worker that still writes the
-        last one is not ready for another. The nodes have equal gradients, so only one node's squares count.
+        last one is not ready for another. All other numbers are equal on all nodes, so only the first one's count.
         """
         self._raise_node_error()
         process_group = self._groups()
-        squares = votes.squares if process_group.shard.rank == 0 else 0.0
-        numbers = [votes.regroup, votes.leavers, votes.hung, votes.stops, votes.due, squares]
-        sums = torch.tensor(numbers, dtype=torch.float64, device=self._device)
-        process_group.sum(sums)
-        regroup, leavers, hung, stops, due, squares = sums.tolist()
-        return Votes(regroup, leavers, hung, stops, float(due == self.shards), squares)
+        own_votes = votes if process_group.shard.rank == 0 else Votes(due=votes.due)
+        sums = torch.tensor(astuple(own_votes), dtype=torch.float64, device=self._device)
+        try:
+            process_group.sum(sums)
+        except PeerLostError as error:
+            if not (result := self._agreements.find_result()):
+                raise
+            log.info(
+                "another worker of this node has received a result that this one lacks: %s", error
+            )
+            process_group.abort()
+        else:
+            result = tuple(sums.tolist())
+        self._agreements.record(result)
+        agreed_votes = Votes(*result)
+        return replace(agreed_votes, due=float(agreed_votes.due == self.shards))
 
     def agree_in_node(self, key: str, text: str) -> str:
         """Return the text of the node's first worker on all of its workers; `key` is used once in a generation."""
@@ -257,6 +281,10 @@ class ShardedGroup(LiveGroup):
             raise PeerLostError("this worker is in no group")
         return process_group
 
+    def _leave_group(self) -> None:
+        self._agreements.leave()
+        super()._leave_group()
+
     def _new_process_group(self, address: GroupAddress) -> AbortableGroup:
         return GroupWithSubgroups(address, self.shards, self._device, self)
 
@@ -269,6 +297,8 @@ class ShardedGroup(LiveGroup):
         match action:
             case Compare(report):
                 self.accounting.begin(Activity.COPY)
+                # Before the reports of all are complete, no worker can agree on anything.
+                self._agreements.begin(self.generation)
                 tensors = self._required_state().shared_tensors()
                 process_group = self._groups()
                 reports = copying.compare(process_group, report, tensors)
@@ -316,4 +346,6 @@ def attach_sharded(device: torch.device, accounting: TimeAccount, shards: int) -
         raise EverstepError(
             "no agent started this worker", "Start it with `everstep launch --nproc-per-node N`."
         )
-    return ShardedGroup(stream, device, shards, accounting)
+    path = channel.agreements_path(Path(os.environ[AGENT_VARIABLE]))
+    agreements = NodeAgreements(path, shards, get_node_local_rank(0))
+    return ShardedGroup(stream, device, shards, agreements, accounting)

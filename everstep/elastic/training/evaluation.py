@@ -8,6 +8,7 @@ import torch
 
 from everstep.elastic.accounting.time_account import Activity
 from everstep.elastic.data_order.sampler import Ids, share
+from everstep.elastic.recovery.worker import Votes
 from everstep.elastic.training.session import Session
 from everstep.elastic.transport.group import PeerLostError
 from everstep.elastic.transport.reducer import sum_scalars
@@ -66,10 +67,10 @@ class EpochEnd:
         return True
 
     def _count_stops(self) -> int:
-        """Return the number of workers whose program ends the run with this epoch."""
+        """Return the number of workers whose program ends the run with this epoch, once all callbacks have returned."""
         worker = self._session.worker
         (stops,) = sum_scalars([float(worker.requests_stop)], worker.device, worker.assignment.sum)
-        return round(stops)
+        return round(worker.group.agree(Votes(stops=stops)).stops)
 
     def sum(self, *values: float) -> list[float]:
         """Return the sums of these numbers over all workers.
@@ -82,12 +83,12 @@ class EpochEnd:
         self._check()
         worker = self._session.worker
         worker.group.check()
-        assignment = worker.assignment
         *sums, regroup, leavers = sum_scalars(
-            [*values, *worker.group.regroup_votes()], worker.device, assignment.sum
+            [*values, *worker.group.regroup_votes()], worker.device, worker.assignment.sum
         )
-        if regroup:  # each shard has its own sum
-            raise RegroupError(round(leavers) * assignment.shards)
+        votes = worker.group.agree(Votes(regroup=regroup, leavers=leavers))
+        if votes.regroup:
+            raise RegroupError(round(votes.leavers))
         return sums
 
     def share(self, ids: Ids) -> Ids:

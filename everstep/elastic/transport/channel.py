@@ -164,8 +164,7 @@ class AgentServer:
         with self._lock:
             for stream in self._streams.values():
                 stream.close()
-        with contextlib.suppress(OSError):  # it was not created
-            self._path.unlink()
+        remove_socket(self._path)
 
     def _accept(self) -> None:
         while True:
@@ -210,6 +209,18 @@ def default_socket_path() -> Path:
     name = f"everstep-agent-{os.getpid()}.sock"
     path = Path(os.environ.get("TMPDIR", DEFAULT_FOLDER)) / name
     return path if _bytes_of(path) <= MAX_PATH_BYTES else Path(DEFAULT_FOLDER) / name
+
+
+def agreements_path(socket_path: Path) -> Path:
+    """Return the path of the file that the workers share which use this socket; see `recovery.node_agreements`."""
+    return socket_path.with_name(f"{socket_path.name}.agreements")
+
+
+def remove_socket(path: Path) -> None:
+    """Remove a socket, and the file of its workers."""
+    for file in (path, agreements_path(path)):
+        with contextlib.suppress(OSError):  # it was not created
+            file.unlink()
 
 
 def _bytes_of(path: Path) -> int:

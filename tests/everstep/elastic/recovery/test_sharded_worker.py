@@ -4,12 +4,14 @@ import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from everstep.elastic.recovery.node_agreements import NodeAgreements
 from everstep.elastic.recovery.sharded_worker import ShardedGroup, reports_of_shard
 from everstep.elastic.recovery.state_machine import (
     Recovery,
@@ -20,6 +22,7 @@ from everstep.elastic.recovery.state_machine import (
     plan_copy,
 )
 from everstep.elastic.recovery.worker import Votes
+from everstep.elastic.transport.group import PeerLostError
 
 
 def report(step: int, shard: int) -> StateReport:
@@ -111,13 +114,23 @@ class GroupInThread(ShardedGroup):
         process_group: the group of its present generation.
         process: number of its process.
         state: the state of its training loop.
+        file: file of the node's agreements, for tests in which the workers agree.
     """
 
-    def __init__(self, process_group: NodeLink, process: int, state: Any = None) -> None:
+    def __init__(
+        self,
+        process_group: NodeLink,
+        process: int,
+        state: Any = None,
+        file: Path | None = None,
+    ) -> None:
         self.shards, self.local_rank, self.node_processes = 2, process_group.rank, ""
         self._own_process, self._snapshots = process, 0
         self._core, self._state, self._node_group = Recovery(), state, None
+        if file:
+            self._agreements = NodeAgreements(file, self.shards, self.local_rank)
         self._device, self._test_process_group = torch.device("cpu"), process_group
+        self._lock, self._process_group = threading.Lock(), None
 
     def _groups(self) -> Any:
         return self._test_process_group
@@ -172,29 +185,100 @@ def test_a_node_has_another_name_once_one_of_its_processes_is_replaced() -> None
     assert first[0].node_processes != second[0].node_processes
 
 
+def worker_among(folder: Path, other_votes: list[float], *, node: int = 0) -> GroupInThread:
+    """Return the first worker of a node, whose other workers have these votes altogether."""
+    process_group = NodeLink(NodeInThreads(1), 0, other_votes)
+    process_group.shard.rank = node
+    return GroupInThread(process_group, 5, file=folder / "agreements")
+
+
 @pytest.mark.parametrize(("others_due", "is_due"), [(0, False), (1, True)])
 def test_a_checkpoint_is_due_only_if_it_is_for_all_workers_of_the_node(
-    others_due: int, *, is_due: bool
+    others_due: int, tmp_path: Path, *, is_due: bool
 ) -> None:
     """A worker that still writes the last one is not ready; then no other worker may take a snapshot."""
-    group = GroupInThread(NodeLink(NodeInThreads(1), 0, [0, 0, 0, 0, others_due, 0]), 5)
+    group = worker_among(tmp_path, [0, 0, 0, 0, others_due, 0])
 
     assert group.agree(Votes(due=1)) == Votes(due=float(is_due))
 
 
-def test_votes_of_workers_with_other_shards_are_included() -> None:
-    group = GroupInThread(NodeLink(NodeInThreads(1), 0, [1, 1, 1, 1, 0, 0]), 5)
+@pytest.mark.parametrize("node", [0, 1])
+def test_votes_of_workers_with_other_shards_are_included(node: int, tmp_path: Path) -> None:
+    group = worker_among(tmp_path, [1, 1, 1, 1, 0, 0], node=node)
 
     assert group.agree(Votes()) == Votes(regroup=1, leavers=1, hung=1, stops=1)
 
 
-@pytest.mark.parametrize(("node", "squares"), [(0, 13.0), (1, 9.0)])
-def test_only_the_first_node_contributes_its_sum_of_squares(node: int, squares: float) -> None:
-    """All nodes have the same gradients; the other worker of the first node has a sum of squares of 9."""
-    process_group = NodeLink(NodeInThreads(1), 0, [0, 0, 0, 0, 0, 9])
-    process_group.shard.rank = node
+@pytest.mark.parametrize(("node", "counted"), [(0, 1), (1, 0)])
+def test_only_the_first_node_contributes_what_is_equal_on_all_nodes(
+    node: int, counted: int, tmp_path: Path
+) -> None:
+    """The sum of a shard has the votes of all nodes; its gradients, and so their squares, are equal on all of them."""
+    group = worker_among(tmp_path, [0, 0, 0, 0, 0, 9], node=node)
+    votes = Votes(regroup=2, leavers=1, hung=1, stops=1, squares=4)
 
-    assert GroupInThread(process_group, 5).agree(Votes(squares=4)).squares == squares
+    assert group.agree(votes) == Votes(
+        2 * counted, counted, counted, counted, 0, squares=9 + 4 * counted
+    )
+
+
+class BrokenLink(NodeLink):
+    """A group whose sum loses a peer."""
+
+    is_aborted = False
+
+    def sum(self, tensor: torch.Tensor) -> None:
+        raise PeerLostError("connection reset")
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+def cut_off_worker(folder: Path) -> tuple[GroupInThread, GroupInThread, BrokenLink]:
+    """Return two workers of a node in one generation, of which the second loses its peers in the next agreement."""
+    node = NodeInThreads(2)
+    link = BrokenLink(node, 1, [])
+    receiver = GroupInThread(NodeLink(node, 0, [1, 0, 0, 1, 1, 8]), 5, file=folder / "agreements")
+    cut_off = GroupInThread(link, 6, file=folder / "agreements")
+    for group in (receiver, cut_off):
+        group._agreements.begin(3)
+    return receiver, cut_off, link
+
+
+def test_a_worker_uses_the_result_that_only_another_worker_of_its_node_received(
+    tmp_path: Path,
+) -> None:
+    """Otherwise the node's shards would be of different steps, and it would have no state."""
+    receiver, cut_off, link = cut_off_worker(tmp_path)
+    votes = receiver.agree(Votes(due=1, squares=1))
+
+    assert cut_off.agree(Votes(due=1)) == votes == Votes(1, 0, 0, 1, due=1, squares=9)
+    assert link.is_aborted, "the group is broken: its next collective must fail immediately"
+
+
+def test_a_worker_applies_no_step_whose_result_no_worker_of_its_node_received(
+    tmp_path: Path,
+) -> None:
+    receiver, cut_off, _ = cut_off_worker(tmp_path)
+    for group in (receiver, cut_off):
+        group._agreements.record([0.0] * 6)  # of the last step
+    receiver._leave_group()
+
+    with pytest.raises(PeerLostError, match="connection reset"):
+        cut_off.agree(Votes())
+
+
+def test_a_worker_reports_to_the_others_of_its_node_that_it_leaves_a_group(tmp_path: Path) -> None:
+    """One that is cut off waits for this before it rolls its step back."""
+    receiver, cut_off, _ = cut_off_worker(tmp_path)
+    with ThreadPoolExecutor(1) as executor:
+        agreement = executor.submit(cut_off.agree, Votes())
+        with pytest.raises(TimeoutError):
+            agreement.result(timeout=0.2)
+        receiver._leave_group()
+
+        with pytest.raises(PeerLostError):
+            agreement.result(timeout=60)
 
 
 def test_all_workers_of_a_node_get_the_text_of_the_first_worker() -> None:

@@ -201,6 +201,46 @@ def test_a_worker_saves_when_a_worker_with_another_shard_has_learned_that_a_node
     assert saved_steps == {3, 5}
 
 
+def test_the_workers_of_all_shards_leave_an_evaluation_together(tmp_path: Path) -> None:
+    """One shard's workers alone may not know yet that a node leaves, and would complete the epoch."""
+    group, evaluations, agreements = ShardGroup(1), list[int](), list[float]()
+    run, model, _ = start_run(group, checkpoint=tmp_path, epochs=1)
+
+    @run.each_epoch
+    def evaluate(epoch: int) -> None:
+        evaluations.append(epoch)
+        group.votes = leave_once
+        assert run.sum(2.0) == [2.0]
+
+    def leave_once(votes: Votes) -> Votes:
+        assert not votes.regroup, "this worker's sum has no vote"
+        group.votes = lambda votes: votes
+        return replace(votes, regroup=1, leavers=SHARDS) if len(evaluations) == 1 else votes
+
+    group.handle_agreement = agreements.append  # type: ignore[method-assign, assignment]
+    for batch in run:
+        compute(batch, model)
+
+    assert evaluations == [1, 1]
+    assert agreements == [SHARDS]
+
+
+def test_a_run_ends_if_a_program_with_another_shard_ends_it_after_an_epoch(tmp_path: Path) -> None:
+    group, steps = ShardGroup(1), list[int]()
+    run, model, _ = start_run(group, checkpoint=tmp_path, epochs=5)
+
+    @run.each_epoch
+    def end(epoch: int) -> None:
+        del epoch
+        group.votes = lambda votes: replace(votes, stops=1)
+
+    for batch in run:
+        steps.append(batch.number)
+        compute(batch, model)
+
+    assert steps == [1]
+
+
 def test_the_result_of_the_first_worker_counts_for_its_node(tmp_path: Path) -> None:
     with pytest.raises(EverstepError, match="cannot be written by any worker: No space left"):
         train(ShardGroup(1, "No space left"), tmp_path / "full")
