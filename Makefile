@@ -11,8 +11,9 @@ PATH_TESTS := tests/e2e/test_up_train_evict_down.py
 STACK_TESTS := $(addprefix tests/e2e/test_,clouds.py data_cache.py data_source.py deadline.py guides.py measured_stacks.py monitored_stacks.py pools.py tutorial.py)
 # One of the two halves of `make test-twin`, which take about the same time. The other half must contain all tests that compare
 # or change resources that the host's machines share: mounts, links, names of network namespaces.
-ENGINE := twin/tests/pulumi twin/tests/providers/kubernetes tests/program tests/e2e/test_missing_images.py \
-  tests/github tests/monitoring twin/tests/images twin/tests/toolchain
+# The last two folders share a control plane, which would cost CPU time beside later tests until the session ends.
+ENGINE := twin/tests/pulumi tests/e2e/test_missing_images.py tests/github tests/monitoring twin/tests/images \
+  twin/tests/toolchain tests/program twin/tests/providers/kubernetes
 
 aws azure: %: .venv/.%  ## Add what the stacks of one cloud need
 

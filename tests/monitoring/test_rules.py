@@ -77,22 +77,36 @@ def alerts() -> dict[str, dict[str, Any]]:
     return {rule["alert"]: rule for rule in rules if "alert" in rule}
 
 
+def needed(rules: str, cases: str) -> str:
+    """Return the alerts that cases mention and the rules that these use: promtool evaluates all at each step."""
+    content, expressions = yaml.safe_load(rules), ""
+    for group in reversed(content["groups"]):
+        kept = []
+        for rule in reversed(group["rules"]):  # a rule uses only those above it
+            if rule["alert"] in cases if "alert" in rule else rule["record"] in expressions + cases:
+                kept.append(rule)
+                expressions += rule["expr"]
+        group["rules"] = kept[::-1]
+    return yaml.safe_dump(content)
+
+
 def failures(folder: Path, rules: str, alert: str = "") -> str:
     """Run promtool's tests of the rules and return its output; empty if all pass.
 
     Args:
         folder: folder for copies of the files.
         rules: the rules.
-        alert: name of the alert whose cases are run; empty: all cases.
+        alert: name of the alert whose cases are run; empty: all cases, with all rules.
     """
-    (folder / "rules.yaml").write_text(rules)
-    files = []
+    files = {}
     for name in CASES:
         cases = yaml.safe_load((HERE / name).read_text())
         cases["tests"] = [case for case in cases["tests"] if alert in str(case)]
         if cases["tests"]:
-            (folder / name).write_text(yaml.safe_dump(cases))
-            files.append(name)
+            files[name] = yaml.safe_dump(cases)
+            (folder / name).write_text(files[name])
+    content = needed(rules, "".join(files.values())) if alert else rules
+    (folder / "rules.yaml").write_text(content)
     result = promtool("test", "rules", *files, folder=folder)
     return result.stdout + result.stderr if result.returncode else ""
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import yaml
-from cloudtwin.nodes import Twin
 from cloudtwin.pulumi import backend_url, install_plugins
 from cloudtwin.toolchain import ensure_tools
 
@@ -89,15 +88,10 @@ def kubectl(cluster: Path, *arguments: str, stdin: str | None = None) -> str:
     return result.stdout
 
 
-@pytest.fixture(scope="package")
-def cluster(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """Yield the kubeconfig of a control plane without machines."""
-    twin = Twin.open(f"program-{os.getpid()}")
-    try:
-        twin.up([], Silent())
-        yield twin.kubeconfig
-    finally:
-        twin.down(Silent())
+@pytest.fixture(scope="session")
+def cluster(control_plane: Path) -> Path:
+    """Return the kubeconfig of a control plane without machines."""
+    return control_plane
 
 
 @pytest.fixture

@@ -32,12 +32,12 @@ class Project:
     command_seconds = 250
 
     def __init__(self, root: Path, engine: Path, environment: Mapping[str, str]) -> None:
-        state, self.folder, self._engine = root / "state", root / "project", engine
-        state.mkdir()
+        self._state, self.folder, self._engine = root / "state", root / "project", engine
+        self._state.mkdir()
         self.folder.mkdir()
         self.environment = {
             **environment,
-            "PULUMI_BACKEND_URL": backend_url(state),
+            "PULUMI_BACKEND_URL": backend_url(self._state),
             "PULUMI_CONFIG_PASSPHRASE": "test",
         }
         (self.folder / "Pulumi.yaml").write_text("name: probe\nruntime: python\n")
@@ -97,11 +97,11 @@ class Project:
         return operations
 
     def resources(self) -> dict[str, dict[str, Any]]:
-        """Return the resources of the state, by name."""
-        state = json.loads(self.pulumi("stack", "export"))
+        """Return the resources of the state, by name, as `pulumi stack export` shows them."""
+        file = self._state / ".pulumi" / "stacks" / "probe" / "test.json"
+        state = json.loads(file.read_text())["checkpoint"]["latest"]
         return {
-            resource["urn"].rpartition("::")[2]: resource
-            for resource in state["deployment"].get("resources", [])
+            resource["urn"].rpartition("::")[2]: resource for resource in state.get("resources", [])
         }
 
 

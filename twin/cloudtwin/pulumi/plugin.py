@@ -9,9 +9,9 @@ parent's *thread* ends, and the engine's threads are short-lived.)
 
 import importlib.util
 import os
+import select
 import signal
 import sys
-import threading
 import types
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -54,9 +54,7 @@ def serve(register: Callable[[grpc.Server], None], on_end: Callable[[], None]) -
         register: function that adds the plugin's services to the server.
         on_end: function that is called once before the process ends, to end child processes.
     """
-    stop_requested = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop_requested.set())
+    stop_requested = pipe_of_signals(signal.SIGINT, signal.SIGTERM)
     options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
     server = grpc.server(ThreadPoolExecutor(THREADS), options=options)
     register(server)
@@ -65,10 +63,25 @@ def serve(register: Callable[[grpc.Server], None], on_end: Callable[[], None]) -
     print(port, flush=True)
 
     engine = os.getppid()
-    while not stop_requested.wait(PARENT_CHECK_SECONDS) and os.getppid() == engine:
-        pass
+    while not select.select([stop_requested], [], [], PARENT_CHECK_SECONDS)[0]:
+        if os.getppid() != engine:
+            break
     on_end()
     server.stop(grace=None)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # a thread may be in a blocking read; the engine waits for none of them
+
+
+def pipe_of_signals(*numbers: signal.Signals) -> int:
+    """Return a pipe that becomes readable at once when this process receives one of these signals.
+
+    The kernel may deliver a signal to any thread. If it is one of gRPC's, Python calls the handler only when the main
+    thread next runs, and the engine would wait until the next check of the parent.
+    """
+    readable, writable = os.pipe()
+    os.set_blocking(writable, False)
+    signal.set_wakeup_fd(writable)
+    for number in numbers:
+        signal.signal(number, lambda *_: None)
+    return readable

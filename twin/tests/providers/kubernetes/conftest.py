@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cloudtwin.nodes import Twin
-from cloudtwin.progress import Lines
 from kubernetes import client, config, watch
 
 from twin.tests.project import Project, plugins, pulumi_program
@@ -30,17 +28,12 @@ namespace = os.environ["NAMESPACE"]
 
 
 @pytest.fixture(scope="session")
-def kubeconfig() -> Iterator[Path]:
-    """Yield the kubeconfig of a real API server; CLOUDTWIN_TEST_KUBECONFIG selects an existing one."""
+def kubeconfig(request: pytest.FixtureRequest) -> Path:
+    """Return the kubeconfig of a real API server; CLOUDTWIN_TEST_KUBECONFIG selects an existing one."""
     if path := os.environ.get("CLOUDTWIN_TEST_KUBECONFIG"):
-        yield Path(path)
-        return
-    twin = Twin.open(f"pulumi-test-{os.getpid()}")
-    try:
-        twin.up([], Lines())
-        yield twin.kubeconfig
-    finally:
-        twin.down(Lines())
+        return Path(path)
+    shared: Path = request.getfixturevalue("control_plane")
+    return shared
 
 
 @pytest.fixture
