@@ -77,16 +77,16 @@ def alerts() -> dict[str, dict[str, Any]]:
     return {rule["alert"]: rule for rule in rules if "alert" in rule}
 
 
-def needed(rules: str, cases: str) -> str:
+def needed_rules(rules: str, cases: str) -> str:
     """Return the alerts that cases mention and the rules that these use: promtool evaluates all at each step."""
     content, expressions = yaml.safe_load(rules), ""
     for group in reversed(content["groups"]):
-        kept = []
+        needed = []
         for rule in reversed(group["rules"]):  # a rule uses only those above it
             if rule["alert"] in cases if "alert" in rule else rule["record"] in expressions + cases:
-                kept.append(rule)
+                needed.insert(0, rule)
                 expressions += rule["expr"]
-        group["rules"] = kept[::-1]
+        group["rules"] = needed
     return yaml.safe_dump(content)
 
 
@@ -105,7 +105,7 @@ def failures(folder: Path, rules: str, alert: str = "") -> str:
         if cases["tests"]:
             files[name] = yaml.safe_dump(cases)
             (folder / name).write_text(files[name])
-    content = needed(rules, "".join(files.values())) if alert else rules
+    content = needed_rules(rules, "".join(files.values())) if alert else rules
     (folder / "rules.yaml").write_text(content)
     result = promtool("test", "rules", *files, folder=folder)
     return result.stdout + result.stderr if result.returncode else ""

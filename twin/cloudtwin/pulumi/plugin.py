@@ -74,7 +74,7 @@ def serve(register: Callable[[grpc.Server], None], on_end: Callable[[], None]) -
 
 
 def pipe_of_signals(*numbers: signal.Signals) -> int:
-    """Return a pipe that becomes readable at once when this process receives one of these signals.
+    """Return a pipe that becomes readable as soon as this process receives one of these signals.
 
     The kernel may deliver a signal to any thread. If it is one of gRPC's, Python calls the handler only when the main
     thread next runs, and the engine would wait until the next check of the parent.
