@@ -106,6 +106,8 @@ class Connectivity:
 
     def avoided(self, members: Collection[str]) -> tuple[str, ...]:
         """Return the members to avoid, sorted."""
+        if not self._avoided:
+            return ()
         return tuple(sorted(name for name in self._avoided if name in members))
 
     def due_members(self, members: Collection[str], now: float) -> tuple[str, ...]:

@@ -46,7 +46,8 @@ class PeerProbes:
         """Return the probe of avoided members that is due."""
         if self.pending_probes:
             return []
-        return self._request(self.connectivity.due_members(view.members, now), view, identity)
+        due_members = self.connectivity.due_members(view.members, now)
+        return self._request(due_members, view, identity) if due_members else []
 
     def probe_after_failure(self, view: RunView, identity: str, group: Generation) -> list[Action]:
         """Return a probe of the members of a generation that ended without a step, or `GiveUp` after too many."""

@@ -143,9 +143,9 @@ class RunView:
         stopped_names = [
             name for name in group.members if not trains(self.members.get(name), group)
         ]
-        certain_names = {*self.members, *(self.current.fenced if self.current else ())}
         if in_outage_grace:
-            return [name for name in stopped_names if name in certain_names]
+            fenced = self.current.fenced if self.current else ()
+            return [name for name in stopped_names if name in self.members or name in fenced]
         return stopped_names
 
     def has_fenced(self, identity: str) -> bool:
@@ -158,8 +158,9 @@ class RunView:
 
     def joiners(self, group: Generation) -> list[str]:
         """Return the nodes of the members that wait and could join a group."""
-        group_members = self._members_of(group)
-        return [m.node for m in waiting_members(self.members, group) if can_join(m, group_members)]
+        waiting = waiting_members(self.members, group)
+        group_members = self._members_of(group) if waiting else []
+        return [member.node for member in waiting if can_join(member, group_members)]
 
     def _members_of(self, group: Generation) -> list[Member]:
         return [self.members[name] for name in group.members if name in self.members]

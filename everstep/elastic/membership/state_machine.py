@@ -252,7 +252,8 @@ class Membership:
             case _:
                 self.view.observe(event)
         if self.identity and (
-            event == MemberRemoved(self.identity) or self.view.has_fenced(self.identity)
+            (isinstance(event, MemberRemoved) and event.identity == self.identity)
+            or self.view.has_fenced(self.identity)
         ):
             self._lapse()
 

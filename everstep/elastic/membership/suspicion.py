@@ -163,6 +163,8 @@ class Suspicion:
     @property
     def suspects(self) -> tuple[str, ...]:
         """The suspected members that still have a key."""
+        if not self._suspects:
+            return ()
         present_nodes = self._group.nodes if self._group else {}
         return tuple(sorted(name for name in self._suspects if name in present_nodes))[
             :MAX_REPORTED_SUSPECTS
@@ -232,9 +234,10 @@ class Suspicion:
             node = group.nodes.get(name)
             if node is None or name in self._suspects:
                 continue
-            if arrivals.level(self._active_seconds) >= self._suspicions_of(node).threshold(
-                self._active_seconds
-            ):
+            level = arrivals.level(self._active_seconds)
+            if level < 1:  # no threshold is lower
+                continue
+            if level >= self._suspicions_of(node).threshold(self._active_seconds):
                 self._suspects.add(name)
                 self._awaited_suspects[node] = name
                 self._suspicions_of(node).record_suspicion(self._active_seconds)

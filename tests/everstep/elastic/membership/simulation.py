@@ -94,7 +94,8 @@ class Etcd:
     def notify(self, event: Event) -> None:
         concerns_member = isinstance(event, MemberPut | MemberRemoved)
         for watcher in self.watchers:
-            if not watcher.cut_off and (watcher.watches_all or not concerns_member):
+            is_reached = not watcher.gone and not watcher.cut_off
+            if is_reached and (watcher.watches_all or not concerns_member):
                 watcher.receive(event)
 
     def put(self, member: Member) -> None:
@@ -380,7 +381,7 @@ class World:
         return [agent for agent in self.agents if not agent.gone]
 
     def awake(self) -> Sequence[Agent]:
-        return [agent for agent in self.alive() if not agent.frozen]
+        return [agent for agent in self.agents if not agent.gone and not agent.frozen]
 
     def begin_outage(self) -> None:
         """Start an outage of etcd, in which no request gets a response."""
@@ -508,8 +509,9 @@ class World:
         for agent in self.alive():
             generation = agent.core.own_generation
             if generation and generation.number == agent.running_generation:
-                unfenced_generation = replace(generation, fenced=())
-                groups.setdefault(unfenced_generation, []).append(agent)
+                if generation.fenced:
+                    generation = replace(generation, fenced=())
+                groups.setdefault(generation, []).append(agent)
         return groups
 
     def take_step(self, generation: Generation, group: Sequence[Agent]) -> None:
@@ -531,7 +533,9 @@ class World:
         names = [agent.name for agent in group]
         if len(names) > 1 and self.misconfigured_nodes.intersection(names):
             return False
-        return all(self.etcd.connected(*pair) for pair in itertools.combinations(names, 2))
+        return not self.etcd.cut_links or all(
+            self.etcd.connected(*pair) for pair in itertools.combinations(names, 2)
+        )
 
     def commit(self, generation: int) -> None:
         """Commit a step if the fence of etcd allows it."""

@@ -230,10 +230,10 @@ def test_a_node_with_a_wrong_interface_costs_few_generations_and_ends(
     world.misconfigured_nodes.add(misconfigured_agent.name)
     groups, step = len(world.etcd.agreed_generations), world.step
 
-    world.run(HOUR)
+    world.run(HOUR / 4)
 
-    assert world.step > step + 5_000, f"seed {seed}: the others train"
-    assert len(world.etcd.agreed_generations) - groups < 50, f"seed {seed}: no endless regrouping"
+    assert world.step > step + 1_250, f"seed {seed}: the others train"
+    assert len(world.etcd.agreed_generations) - groups < 20, f"seed {seed}: no endless regrouping"
     assert misconfigured_agent.give_up_reason, f"seed {seed}: its machine costs money"
 
 

@@ -300,10 +300,14 @@ class LiveWorld(World):
         worker.operation, worker.count = operation, worker.count + 1
 
     def alive(self) -> list[LiveAgent]:
-        return [agent for agent in self.started_agents() if not agent.gone]
+        return [agent for agent in self.agents if not agent.gone and isinstance(agent, LiveAgent)]
 
     def awake(self) -> list[LiveAgent]:
-        return [agent for agent in self.alive() if not agent.frozen]
+        return [
+            agent
+            for agent in self.agents
+            if not agent.gone and not agent.frozen and isinstance(agent, LiveAgent)
+        ]
 
     def started_agents(self) -> list[LiveAgent]:
         """Return all agents that ever started, including those that are gone."""
@@ -353,8 +357,8 @@ class LiveWorld(World):
             if agent.worker.core.generation == generation
             and agent.worker.core.phase is not Phase.DETACHED
         ]
-        present_workers = [*members, *self.pending_members(generation)]
-        return len(present_workers) < worker.core.world_size
+        missing = worker.core.world_size - len(members)
+        return missing > 0 and len(self.pending_members(generation)) < missing
 
     def pending_members(self, generation: int) -> list[Worker]:
         """Return members that have not received their generation yet; to their peers they are merely late."""
@@ -432,6 +436,13 @@ class LiveWorld(World):
     def is_writing(self, worker: Worker) -> bool:
         """Return True if a worker's checkpoint is not written and committed yet."""
         return worker.snapshot is not None
+
+    def writes_remain(self) -> bool:
+        """Return True if nodes that have departed still write or commit a checkpoint."""
+        return any(
+            agent.has_departed and (agent.worker.writes or self.is_writing(agent.worker))
+            for agent in self.started_agents()
+        )
 
     def request_commit(self, request: CommitRequest) -> None:
         """Commit a written state in one transaction, if its generation is current and no later step is committed."""

@@ -114,7 +114,8 @@ class SuspicionWorld(PartialFaultWorld):
                 self.detectors[receiver.name].packets.append((self.now + delay, message))
 
     def passes(self, sender: str, receiver: str) -> bool:
-        if {(sender, receiver)} & (self.muted_links | self.etcd.cut_links):
+        link = sender, receiver
+        if link in self.muted_links or link in self.etcd.cut_links:
             return False
         return sender not in self.lossy_nodes or self.random.random() < 0.4
 

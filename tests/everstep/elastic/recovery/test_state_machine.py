@@ -451,6 +451,8 @@ def test_nodes_that_all_leave_lose_no_step(min_members: int) -> None:
                 world.move()
             world.leave(agent)
         for _ in range(20 * MOVES):
+            if not world.alive() and not world.writes_remain():
+                break
             world.move()
 
         check(world, seed)
