@@ -30,7 +30,8 @@ def main(output: Path, files: list[Path]) -> None:
 def prose(source: str) -> str:
     """Return the prose of a module, line by line; lines without prose are empty."""
     lines: defaultdict[int, list[str]] = defaultdict(list)
-    for number, text in (*comments(source), *strings(source), *names(source)):
+    nodes = list(ast.walk(ast.parse(source)))
+    for number, text in (*comments(source), *strings(nodes), *names(nodes)):
         lines[number].append(text)
     last = max(lines, default=0)
     return "\n".join(". ".join(lines[number]) for number in range(1, last + 1)) + "\n"
@@ -43,17 +44,17 @@ def comments(source: str) -> Iterator[tuple[int, str]]:
             yield token.start[0], token.string.lstrip("#! ")
 
 
-def strings(source: str) -> Iterator[tuple[int, str]]:
+def strings(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yield (line, text) of every string with a space in it: docstrings and messages."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
             for offset, text in enumerate(node.value.splitlines()):
                 yield node.lineno + offset, text.strip()
 
 
-def names(source: str) -> Iterator[tuple[int, str]]:
+def names(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yield (line, kind and words) of names that the module defines, so that rules tell names from prose."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.lineno, f"function {words(node.name)}"
         elif isinstance(node, ast.ExceptHandler) and node.name:
