@@ -45,7 +45,7 @@ def start_nodes(tmp_path: Path, etcd: tuple[str, object]) -> Iterator[StartNodes
     all_nodes: list[Nodes] = []
 
     def start_nodes(*options: str, names: tuple[str, ...] = NAMES, **arguments: Any) -> Nodes:
-        nodes = Nodes(tmp_path, etcd[0], [*defaults, *options], **arguments)
+        nodes = Nodes(tmp_path, etcd[0], [*defaults, *options], preloaded=True, **arguments)
         all_nodes.append(nodes)
         for name in names:
             nodes.start(name)

@@ -17,6 +17,7 @@ from everstep.elastic.membership.etcd_client import Etcd
 from everstep.elastic.membership.etcd_connection import EtcdOptions
 from everstep.progress import Silent
 from tests.journals import JournalReader
+from tests.preloaded_launchers import Command, PreloadedLauncher
 from tests.processes import free_port, processes_in_session, signal_all, start_ticks
 from tests.trainer.data.fashion_mnist import write_source
 from tests.waiting import wait_until
@@ -24,6 +25,7 @@ from trainer.prepare import prepare_fashion_mnist
 
 REPOSITORY = Path(__file__).parents[3]
 NAMES = ("w0", "w1", "w2")
+LAUNCHER = "trainer.launch"
 WAIT_SECONDS = 240.0
 """Time limit for an event on a machine that is slow and busy; typically a few seconds."""
 
@@ -92,6 +94,7 @@ class Nodes:
         flags: additional options of the agent.
         bounds_file: file with the bounds of the number of nodes, such as `1:3`; None: fixed bounds.
         program: the program of the workers, as arguments of the agent.
+        preloaded: whether agents without variables of their own are preloaded launchers, which start in less time.
     """
 
     def __init__(
@@ -106,8 +109,9 @@ class Nodes:
         flags: tuple[str, ...] = (),
         bounds_file: Path | None = None,
         program: tuple[str, ...] = ("-m", "trainer.train"),
+        preloaded: bool = False,
     ) -> None:
-        self._program = program
+        self._program, self._preloaded = program, preloaded
         self._workers, self._max_members, self._bounds_file = workers, max_members, bounds_file
         self._flags = flags
         self.run, self._folder, self._etcd, self._options = (
@@ -118,7 +122,7 @@ class Nodes:
         )
         self._job = job
         self._journal = JournalReader(self.run / "journal")
-        self._agents: dict[str, subprocess.Popen[bytes]] = {}
+        self._agents: dict[str, subprocess.Popen[bytes] | PreloadedLauncher] = {}
 
     def start(
         self,
@@ -150,17 +154,16 @@ class Nodes:
         program = [*self._program, "--run", str(self.run), *self._options, *options]
         if name in self._agents:
             self._agents[name].wait(WAIT_SECONDS)  # reap the previous agent
-        with (self._folder / f"{name}.log").open("ab") as log:
+        arguments = [*agent_options, *per_node, *program]
+        log_file = self._folder / f"{name}.log"
+        if self._preloaded and not environment:
+            self._agents[name] = PreloadedLauncher(
+                Command(LAUNCHER, arguments, variables, self._folder, log_file)
+            )
+            return
+        with log_file.open("ab") as log:
             self._agents[name] = subprocess.Popen(
-                [
-                    *KILLED_WITH_PARENT,
-                    sys.executable,
-                    "-m",
-                    "trainer.launch",
-                    *agent_options,
-                    *per_node,
-                    *program,
-                ],
+                [*KILLED_WITH_PARENT, sys.executable, "-m", LAUNCHER, *arguments],
                 cwd=self._folder,
                 env=variables,
                 stdout=log,

@@ -49,7 +49,7 @@ def test_a_run_from_caches_survives_a_lost_node_and_ends_in_the_state_of_a_run_f
         bounds = tmp_path / "nnodes"
         bounds.write_text("2:3")  # no step is taken before both nodes have joined
         options = [*OPTIONS, "--data-store=s3://photographs/shards"]
-        nodes = Nodes(tmp_path, etcd, options, bounds_file=bounds)
+        nodes = Nodes(tmp_path, etcd, options, bounds_file=bounds, preloaded=True)
         try:
             for name in ("w0", "w1"):
                 nodes.start(name, f"--data={tmp_path / name}", environment=credentials(address))

@@ -132,7 +132,7 @@ def test_readers_survive_a_change_of_the_group_and_end_with_their_node(
     options = ["--model", "resnet18", "--dataset", "imagefolder", "--data", str(data_folder)]
     options += ["--image-size=32", "--global-batch=8", "--epochs=1000", "--loader-workers=2"]
     with running_etcd(tmp_path) as etcd:
-        nodes = Nodes(tmp_path, etcd, options)
+        nodes = Nodes(tmp_path, etcd, options, preloaded=True)
         try:
             for name in ("w0", "w1"):
                 nodes.start(name)

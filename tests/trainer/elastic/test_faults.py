@@ -237,7 +237,9 @@ def test_an_unreachable_etcd_is_reported_after_ten_seconds_and_retried_until_the
     endpoint = f"127.0.0.1:{free_port()}"
     data = small_data(tmp_path, samples=100)
     options = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", str(data)]
-    nodes = Nodes(tmp_path, endpoint, options, flags=("--rdzv_conf=retry_seconds=14",))
+    nodes = Nodes(
+        tmp_path, endpoint, options, flags=("--rdzv_conf=retry_seconds=14",), preloaded=True
+    )
     try:
         nodes.start("w0")
         started_at = time.monotonic()

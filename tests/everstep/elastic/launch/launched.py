@@ -14,6 +14,7 @@ from cloudtwin.images.confine import KILLED_WITH_PARENT
 from cloudtwin.toolchain import ensure_tools
 
 from everstep.progress import Silent
+from tests.preloaded_launchers import Command, PreloadedLauncher
 from tests.processes import all_processes, processes_in_session, signal_all, start_ticks
 from tests.waiting import wait_until
 
@@ -30,7 +31,7 @@ class LauncherProcess:
         folder: working folder, which several launchers may share.
         arguments: command line of the launcher.
         name: name of the node.
-        program: the launcher.
+        program: the launcher's command, such as `LAUNCHER`; empty: a preloaded launcher.
     """
 
     def __init__(
@@ -38,23 +39,31 @@ class LauncherProcess:
         folder: Path,
         *arguments: str,
         name: str = "node",
-        program: Sequence[str] = LAUNCHER,
+        program: Sequence[str] = (),
     ) -> None:
         self._log = folder / f"{name}.log"
         self.etcd_folder = folder / f"{name}.tmp"
         self.etcd_folder.mkdir(exist_ok=True)
+        environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": os.environ.get("PYTHONPATH") or str(REPOSITORY),
+            "TMPDIR": str(self.etcd_folder),
+            "POD_NAME": name,
+            "OMP_NUM_THREADS": "1",
+            "EVERSTEP_ETCD": str(ensure_tools(["etcd"], Silent())["etcd"]),
+        }
+        self.process: subprocess.Popen[bytes] | PreloadedLauncher
+        if not program:
+            module = LAUNCHER[-1]
+            self.process = PreloadedLauncher(
+                Command(module, arguments, environment, folder, self._log)
+            )
+            return
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*KILLED_WITH_PARENT, *program, *arguments],
                 cwd=folder,
-                env={
-                    "PATH": os.environ["PATH"],
-                    "PYTHONPATH": os.environ.get("PYTHONPATH") or str(REPOSITORY),
-                    "TMPDIR": str(self.etcd_folder),
-                    "POD_NAME": name,
-                    "OMP_NUM_THREADS": "1",
-                    "EVERSTEP_ETCD": str(ensure_tools(["etcd"], Silent())["etcd"]),
-                },
+                env=environment,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -123,7 +132,7 @@ def _read_proc_file(process: int, name: str) -> str:
 
 @contextlib.contextmanager
 def run_launcher(
-    folder: Path, *arguments: str, name: str = "node", program: Sequence[str] = LAUNCHER
+    folder: Path, *arguments: str, name: str = "node", program: Sequence[str] = ()
 ) -> Iterator[LauncherProcess]:
     """Yield a running launcher; kill it at the end."""
     launcher = LauncherProcess(folder, *arguments, name=name, program=program)

@@ -27,7 +27,7 @@ from everstep.elastic.launch.launcher import (
 from everstep.elastic.launch.options import parse
 from everstep.elastic.launch.programs import run_program, run_supervised
 from everstep.elastic.membership.events import RunEnded
-from tests.everstep.elastic.launch.launched import REPOSITORY, WAIT_SECONDS, run_launcher
+from tests.everstep.elastic.launch.launched import LAUNCHER, REPOSITORY, WAIT_SECONDS, run_launcher
 
 
 @pytest.fixture(autouse=True)
@@ -148,9 +148,8 @@ WAIT_PROGRAM = "import time; print('started', flush=True); time.sleep(600)"
 
 @pytest.mark.twin
 def test_two_workers_of_one_machine_run_a_script_and_leave_no_etcd(tmp_path: Path) -> None:
-    with run_launcher(
-        tmp_path, "--nproc-per-node", "2", write_script(tmp_path, PRINT_ENVIRONMENT), "--lr", "1"
-    ) as launcher:
+    arguments = ["--nproc-per-node", "2", write_script(tmp_path, PRINT_ENVIRONMENT), "--lr", "1"]
+    with run_launcher(tmp_path, *arguments, program=LAUNCHER) as launcher:
         assert launcher.wait() == DONE, launcher.log
 
         assert "worker 0 of 2 __main__ ['--lr', '1']" in launcher.log
@@ -208,7 +207,7 @@ def test_etcd_and_its_folder_are_removed_with_a_killed_launcher(tmp_path: Path) 
 def test_a_signal_ends_a_launcher_with_the_code_of_a_departure(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    with run_launcher(tmp_path, write_script(tmp_path, WAIT_PROGRAM)) as launcher:
+    with run_launcher(tmp_path, write_script(tmp_path, WAIT_PROGRAM), program=LAUNCHER) as launcher:
         launcher.wait_for("started\n")
 
         launcher.process.send_signal(number)
@@ -222,7 +221,7 @@ def test_a_signal_ends_a_launcher_with_the_code_of_a_departure(
 @pytest.mark.twin
 def test_a_program_that_cannot_start_ends_the_launcher_with_its_error(tmp_path: Path) -> None:
     with run_launcher(
-        tmp_path, write_script(tmp_path, "import this_module_does_not_exist")
+        tmp_path, write_script(tmp_path, "import this_module_does_not_exist"), program=LAUNCHER
     ) as launcher:
         assert launcher.wait() == PERMANENT, "after another code it would be restarted endlessly"
 
@@ -240,13 +239,15 @@ def test_a_launcher_whose_etcd_does_not_respond_exits_with_the_code_for_a_retry(
         "--nnodes=1",
         "--rdzv-conf=retry_seconds=1",
     ]
-    with run_launcher(tmp_path, *arguments, write_script(tmp_path, WAIT_PROGRAM)) as launcher:
+    with run_launcher(
+        tmp_path, *arguments, write_script(tmp_path, WAIT_PROGRAM), program=LAUNCHER
+    ) as launcher:
         assert launcher.wait() == RETRY, launcher.log
 
 
 def test_without_an_etcd_on_path_the_error_names_a_fix(tmp_path: Path) -> None:
     result = subprocess.run(
-        [sys.executable, "-m", "everstep.elastic.launch", write_script(tmp_path, WAIT_PROGRAM)],
+        [*LAUNCHER, write_script(tmp_path, WAIT_PROGRAM)],
         cwd=tmp_path,
         env={"PATH": "/nowhere", "PYTHONPATH": str(REPOSITORY)},
         capture_output=True,

@@ -29,7 +29,7 @@ def test_a_kill_and_a_join_leave_the_result_of_a_plain_loop(
 ) -> None:
     # A worker on its own is slow, so that steps remain when the other one has started again.
     options = ["--optimizer", name, "--step-seconds", "0.2", "--alone-seconds", "4"]
-    nodes = Nodes(tmp_path, endpoint, options, job=name, program=(str(SCRIPT),))
+    nodes = Nodes(tmp_path, endpoint, options, job=name, program=(str(SCRIPT),), preloaded=True)
     try:
         nodes.start("w0")
         nodes.start("w1")

@@ -155,7 +155,7 @@ def test_a_node_with_a_folder_of_its_own_ends_and_the_others_continue(tmp_path: 
     options = ["--optimizer", "SGD", "--step-seconds", "0.4", "--alone-seconds", "1"]
     (tmp_path / "etcd").mkdir()
     with running_etcd(tmp_path / "etcd") as endpoint:
-        nodes = Nodes(tmp_path, endpoint, options, program=(str(script),))
+        nodes = Nodes(tmp_path, endpoint, options, program=(str(script),), preloaded=True)
         try:
             nodes.start("w0")
             first_step = nodes.next_step(0, world_size=1, seconds=240)
