@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 
 class LauncherProcess:
-    """A launcher that runs as a process, with its log in a folder; it ends with the thread that starts it.
+    """A launcher that runs as a process, with its log in a folder; it does not outlive the tests.
 
     Args:
         folder: working folder, which several launchers may share.
