@@ -21,7 +21,7 @@ from everstep.elastic.transport.abortable_group import AbortableGroup
 from everstep.elastic.transport.group import PeerLostError
 
 AGREEMENTS = 20
-"""Agreements before the one that is lost, one for each step."""
+"""Agreements before the lost one, one for each step."""
 
 
 def lose_result(folder: Path) -> None:

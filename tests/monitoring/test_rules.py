@@ -81,7 +81,7 @@ def needed_rules(rules: str, cases: str) -> str:
     """Return the alerts that cases mention and the rules that these use: promtool evaluates all at each step."""
     content, expressions = yaml.safe_load(rules), ""
     for group in reversed(content["groups"]):
-        needed = []
+        needed = list[dict[str, Any]]()
         for rule in reversed(group["rules"]):  # a rule uses only those above it
             if rule["alert"] in cases if "alert" in rule else rule["record"] in expressions + cases:
                 needed.insert(0, rule)

@@ -26,7 +26,7 @@ from everstep.errors import EverstepError
 
 RESULT_NUMBERS = 6
 WAIT_SECONDS = 60.0
-"""Longest wait for the others. One that neither ends nor leaves the group is replaced by its agent before."""
+"""Longest wait for the others. A worker that neither ends nor leaves the group is replaced by its agent before."""
 
 FIRST_POLL_SECONDS, MAX_POLL_SECONDS = 0.001, 0.05
 READ_ATTEMPTS = 100  # a slot that is being written may be torn
@@ -106,7 +106,7 @@ class NodeAgreements:
     def find_result(self) -> tuple[float, ...] | None:
         """Return the result of the next agreement if another worker of the node has received it.
 
-        This worker must not receive any more results in this generation.
+        This worker receives no more results in this generation.
         """
         self.leave()
         deadline, pause = time.monotonic() + WAIT_SECONDS, FIRST_POLL_SECONDS

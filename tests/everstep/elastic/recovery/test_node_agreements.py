@@ -59,7 +59,7 @@ def test_a_result_of_an_earlier_generation_does_not_count(tmp_path: Path) -> Non
     assert second.find_result() is None
 
 
-def test_a_new_process_in_the_place_of_a_worker_has_no_result(tmp_path: Path) -> None:
+def test_the_successor_of_a_worker_process_has_no_result(tmp_path: Path) -> None:
     first, second = node_of(tmp_path, 2)
     first.record(FIRST_RESULT)
     NodeAgreements(tmp_path / "agreements", 2, 0)
@@ -68,19 +68,19 @@ def test_a_new_process_in_the_place_of_a_worker_has_no_result(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("outcome", [SECOND_RESULT, None])
-def test_a_worker_waits_for_another_one_that_may_still_receive_the_result(
+def test_a_worker_waits_while_another_may_still_receive_the_result(
     outcome: tuple[float, ...] | None, tmp_path: Path
 ) -> None:
     first, second = node_of(tmp_path, 2)
     for worker in (first, second):
         worker.record(FIRST_RESULT)
     with ThreadPoolExecutor(1) as executor:
-        found = executor.submit(second.find_result)
+        search = executor.submit(second.find_result)
         with pytest.raises(TimeoutError):
-            found.result(timeout=0.2)
+            search.result(timeout=0.2)
         first.record(outcome) if outcome else first.leave()
 
-        assert found.result(timeout=60) == outcome
+        assert search.result(timeout=60) == outcome
 
 
 def test_a_worker_does_not_wait_for_a_process_that_has_ended(tmp_path: Path) -> None:

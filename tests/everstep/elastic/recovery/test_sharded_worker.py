@@ -269,7 +269,7 @@ def test_a_worker_applies_no_step_whose_result_no_worker_of_its_node_received(
 
 
 def test_a_worker_reports_to_the_others_of_its_node_that_it_leaves_a_group(tmp_path: Path) -> None:
-    """One that is cut off waits for this before it rolls its step back."""
+    """A worker that is cut off waits for this before it rolls its step back."""
     receiver, cut_off, _ = cut_off_worker(tmp_path)
     with ThreadPoolExecutor(1) as executor:
         agreement = executor.submit(cut_off.agree, Votes())
