@@ -101,6 +101,8 @@ def test_a_twin_starts_next_to_another_after_killed_ups_and_is_removed_with_a_da
         for seconds in (0.3, 1.0):  # of which the second goes on after the first
             with contextlib.suppress(subprocess.TimeoutExpired):  # the timeout kills it
                 subprocess.run([sys.executable, "-c", program], timeout=seconds, check=False)
+        # As if the last one had been killed right after it started etcd.
+        second.layout.process("etcd").unlink(missing_ok=True)
         second.up([], Lines())
 
         assert second.status().api_ready
