@@ -1,6 +1,6 @@
 """Modules without the marker that a run asks for, which need no import: `-m twin` selects 600 of 10,000 tests.
 
-To import all of them takes 25 s of processor time. A run without such a choice, as `make test-unit` is, imports all
+To import all of them takes 25 s of CPU time. A run without such a choice, as `make test-unit` is, imports all
 modules and ends with an error if a test has a marker that would not be found here.
 """
 
@@ -24,7 +24,7 @@ def can_be_ignored(module: Path, expression: str) -> bool:
 
 
 def may_have_marker(module: Path, marker: str) -> bool:
-    """Return True if a module, one that it imports or the `conftest.py` of one of its folders names a marker."""
+    """Return True if a module, a module that it imports or the `conftest.py` of one of its folders names a marker."""
     conftests = [folder / "conftest.py" for folder in module.parents if folder.is_relative_to(ROOT)]
     return any(marker in _markers_named_from(path) for path in (module, *conftests))
 
@@ -44,7 +44,7 @@ def check_markers(items: Iterable[pytest.Item]) -> None:
 
 
 def _markers_named_from(module: Path) -> frozenset[str]:
-    """Return the markers that a module or one that it imports names, without those of other packages."""
+    """Return the markers that are named in a module or in modules of tests that it imports."""
     seen: set[Path] = set()
     pending = [module]
     markers: set[str] = set()

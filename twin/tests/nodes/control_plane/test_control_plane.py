@@ -98,7 +98,7 @@ def test_a_twin_starts_next_to_another_after_killed_ups_and_is_removed_with_a_da
     program = "from cloudtwin.nodes import Twin; from cloudtwin.progress import Lines\n"
     program += "Twin.open('nodes-test-2').up([], Lines())"
     try:
-        for seconds in (0.3, 1.0):  # of which the second goes on after the first
+        for seconds in (0.3, 1.0):  # the second continues after the first
             with contextlib.suppress(subprocess.TimeoutExpired):  # the timeout kills it
                 subprocess.run([sys.executable, "-c", program], timeout=seconds, check=False)
         # As if the last one had been killed right after it started etcd.
