@@ -87,14 +87,21 @@ def results_of(machines: list[str], *options: str) -> Results:
     return read([log])
 
 
+def is_rate_of_link(rate: float) -> bool:
+    return rate == pytest.approx(RATE, rel=0.1)
+
+
 @pytest.mark.twin
 @pytest.mark.timeout(600)
 def test_the_rate_of_a_shaped_link_is_found(machines: list[str]) -> None:
     options = ["--collectives", SEND_RECV, "--min-bytes", "8388608", "--max-bytes", "8388608"]
 
-    rates = [results_of(machines, *options).link_rate or 0.0 for _ in range(MEASUREMENTS)]
+    rates: list[float] = []
+    # A third one cannot move the median out of the range of two.
+    while len(rates) < MEASUREMENTS and (len(rates) < 2 or not all(map(is_rate_of_link, rates))):
+        rates.append(results_of(machines, *options).link_rate or 0.0)
 
-    assert median(rates) == pytest.approx(RATE, rel=0.1), rates
+    assert is_rate_of_link(median(rates)), rates
 
 
 @pytest.mark.twin

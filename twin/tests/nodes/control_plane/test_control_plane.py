@@ -91,23 +91,43 @@ def test_up_restarts_a_killed_component_and_keeps_its_data(twin: Twin, component
     assert twin.kubeconfig.read_text() == kubeconfig, "clients that have read it would lose access"
 
 
-def test_two_twins_run_concurrently_and_are_independent(twin: Twin) -> None:
+def test_a_twin_starts_next_to_another_after_killed_ups_and_is_removed_with_a_damaged_state(
+    twin: Twin,
+) -> None:
     second = Twin.open("nodes-test-2")
+    program = "from cloudtwin.nodes import Twin; from cloudtwin.progress import Lines\n"
+    program += "Twin.open('nodes-test-2').up([], Lines())"
     try:
+        for seconds in (0.3, 1.0):  # the second continues after the first
+            with contextlib.suppress(subprocess.TimeoutExpired):  # the timeout kills it
+                subprocess.run([sys.executable, "-c", program], timeout=seconds, check=False)
+        # As if the last one had been killed right after it started etcd.
+        second.layout.process("etcd").unlink(missing_ok=True)
         second.up([], Lines())
+
+        assert second.status().api_ready
+        recorded_pids = {pid_of(second, component) for component in second.status().components}
+        running_pids = CgroupHierarchies.detect().processes(second.layout.control_plane_cgroup)
+        assert running_pids == recorded_pids, (
+            "processes of a killed run must not remain next to the new ones"
+        )
+
         first_api, second_api = api_of(twin), api_of(second)
         second_api.apply(
             "/api/v1/namespaces/x",
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}},
         )
-
         assert first_api.port != second_api.port
         names = [item["metadata"]["name"] for item in first_api.get("/api/v1/namespaces")["items"]]
         assert "x" not in names
+
+        second.layout.settings.unlink()
+        for record in second.layout.control_plane.glob("*.json"):
+            record.write_text("{")
     finally:
         second.down(Lines())
-    assert twin.status().api_ready, "taking one down must not affect the other"
     assert leftovers_of(second) == []
+    assert twin.status().api_ready, "taking one down must not affect the other"
 
 
 def test_the_second_of_two_concurrent_ups_names_the_process_of_the_first(twin: Twin) -> None:
@@ -130,24 +150,6 @@ def test_the_second_of_two_concurrent_ups_names_the_process_of_the_first(twin: T
     twin.up([], Lines())
 
 
-@pytest.mark.parametrize("seconds", [0.3, 1.0])
-def test_an_up_that_was_killed_halfway_can_be_repeated(twin: Twin, seconds: float) -> None:
-    twin.down(Lines())
-    program = "from cloudtwin.nodes import Twin; from cloudtwin.progress import Lines\n"
-    program += "Twin.open('nodes-test').up([], Lines())"
-    with contextlib.suppress(subprocess.TimeoutExpired):  # the timeout kills it
-        subprocess.run([sys.executable, "-c", program], timeout=seconds, check=False)
-
-    twin.up([], Lines())
-
-    assert twin.status().api_ready
-    recorded_pids = {pid_of(twin, component) for component in twin.status().components}
-    running_pids = CgroupHierarchies.detect().processes(twin.layout.control_plane_cgroup)
-    assert running_pids == recorded_pids, (
-        "processes of the killed run must not remain next to the new ones"
-    )
-
-
 def test_down_after_everything_was_killed_leaves_nothing(twin: Twin) -> None:
     kill_everything(twin)
     assert leftovers_of(twin), "a killed twin is a leftover until it is taken down"
@@ -159,23 +161,11 @@ def test_down_after_everything_was_killed_leaves_nothing(twin: Twin) -> None:
     twin.down(Lines())  # a second `down` has nothing to do
 
 
-def test_down_removes_a_twin_with_a_damaged_state(twin: Twin) -> None:
-    twin.up([], Lines())
-    twin.layout.settings.unlink()
-    for record in twin.layout.control_plane.glob("*.json"):
-        record.write_text("{")
-
-    twin.down(Lines())
-
-    assert leftovers_of(twin) == []
-
-
 def test_a_program_that_cannot_start_is_named_with_its_last_output(twin: Twin) -> None:
+    twin.down(Lines())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(startup, "_scheduler", lambda _: ["--no-such-flag"])
         with pytest.raises(TwinError, match="kube-scheduler") as error:
             twin.up([], Lines())
 
     assert "no-such-flag" in error.value.problem
-    twin.up([], Lines())
-    assert twin.status().components["kube-scheduler"]
