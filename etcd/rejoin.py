@@ -30,7 +30,7 @@ LOST_QUORUM = (
     "if most members have lost their data, delete the pods of all members at the same time: they start a "
     "new cluster, and the workers form a new group"
 )
-QUORUM_SECONDS = 60.0  # wait for a quorum; after that the restart of the pod is the next attempt
+MAX_REFUSALS = 60  # changes that are refused, mostly without a quorum; then the restart of the pod is the next attempt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,9 +163,9 @@ def join(
         serve: function that starts the server of a member without data, given its name.
 
     Raises:
-        EtcdError: no quorum agreed to a change within `QUORUM_SECONDS`.
+        EtcdError: a change was refused more than `MAX_REFUSALS` times, or no quorum agreed to it.
     """
-    names_without_data, polls, refusals, membership_change_seconds = set[str](), 0, 0, 0.0
+    names_without_data, polls, refusals = set[str](), 0, 0
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(serve(name)) if serve and not has_data else None
         while True:
@@ -190,11 +190,10 @@ def join(
                 try:
                     _change_membership(peers, action, initial_cluster[name])
                 except EtcdError as error:
-                    if membership_change_seconds >= QUORUM_SECONDS:
+                    if refusals == MAX_REFUSALS:
                         raise
                     _report_refusal(error, refusals)
                     refusals += 1
-                membership_change_seconds += RETRY_SECONDS
             sleep(RETRY_SECONDS)
 
 
