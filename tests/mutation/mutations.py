@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+ALL_TESTS = ("tests/components", "tests/policy")
+"""The tests of the components and policies."""
+
 
 @dataclass(frozen=True)
 class Mutation:
@@ -19,7 +22,7 @@ class Mutation:
     file: str
     old: str
     new: str
-    tests: tuple[str, ...] = ("tests/components", "tests/policy")
+    tests: tuple[str, ...] = ALL_TESTS
 
     def applied_to(self, source: str) -> str:
         """Return the file's content with the mistake.

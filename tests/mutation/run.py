@@ -17,11 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
+import pytest
+
 from tests.mutation.elastic_mutations import ELASTIC_MUTATIONS
-from tests.mutation.mutations import MUTATIONS, Mutation
+from tests.mutation.mutations import ALL_TESTS, MUTATIONS, Mutation
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_SECONDS = 900
+TEST_TIMEOUT_SECONDS = 120  # a mistake may make a test wait forever
 FIRST_FAILURE = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 
@@ -121,7 +124,8 @@ def _inject(mutation: Mutation, copies: "SimpleQueue[Path]") -> Result:
     original = file.read_text()
     try:
         file.write_text(mutation.applied_to(original))
-        result = Result(mutation, _run_tests(copy, mutation.tests), time.monotonic() - start)
+        failures = (_run_tests(copy, tests) for tests in stages(mutation))
+        result = Result(mutation, next(filter(None, failures), None), time.monotonic() - start)
     finally:
         file.write_text(original)
         copies.put(copy)
@@ -135,12 +139,28 @@ def _inject(mutation: Mutation, copies: "SimpleQueue[Path]") -> Result:
     return result
 
 
+def stages(mutation: Mutation) -> list[tuple[str, ...]]:
+    """Return the tests to run one after the other until one fails: those of the changed file, its folder, and all."""
+    file = Path(mutation.file)
+    folder = "tests" / file.parent
+    first_stages = [
+        folder / f"test_{file.name}",
+        *([folder] if mutation.tests == ALL_TESTS else []),
+    ]
+    existing = [(str(stage),) for stage in first_stages if (ROOT / stage).exists()]
+    return [*existing, mutation.tests]
+
+
 def _run_tests(copy: Path, tests: Sequence[str]) -> str | None:
     """Run the tests of a copy; return the first that fails, or a message if none is reported; None if all pass.
 
-    A run that does not end in time fails: a mistake may make a test wait forever.
+    A run that does not end in time fails.
+
+    Raises:
+        RuntimeError: pytest itself failed.
     """
-    command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    options = ["-x", "-q", "-p", "no:cacheprovider", f"--timeout={TEST_TIMEOUT_SECONDS}"]
+    command = [sys.executable, "-B", "-m", "pytest", *options, *tests]
     path = ":".join(str(copy / folder) for folder in ("", "facts", "twin"))
     try:
         result = subprocess.run(
@@ -154,8 +174,10 @@ def _run_tests(copy: Path, tests: Sequence[str]) -> str | None:
         )
     except subprocess.TimeoutExpired:
         return f"no result within {TIMEOUT_SECONDS} s"
-    if result.returncode == 0:
+    if result.returncode in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
         return None
+    if result.returncode in {pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR}:
+        raise RuntimeError(f"pytest did not run the tests: {result.stderr[-400:]}")
     match = FIRST_FAILURE.search(result.stdout)
     return match[1] if match else result.stdout.strip().rpartition("\n")[2] or result.stderr[-200:]
 

@@ -54,6 +54,56 @@ def test_a_mistake_that_no_longer_fits_its_file_is_refused(source: str) -> None:
         mutation.applied_to(source)
 
 
+def test_the_tests_of_the_changed_file_and_of_its_folder_run_before_all_others() -> None:
+    """Most mistakes fail there, and all tests of the components take minutes."""
+    mutation = Mutation("a mistake", "components/platform/network.py", "old", "new")
+
+    assert run.stages(mutation) == [
+        ("tests/components/platform/test_network.py",),
+        ("tests/components/platform",),
+        ("tests/components", "tests/policy"),
+    ]
+
+
+def test_a_mistake_with_tests_of_its_own_runs_no_others_but_those_of_its_file() -> None:
+    file, tests = "everstep/elastic/membership/run_keys.py", ("tests/everstep/elastic/accounting",)
+
+    assert run.stages(Mutation("a mistake", file, "old", "new", tests)) == [
+        ("tests/everstep/elastic/membership/test_run_keys.py",),
+        tests,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "output", "failure"),
+    [
+        (0, "", None),
+        (5, "no tests ran", None),
+        (1, "FAILED tests/test_x.py::test_y - AssertionError", "tests/test_x.py::test_y"),
+        (2, "ERROR tests/test_x.py", "tests/test_x.py"),
+        (-9, "killed", "killed"),
+    ],
+)
+def test_a_mistake_is_caught_by_a_failing_test_only(
+    code: int, output: str, failure: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    result = subprocess.CompletedProcess([], code, output, "")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: result)
+
+    assert run._run_tests(tmp_path, ["tests"]) == failure
+
+
+@pytest.mark.parametrize("code", [3, 4])
+def test_a_mistake_is_not_caught_if_pytest_itself_fails(
+    code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    result = subprocess.CompletedProcess([], code, "", "unrecognized arguments")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: result)
+
+    with pytest.raises(RuntimeError, match="unrecognized arguments"):
+        run._run_tests(tmp_path, ["tests"])
+
+
 def test_a_test_run_that_does_not_end_in_time_fails(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

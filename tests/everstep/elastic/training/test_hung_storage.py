@@ -13,6 +13,9 @@ from everstep.errors import EverstepError
 from tests.everstep.elastic.training.test_run_in_groups import ScriptedGroup, compute, start_run
 
 
+pytestmark = pytest.mark.timeout(60)
+
+
 @pytest.fixture
 def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Yield the folder of a run whose checkpoints cannot be written: `open` waits."""
