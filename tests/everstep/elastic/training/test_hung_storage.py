@@ -12,7 +12,6 @@ from everstep.elastic.recovery.worker import SingleProcessGroup
 from everstep.errors import EverstepError
 from tests.everstep.elastic.training.test_run_in_groups import ScriptedGroup, compute, start_run
 
-
 pytestmark = pytest.mark.timeout(60)
 
 
