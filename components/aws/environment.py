@@ -331,7 +331,8 @@ class EksEnvironment(Component):
         args = EcrArgs(
             config=self._config.registry,
             puller=puller,
-            protect=self._config.protect,
+            # The next `up` after a teardown needs the images that the stack file names.
+            protect=self._config.protect or as_kind(self._config.storage, FsxConfig).keep,
             kms_key_arn=self._cluster_config.kms_key_arn,
         )
         return Ecr(f"{self.name}-registry", args, self._aws_options()).address

@@ -253,7 +253,8 @@ class AksEnvironment(Component):
             group=self._network.group,
             location=self._cluster_config.location,
             kubelet_id=kubelet_id,
-            protect=self._config.protect,
+            # The next `up` after a teardown needs the images that the stack file names.
+            protect=self._config.protect or as_kind(self._config.storage, BlobConfig).keep,
             tags=self._tags,
         )
         return AzureRegistry(f"{self.name}-registry", args, self._azure_options())

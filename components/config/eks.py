@@ -493,8 +493,8 @@ class FsxConfig(Section):
     )
     keep: bool = Field(
         default=False,
-        description="Whether a new bucket is protected against deletion: "
-        "`pulumi destroy --exclude-protected` leaves it, and the next `up` uses it again. `protect` implies it.",
+        description="Whether a new bucket and the image registry of the stack are protected against deletion: "
+        "`pulumi destroy --exclude-protected` leaves them, and the next `up` uses them again. `protect` implies it.",
     )
     compression: Literal["LZ4", "NONE"] = Field(
         default="LZ4", description="Compression of the stored data."

@@ -75,11 +75,21 @@ cluster is recreated with its nodes and objects; the data stay |
 | `cluster.name`, `region`, `location`, `network.cidr` | all resources are recreated, or Azure refuses the change: \
 create another stack instead |
 | `storage.sizeGib` (fsx) | grows in place; it cannot shrink |
-| `storage.deploymentType`, zone of the (first) GPU pool (fsx) | a new file system, filled again from the bucket |
+| `storage.deploymentType`, zone of the (first) GPU pool (fsx) | a new file system, filled again from the bucket. \
+Files that the old one has not exported yet are lost: end the job and export them first, as \
+[the teardown](continuous-integration.md#teardown) does |
 | `storage.protocol`, `redundancy` from or to `Premium` (blob) | the account is recreated: its data are deleted, \
 unless `keep`, with which Pulumi refuses the change |
 | `storage.redundancy` from or to ZRS (blob) | Azure refuses it: `az storage account migration start`, then change \
 the key and run `pulumi up --refresh` |
+| `cluster.network.vpcId`, `privateSubnetIds` (eks) | the cluster and the file system are recreated: create another \
+stack instead |
+| `cluster.resourceGroup` (aks) | all resources are recreated in the other group, and the data of the storage account \
+are deleted, unless `keep`, with which Pulumi refuses the change: create another stack instead |
+| `registry.kind`, `registry.name` | a new registry without images; the former one is deleted with its images, unless \
+`storage.keep` |
+| `cluster.monitoring.managedPrometheus`, `containerInsights` to false | the workspaces or log groups are deleted with \
+what they contain |
 | `storage.bucket` (fsx), `account`, `container` (blob) | what the stack created is deleted, unless `keep` |
 | `tags` | in place, on all resources; on EKS, nodes are replaced one after the other |
 | `protect` | set it to false and run `up` first; only then can protected resources be deleted |

@@ -97,15 +97,17 @@ case "$2 $4" in
     echo '{"job": "imagenet", "clusterName": "everstep-dev", "kubeconfig": "{}"'$storage'}' ;;
   "export "*)
     protect=true
-    [ -z "$STAND_IN_UNPROTECTED" ] || protect=false
+    [ -z "$STAND_IN_UNPROTECTED$STAND_IN_UNPROTECTED_TYPE" ] || protect=false
     type=aws:s3/bucket:Bucket
     case "$4" in aks-*) type=azure-native:storage:BlobContainer ;; esac
+    type=${STAND_IN_UNPROTECTED_TYPE:-$type}
     job=', {"type": "kubernetes:elastic.pytorch.org/v1alpha1:ElasticJob"}'
     [ -z "$STAND_IN_DOWN" ] || job=
     echo '{"deployment": {"resources": [{"type": "'$type'", "protect": '$protect'}'$job']}}' ;;
 esac
 """
-"""Pulumi's CLI for a stack that is up: STAND_IN_UNPROTECTED, if set, lets a destroy delete its data; STAND_IN_DOWN, if
+"""Pulumi's CLI for a stack that is up: STAND_IN_UNPROTECTED, if set, lets a destroy delete its data, and
+STAND_IN_UNPROTECTED_TYPE a resource of this type; STAND_IN_DOWN, if
 set, leaves only its data in the state."""
 
 AWS_PROGRAM = r"""#!/bin/sh

@@ -73,10 +73,12 @@ def test_a_stack_file_with_an_error_is_red(changed_repository: Repository) -> No
     assert "kubernetesVersoin" in run.log
 
 
-@pytest.mark.parametrize("cloud", ["aks", "eks"])
-def test_a_team_with_one_cloud_deploys_its_prod_stack(repository: Repository, cloud: str) -> None:
-    stacks = [f"{cloud}-dev", f"{cloud}-prod"]
-
+@pytest.mark.parametrize(
+    "stacks", [["aks-dev", "aks-prod"], ["eks-dev", "eks-prod"], ["eks-prod"], ["aks-prod"]]
+)
+def test_a_team_deploys_its_prod_stack_without_stacks_that_it_does_not_have(
+    repository: Repository, stacks: list[str]
+) -> None:
     run = repository.run("deploy", "push", variables={**BACKEND, "STACKS": json.dumps(stacks)})
 
     assert run.is_green, run.log

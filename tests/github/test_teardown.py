@@ -85,6 +85,28 @@ def test_nothing_is_destroyed_if_data_would_be_lost(repository: Repository) -> N
 
 
 @pytest.mark.parametrize(
+    "kind",
+    [
+        "aws:s3/bucket:Bucket",
+        "aws:ecr/repository:Repository",
+        "azure-native:storage:StorageAccount",
+        "azure-native:storage/v20240101:BlobContainer",
+        "azure-native:containerregistry:Registry",
+    ],
+)
+def test_the_preparation_refuses_to_lose_data_or_images(tmp_path: Path, kind: str) -> None:
+    """Without its images, the next deployment would wait for pods that cannot start."""
+    result = run_script(tmp_path, "prepare-teardown", "eks-dev", STAND_IN_UNPROTECTED_TYPE=kind)
+
+    assert result.returncode != 0
+    assert "its bucket, container or registry is not protected" in result.stdout
+    assert (
+        not (tmp_path / "record.programs").exists()
+        or "kubectl" not in (tmp_path / "record.programs").read_text()
+    ), "the job continues"
+
+
+@pytest.mark.parametrize(
     ("environment", "message"),
     [
         ({"STAND_IN_BUSY": "yes"}, "timed out waiting"),

@@ -140,7 +140,7 @@ def _inject(mutation: Mutation, copies: "SimpleQueue[Path]") -> Result:
 
 
 def stages(mutation: Mutation) -> list[tuple[str, ...]]:
-    """Return the tests to run one after the other until one fails: those of the changed file, its folder, and all."""
+    """Return the tests to run one after the other until one fails: for the changed file, for its folder, and all."""
     file = Path(mutation.file)
     folder = "tests" / file.parent
     first_stages = [

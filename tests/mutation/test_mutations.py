@@ -65,7 +65,7 @@ def test_the_tests_of_the_changed_file_and_of_its_folder_run_before_all_others()
     ]
 
 
-def test_a_mistake_with_tests_of_its_own_runs_no_others_but_those_of_its_file() -> None:
+def test_a_mistake_with_tests_of_its_own_runs_the_tests_of_its_file_and_its_own() -> None:
     file, tests = "everstep/elastic/membership/run_keys.py", ("tests/everstep/elastic/accounting",)
 
     assert run.stages(Mutation("a mistake", file, "old", "new", tests)) == [

@@ -1,4 +1,4 @@
-"""`storage.keep` in a monitored stack: a destroy leaves only the data, and the next `up` uses them.
+"""`storage.keep` in a monitored stack: a destroy leaves only data and images, and the next `up` uses them.
 
 The engine is real, and the clouds are the twin's.
 """
@@ -23,6 +23,7 @@ EKS: dict[str, Any] = {
         "monitoring": {"containerInsights": True},
     },
     "storage": {"kind": "fsx", "keep": True},
+    "registry": {"kind": "ecr"},
 }
 AKS: dict[str, Any] = {
     "cluster": {
@@ -32,6 +33,7 @@ AKS: dict[str, Any] = {
         "monitoring": {"containerInsights": True, "managedPrometheus": True},
     },
     "storage": {"kind": "blob", "keep": True},
+    "registry": {"kind": "acr", "name": "everstepimages"},
 }
 PROGRAM = """
 import sys
@@ -112,6 +114,7 @@ def test_a_destroy_keeps_the_bucket_without_log_groups_and_the_next_up_uses_it(
         "BucketPublicAccessBlock",
         "BucketServerSideEncryptionConfiguration",
         "BucketVersioning",
+        "Repository",
     }
 
 
@@ -123,8 +126,8 @@ def test_a_destroy_keeps_the_storage_account_without_workspaces_and_the_next_up_
 
     assert {"AzureMonitorWorkspace", "Workspace"} <= kinds(project, "azure-native")
     remaining = check_next_up(project, "StorageAccount")
-    assert remaining >= {"StorageAccount", "BlobContainer", "ResourceGroup"}
+    assert remaining >= {"StorageAccount", "BlobContainer", "Registry", "ResourceGroup"}
     assert remaining <= {
-        *("StorageAccount", "BlobContainer", "BlobServiceProperties"),
+        *("StorageAccount", "BlobContainer", "BlobServiceProperties", "Registry"),
         *("ResourceGroup", "VirtualNetwork", "Subnet", "NatGateway", "PublicIPAddress"),
     }, "the rules of the account name the subnet; nothing else is needed"
