@@ -304,7 +304,8 @@ class Run:
         while (batch := self._next_batch()) is not None:
             yield batch
             batch.close()
-            session.save_if_due()
+            if not self._ends_epoch():  # the callbacks may change what a checkpoint contains
+                session.save_if_due()
 
     def _next_batch(self) -> Batch | None:
         """Return the next batch, in this group or a later one; None if the run is complete."""
@@ -313,11 +314,13 @@ class Run:
             try:
                 if not session.attached:
                     session.join()
-                if self._ends_epoch() and not self._end_epoch():
+                if (has_ended_epoch := self._ends_epoch()) and not self._end_epoch():
                     continue
                 if self.step >= self.total_steps:
                     self._complete()
                     return None
+                if has_ended_epoch:
+                    session.save_if_due()
                 return Batch(session, *session.plan())
             except PeerLostError as error:
                 session.lose_group(str(error))

@@ -121,6 +121,7 @@ class Session:
         worker, state = self.worker, self.state
         promoted = self._has_entered and assignment.rank == 0 and not worker.leads
         worker.assignment, worker.saver = assignment, 0
+        self._is_save_due = False  # a worker of the node may be a new process
         worker.set_threads(exact=self.options.exact)
         if not self._has_entered:
             self._note_start()

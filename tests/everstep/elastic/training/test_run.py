@@ -1,6 +1,7 @@
 """`Run` in one process, compared with an ordinary training loop."""
 
 import copy
+import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -646,12 +647,21 @@ def test_a_run_that_stops_in_a_step_ends_with_a_checkpoint_and_trains_no_more(
     assert [entry["step"] for entry in finish_entries(tmp_path)] == [8, 8]
 
 
-def test_a_run_that_stops_in_a_callback_ends_with_this_epoch(tmp_path: Path) -> None:
+def manifest_extra(checkpoint: Path) -> dict[str, Any]:
+    """Return the small values in a checkpoint."""
+    return dict(json.loads((checkpoint / "manifest.json").read_text())["extra"])
+
+
+@pytest.mark.parametrize("options", [{}, {"checkpoint_steps": 6}], ids=["later", "due"])
+def test_a_run_that_stops_in_a_callback_ends_with_this_epoch(
+    options: dict[str, int], tmp_path: Path
+) -> None:
+    """Also if a checkpoint of its last step is due: it must not be the state before the callback."""
     calls = []
     for _ in range(2):
         model = network()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        run = start_run(model, optimizer, checkpoint=tmp_path)
+        run = start_run(model, optimizer, checkpoint=tmp_path, **options)
 
         @run.each_epoch
         def stop(epochs: int, run: elastic.Run = run) -> None:
@@ -663,6 +673,27 @@ def test_a_run_that_stops_in_a_callback_ends_with_this_epoch(tmp_path: Path) -> 
         assert (run.step, run.metrics) == (6, {"best": 0.5})
 
     assert calls == [1], "a later start has nothing to evaluate"
+    extra = manifest_extra(tmp_path / "checkpoints" / "step-00000006")
+    assert (extra["is_stopped"], extra["best"], extra["evaluated"]) == (True, 0.5, 1)
+
+
+def test_a_checkpoint_at_the_end_of_an_epoch_contains_what_its_callbacks_changed(
+    tmp_path: Path,
+) -> None:
+    model = network()
+    run = start_run(
+        model, torch.optim.SGD(model.parameters(), lr=0.1), checkpoint=tmp_path, checkpoint_steps=6
+    )
+
+    @run.each_epoch
+    def evaluate(epochs: int) -> None:
+        run.metrics["accuracy"] = epochs / 10
+
+    train(run, model, stop_after=7)
+
+    [checkpoint] = (tmp_path / "checkpoints").glob("step-*")
+    assert checkpoint.name == "step-00000006"
+    assert manifest_extra(checkpoint)["accuracy"] == 0.1
 
 
 def test_sums_over_workers_are_allowed_only_in_callbacks() -> None:
