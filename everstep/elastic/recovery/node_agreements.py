@@ -2,9 +2,10 @@
 
 Workers with different shards agree on each step by one more all-reduce (`ShardedGroup.agree`). If a peer is lost in
 exactly this sum, one worker of a node may receive the result and another one not. The first applies the step; the
-other one cannot do so later, since the sums of its shard are gone by then, and the node would have no state. So
-a worker writes each result into its slot of a file before it uses it, and a worker that does not receive a result looks
-for it in the slots of the others. It waits until each of them has received it, or reports that it will not.
+other one cannot do so later, since the sums of its shard are gone by then, and the node would have no state. The same
+holds for the end of a state copy, which counts as progress. So a worker writes each result into its slot of a file
+before it uses it, and a worker that does not receive a result looks for it in the slots of the others. It waits until
+each of them has received it, or reports that it will not.
 
 A result that one worker has received is valid for all: the sum contains every worker's share, and a worker takes part
 in it only after it has received the sums of its shard.

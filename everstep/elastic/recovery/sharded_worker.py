@@ -25,7 +25,7 @@ from everstep.elastic.accounting.time_account import Activity, TimeAccount
 from everstep.elastic.checkpoint.sharded_store import SnapshotName
 from everstep.elastic.recovery import copying
 from everstep.elastic.recovery.live_worker import LiveGroup
-from everstep.elastic.recovery.node_agreements import NodeAgreements
+from everstep.elastic.recovery.node_agreements import RESULT_NUMBERS, NodeAgreements
 from everstep.elastic.recovery.state_machine import (
     Action,
     Assigned,
@@ -209,20 +209,22 @@ class ShardedGroup(LiveGroup):
         process_group = self._groups()
         own_votes = votes if process_group.shard.rank == 0 else Votes(due=votes.due)
         sums = torch.tensor(astuple(own_votes), dtype=torch.float64, device=self._device)
+        agreed_votes = Votes(*self._sum_with_node(process_group, sums))
+        return replace(agreed_votes, due=float(agreed_votes.due == self.shards))
+
+    def _sum_with_node(self, group: AbortableGroup, numbers: torch.Tensor) -> tuple[float, ...]:
+        """Return the sums of these numbers over a group: on all workers of this node, or on none."""
         try:
-            process_group.sum(sums)
+            group.sum(numbers)
         except PeerLostError as error:
             if not (result := self._agreements.find_result()):
                 raise
-            log.info(
-                "another worker of this node has received a result that this one lacks: %s", error
-            )
-            process_group.abort()
+            log.info("a result reached only another worker of this node: %s", error)
+            self._groups().abort()
         else:
-            result = tuple(sums.tolist())
+            result = tuple(numbers.tolist())
         self._agreements.record(result)
-        agreed_votes = Votes(*result)
-        return replace(agreed_votes, due=float(agreed_votes.due == self.shards))
+        return result
 
     def agree_in_node(self, key: str, text: str) -> str:
         """Return the text of the node's first worker on all of its workers; `key` is used once in a generation."""
@@ -308,6 +310,9 @@ class ShardedGroup(LiveGroup):
                 return Restored(self._restore())
             case Copy(plan):
                 self._copy(self._groups().shard, plan)
+                # A peer may be lost while another shard is sent: the progress of this node's shards would differ.
+                numbers = torch.zeros(RESULT_NUMBERS, dtype=torch.float64, device=self._device)
+                self._sum_with_node(self._groups().node, numbers)
                 self._required_state().adopt(plan.progress.step, (), keeps_units=False)
                 return Copied()
         return super()._carry_out(action)

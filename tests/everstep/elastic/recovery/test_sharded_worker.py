@@ -14,6 +14,9 @@ import torch
 from everstep.elastic.recovery.node_agreements import NodeAgreements
 from everstep.elastic.recovery.sharded_worker import ShardedGroup, reports_of_shard
 from everstep.elastic.recovery.state_machine import (
+    Copied,
+    Copy,
+    CopyPlan,
     Recovery,
     Restore,
     Restored,
@@ -266,6 +269,38 @@ def test_a_worker_applies_no_step_whose_result_no_worker_of_its_node_received(
 
     with pytest.raises(PeerLostError, match="connection reset"):
         cut_off.agree(Votes())
+
+
+class AdoptingState:
+    """The state of a worker that records which step it adopts."""
+
+    adopted_step: int | None = None
+
+    def adopt(self, step: int, *_: object, keeps_units: bool) -> None:
+        assert not keeps_units
+        self.adopted_step = step
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_a_state_copy_is_complete_for_all_workers_of_a_node_or_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_complete: bool
+) -> None:
+    """If a joiner is lost while the last shard is sent, the shards of the sender still have equal progress."""
+    receiver, cut_off, _ = cut_off_worker(tmp_path)
+    monkeypatch.setattr(ShardedGroup, "_copy", lambda *_: None)
+    states = [AdoptingState(), AdoptingState()]
+    for group, state in zip((receiver, cut_off), states, strict=True):
+        group._state = state  # type: ignore[assignment]
+    plan = Copy(CopyPlan(StepProgress(2, 40), sources=(0,), missing_tensors={}))
+
+    if is_complete:
+        assert receiver._carry_out(plan) == cut_off._carry_out(plan) == Copied()
+    else:
+        receiver._leave_group()
+        with pytest.raises(PeerLostError):
+            cut_off._carry_out(plan)
+
+    assert [state.adopted_step for state in states] == [40 if is_complete else None] * 2
 
 
 def test_a_worker_reports_to_the_others_of_its_node_that_it_leaves_a_group(tmp_path: Path) -> None:
