@@ -217,10 +217,10 @@ class ShardedGroup(LiveGroup):
         try:
             group.sum(numbers)
         except PeerLostError as error:
+            self._groups().abort()  # the others must not wait for this worker while it waits for them
             if not (result := self._agreements.find_result()):
                 raise
             log.info("a result reached only another worker of this node: %s", error)
-            self._groups().abort()
         else:
             result = tuple(numbers.tolist())
         self._agreements.record(result)

@@ -304,12 +304,13 @@ def test_a_state_copy_is_complete_for_all_workers_of_a_node_or_for_none(
 
 
 def test_a_worker_reports_to_the_others_of_its_node_that_it_leaves_a_group(tmp_path: Path) -> None:
-    """A worker that is cut off waits for this before it rolls its step back."""
-    receiver, cut_off, _ = cut_off_worker(tmp_path)
+    """A worker that is cut off waits for this before it rolls its step back, and does not let the others wait for it."""
+    receiver, cut_off, link = cut_off_worker(tmp_path)
     with ThreadPoolExecutor(1) as executor:
         agreement = executor.submit(cut_off.agree, Votes())
         with pytest.raises(TimeoutError):
             agreement.result(timeout=0.2)
+        assert link.is_aborted
         receiver._leave_group()
 
         with pytest.raises(PeerLostError):
