@@ -304,7 +304,7 @@ def test_a_state_copy_is_complete_for_all_workers_of_a_node_or_for_none(
 
 
 def test_a_worker_reports_to_the_others_of_its_node_that_it_leaves_a_group(tmp_path: Path) -> None:
-    """A worker that is cut off waits for this before it rolls its step back, and does not let the others wait for it."""
+    """A worker that is cut off waits for this before it rolls its step back, but lets no other worker wait for it."""
     receiver, cut_off, link = cut_off_worker(tmp_path)
     with ThreadPoolExecutor(1) as executor:
         agreement = executor.submit(cut_off.agree, Votes())
