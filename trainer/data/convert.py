@@ -66,6 +66,7 @@ def convert(
     fingerprint = _fingerprint(splits, resizing)
     if existing := _existing_output(output, fingerprint):
         return existing
+    _check_can_be_renamed(output)
     partial = output.parent / f".{output.name}.partial"
     partial.mkdir(parents=True, exist_ok=True)
     with (
@@ -211,6 +212,20 @@ def _finish(partial: Path, output: Path, manifest: dict[str, Any]) -> None:
     for path in output.iterdir():
         if path.name not in kept_names:
             path.unlink()
+
+
+def _check_can_be_renamed(output: Path) -> None:
+    """Check that the finished folder can be renamed to `output`, before hours of work.
+
+    Raises:
+        EverstepError: `output` is the top of a mounted volume, or a link.
+    """
+    if output.is_symlink() or output.is_mount():
+        kind = "a link" if output.is_symlink() else "the top of a mounted volume"
+        raise EverstepError(
+            f"{output} is {kind}, so that the finished folder cannot be renamed to it",
+            f"Name a folder in it: --output {output / 'shards'}",
+        )
 
 
 def _existing_output(output: Path, fingerprint: str) -> str:

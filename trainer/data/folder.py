@@ -74,9 +74,17 @@ def open_folder(folder: Path, split: str) -> FolderImageSource:
 
 
 def split_folder(folder: Path, split: str) -> Path:
-    """Return the folder of a split; the evaluation split may be called test or val."""
+    """Return the folder of a split; the evaluation split may be called test or val.
+
+    The first of these with class folders: ImageNet's test images have no labels and lie in one folder.
+    """
     names = _TEST_NAMES if split in _TEST_NAMES else (split,)
-    return next((folder / name for name in names if (folder / name).is_dir()), folder / names[0])
+    folders = [folder / name for name in names if (folder / name).is_dir()]
+    return next(filter(_has_subfolder, folders), (folders or [folder / names[0]])[0])
+
+
+def _has_subfolder(folder: Path) -> bool:
+    return any(entry.is_dir() and not entry.name.startswith(".") for entry in folder.iterdir())
 
 
 def list_common_classes(folder: Path) -> list[str]:

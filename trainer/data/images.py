@@ -19,7 +19,7 @@ from trainer.data import jpeg
 from trainer.data.cache.files import CachedFiles
 from trainer.data.dataset import BatchRequest, Labels
 from trainer.data.folder import open_folder
-from trainer.data.manifest import damage_error, read_manifest
+from trainer.data.manifest import MANIFEST_FILE, damage_error, read_manifest
 from trainer.data.shards import KIND, open_shards
 
 # Mean and standard deviation of ImageNet's pixels, assumed for all data sets; red, green, blue.
@@ -136,6 +136,11 @@ def open_images(folder: Path, split: str, size: int, store: str = "") -> ImageDa
     manifest = read_manifest(folder)
     if manifest is None:
         return ImageDataset(open_folder(folder, split), folder, split, size)
+    if not {"kind", "dataset"} & manifest.keys():
+        raise EverstepError(
+            f"{folder / MANIFEST_FILE} is not a manifest of prepared data",
+            "Rename it, if the folder contains your own images: prepared data have a file of this name.",
+        )
     if manifest.get("kind") != KIND:
         raise damage_error(folder, f"it contains {manifest.get('dataset')!r}, not image shards")
     cached_files = CachedFiles(folder, manifest["parts"][split]["files"], store) if store else None

@@ -154,13 +154,25 @@ class _NodeStates:
         if time < self._first_steps[start] and not self._is_survivor(start, event, time):
             return NodeState.REGROUPING
         if self._in_pause(time):
-            return NodeState.REGROUPING
+            return NodeState.GONE if self._left_before_pause(time, start) else NodeState.REGROUPING
         return NodeState.GONE if self._is_excluded(time) else NodeState.TRAINING
 
     def _is_excluded(self, time: float) -> bool:
         """Return True if the group trains without this node at a time, although no event explains it."""
         index = min(bisect_right(self._step_times, time), len(self._step_times) - 1)
         return index >= 0 and self._generations[index] in self._generations_without_node
+
+    def _left_before_pause(self, time: float, start: int) -> bool:
+        """Return True if the group trained without this node before a pause, and no worker has started on it since.
+
+        A cloud gives each replaced machine another name, and the former one costs nothing in later pauses.
+        """
+        last_step = bisect_right(self._step_times, time) - 1
+        return (
+            last_step >= 0
+            and self._generations[last_step] in self._generations_without_node
+            and self._starts[start] <= self._step_times[last_step]
+        )
 
     def _last_event(self, time: float) -> MachineEvent | None:
         index = bisect_right(self._event_times, time) - 1

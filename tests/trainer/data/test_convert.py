@@ -69,6 +69,27 @@ def test_a_repeated_conversion_does_nothing_and_a_different_one_is_refused(
         write_shards(source, tmp_path / "shards", Resizing(short_side=40))
 
 
+def test_a_link_as_output_is_refused_before_the_conversion(source: Path, tmp_path: Path) -> None:
+    """The finished folder is renamed, which would fail after hours."""
+    (tmp_path / "disk").mkdir()
+    output = tmp_path / "shards"
+    output.symlink_to(tmp_path / "disk")
+
+    with pytest.raises(EverstepError, match="is a link, so that") as error:
+        write_shards(source, output)
+    assert str(output / "shards") in error.value.fix
+
+
+def test_the_top_of_a_volume_as_output_is_refused_before_the_conversion(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "is_mount", lambda path: path.name == "volume")
+
+    with pytest.raises(EverstepError, match="is the top of a mounted volume, so that"):
+        write_shards(source, tmp_path / "volume")
+    assert list(tmp_path.glob(".*")) == []
+
+
 def test_every_invalid_file_is_named_and_skipped_only_on_request(
     source: Path, tmp_path: Path
 ) -> None:

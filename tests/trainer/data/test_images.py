@@ -50,6 +50,26 @@ def test_an_image_does_not_depend_on_the_worker_or_batch(
         assert list(labels) == [int(sample) // 3 for sample in ids]
 
 
+def test_a_test_folder_without_classes_does_not_hide_the_validation_images(tmp_path: Path) -> None:
+    """ImageNet's test images have no labels."""
+    folder = write_photographs(tmp_path, test="val")
+    (folder / "test").mkdir()
+    Image.fromarray(smooth_image(0, 20, 20)).save(folder / "test" / "1.jpg")
+
+    assert len(data.load("imagefolder", folder, "test", 16)) == 6
+
+
+def test_a_manifest_of_another_program_is_named_and_no_data_are_called_damaged(
+    tmp_path: Path,
+) -> None:
+    folder = write_photographs(tmp_path)
+    (folder / "manifest.json").write_text('{"name": "camera"}')
+
+    with pytest.raises(EverstepError, match="is not a manifest of prepared data") as error:
+        data.load("imagefolder", folder, "train", 16)
+    assert error.value.fix.startswith("Rename it")
+
+
 def test_another_seed_or_epoch_gives_another_image(folder: Path) -> None:
     train = data.load("imagefolder", folder, "train", 16)
     image, other_epoch, other_seed = (

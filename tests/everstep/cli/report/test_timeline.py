@@ -99,6 +99,26 @@ def test_a_node_lost_without_an_event_shows_as_gone(recorded_run: RecordedRun) -
     assert states(recorded_run, "gpu-0")[-1] is NodeState.TRAINING
 
 
+def test_a_node_that_was_lost_stays_gone_in_later_pauses(recorded_run: RecordedRun) -> None:
+    """Otherwise each replaced machine of a cloud would be billed in every later pause, such as a night."""
+    recorded_run.form(*ALL_NODES).train(10).wait(8.0).form("gpu-0", "gpu-2").train(10)
+    recorded_run.wait(3600.0).form("gpu-0", "gpu-2").train(10)
+
+    assert states(recorded_run, "gpu-1")[-2:] == [NodeState.REGROUPING, NodeState.GONE]
+    assert NodeState.REGROUPING in states(recorded_run, "gpu-2")[-2:]
+
+
+def test_a_node_that_returns_regroups_from_its_start(recorded_run: RecordedRun) -> None:
+    recorded_run.form(*ALL_NODES).train(10).wait(8.0).form("gpu-0", "gpu-2").train(10)
+    recorded_run.wait(30.0).form(*ALL_NODES).train(10)
+
+    assert states(recorded_run, "gpu-1")[-3:] == [
+        NodeState.GONE,
+        NodeState.REGROUPING,
+        NodeState.TRAINING,
+    ]
+
+
 def test_the_segments_of_every_node_cover_the_whole_span_without_gaps(
     drill_run: RecordedRun,
 ) -> None:
