@@ -530,7 +530,8 @@ class BlobConfig(Section):
     keep: bool = Field(
         default=False,
         description="Whether a new account with its container, and the image registry of the stack, are protected "
-        "against deletion: `pulumi destroy --exclude-protected` leaves them, and the next `up` uses them again. `protect` implies it.",
+        "against deletion: `pulumi destroy --exclude-protected` leaves them, and the next `up` uses them again. "
+        "`protect` implies it.",
     )
     container: ContainerName = Field(default="training", description="Name of the container.")
     size: Quantity = Field(
