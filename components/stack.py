@@ -71,7 +71,7 @@ class TrainingStack(Component):
     ) -> None:
         inherited = pulumi.ResourceOptions(
             provider=args.cluster.provider,
-            transformations=[add_image_pull_secrets(args.logins)] if args.logins else [],
+            transformations=[add_image_pull_secrets(login.host for login in args.logins)],
         )
         super().__init__("stack:TrainingStack", name, pulumi.ResourceOptions.merge(opts, inherited))
         self._args = args

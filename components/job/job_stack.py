@@ -20,6 +20,7 @@ from components.job import shared_platform
 from components.job.data_prep import DataPrep, DataPrepArgs
 from components.job.elastic_job import ElasticTrainingJob, ElasticTrainingJobArgs
 from components.job.shared_platform import SharedPlatform
+from components.platform.image_pull import add_image_pull_secrets
 from components.platform.network import store_rule
 from components.platform.pods import PART_OF, WORKER
 from components.spending import job_spending
@@ -55,7 +56,10 @@ class JobStack(Component):
     def __init__(
         self, name: str, args: JobStackArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
-        inherited = pulumi.ResourceOptions(provider=args.provider)
+        inherited = pulumi.ResourceOptions(
+            provider=args.provider,
+            transformations=[add_image_pull_secrets(args.platform.registries)],
+        )
         super().__init__("stack:JobStack", name, pulumi.ResourceOptions.merge(opts, inherited))
         self._args, self._platform = args, args.platform
         self._config = _job_config(args.config.job, args.platform)

@@ -45,6 +45,7 @@ class SharedPlatform(Section):
         dataset: data set that the stack has prepared; None if there is none.
         image: image of that stack's job, the default for other jobs.
         grace_seconds: termination grace period of that stack's workers in seconds, the default for other jobs.
+        registries: hosts of the third-party registries for which the namespace has logins.
     """
 
     model_config = ConfigDict(extra="ignore")  # a newer version of Everstep may export more fields
@@ -70,6 +71,7 @@ class SharedPlatform(Section):
     dataset: str | None = None
     image: str
     grace_seconds: int
+    registries: tuple[str, ...] = ()
 
     @property
     def storage(self) -> Storage:
@@ -112,6 +114,7 @@ def platform_output(
         "dataset": None if config.job.command or config.data.cache else config.data.dataset,
         "image": config.job.image,
         "graceSeconds": config.job.grace_seconds,
+        "registries": list(config.platform.registry_logins),
     }
 
 

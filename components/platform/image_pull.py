@@ -117,9 +117,9 @@ def docker_config(logins: Iterable[RegistryLogin], passwords: Iterable[str]) -> 
     return json.dumps({"auths": auths})
 
 
-def add_image_pull_secrets(logins: Iterable[RegistryLogin]) -> Transformation:
-    """Return the transformation that adds the pull Secret to the pods that use these logins."""
-    hosts = frozenset(login.host for login in logins)
+def add_image_pull_secrets(hosts: Iterable[str]) -> Transformation:
+    """Return the transformation that adds the pull Secret to the pods with images of these registries."""
+    registries = frozenset(hosts)
 
     def transform(
         args: pulumi.ResourceTransformationArgs,
@@ -128,11 +128,11 @@ def add_image_pull_secrets(logins: Iterable[RegistryLogin]) -> Transformation:
         spec: Any = args.props.get("spec")
         if kind in WORKLOADS:
             pod = spec.template.spec
-            if hosts & _domains([*(pod.init_containers or ()), *pod.containers]):
+            if registries & _domains([*(pod.init_containers or ()), *pod.containers]):
                 pod.image_pull_secrets = [core.v1.LocalObjectReferenceArgs(name=SECRET)]
         elif kind == ELASTICJOB_KIND:
             pod = spec["replicaSpecs"]["Worker"]["template"]["spec"]
-            if hosts & _domains(pod["containers"]):
+            if registries & _domains(pod["containers"]):
                 pod["imagePullSecrets"] = [{"name": SECRET}]
         return pulumi.ResourceTransformationResult(args.props, args.opts)
 

@@ -13,7 +13,7 @@ from components.job import shared_platform
 from components.job.job_stack import JobStack, JobStackArgs, provider_of
 from tests.components.aws import eks_stack
 from tests.components.azure import aks_stack
-from tests.components.existing.existing_stack import maintained_stack, pod_of
+from tests.components.existing.existing_stack import declare_existing, maintained_stack, pod_of
 from tests.components.recorder import Graph, record
 
 PLATFORM = {"name": "eks-dev"}
@@ -177,6 +177,23 @@ def test_image_and_grace_period_default_to_the_values_of_the_platform() -> None:
     assert default_pod["terminationGracePeriodSeconds"] == 120
     assert configured_pod["containers"][0]["image"] == "example.org/other:1"
     assert configured_pod["terminationGracePeriodSeconds"] == 45
+
+
+def test_the_pods_pull_with_the_logins_of_the_platform() -> None:
+    output = declare_existing(
+        job={"name": "fashion", "image": "ghcr.io/vision/trainer:1.0"},
+        platform={"registryLogins": {"ghcr.io": "robot"}},
+    ).outputs["platform"]
+    photographs = {"dataset": "imagefolder", "source": "uploads/photos.tar"}
+    other_image = {"name": "second", "image": "example.org/other:1"}
+
+    graph = job_stack(output, data=photographs)
+    other_registry = job_stack(output, data=photographs, job=other_image)
+
+    assert "robot" not in json.dumps(output), "the state of a job stack needs no login"
+    for kind in ("ElasticJob", "Job"):
+        assert pod_of(graph.one(kind))["imagePullSecrets"] == [{"name": "everstep-registries"}]
+        assert "imagePullSecrets" not in pod_of(other_registry.one(kind))
 
 
 @pytest.mark.parametrize(
