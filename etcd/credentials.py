@@ -91,8 +91,8 @@ def contents(
     # reverse DNS. A certificate without names needs none; its CA issues certificates to members only.
     members = [Certificate(name="peer", names=names), Certificate(name="peer-client")]
     peer = issue("peer-ca", members)
-    kept = existing_passwords or {}
-    passwords = {name: kept.get(name) or secrets.token_hex(32) for name in PASSWORDS}
+    existing = existing_passwords or {}
+    passwords = {name: existing.get(name) or secrets.token_hex(32) for name in PASSWORDS}
     agent_files = {"ca.crt", "agent.crt", "agent.key", "agent-password"}
     all_files = {**client, **peer, **passwords}
     return {

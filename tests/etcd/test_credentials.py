@@ -78,10 +78,11 @@ def test_a_deleted_secret_replaces_all_certificates(deleted_name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("deleted_name", "kept"), [(AGENT_SECRET, PASSWORDS), (MEMBERS_SECRET, ("agent-password",))]
+    ("deleted_name", "kept_names"),
+    [(AGENT_SECRET, PASSWORDS), (MEMBERS_SECRET, ("agent-password",))],
 )
 def test_passwords_that_a_secret_still_has_are_kept(
-    deleted_name: str, kept: tuple[str, ...]
+    deleted_name: str, kept_names: tuple[str, ...]
 ) -> None:
     """The data of etcd on a disk contains the passwords: with new ones, no member would become ready."""
     store = Store(writes_left=4)
@@ -92,7 +93,7 @@ def test_passwords_that_a_secret_still_has_are_kept(
     ensure(store, NAMES)
 
     members, agent = (store.secrets[name][1] for name in (MEMBERS_SECRET, AGENT_SECRET))
-    assert tuple(file for file in PASSWORDS if members[file] == first_files[file]) == kept
+    assert tuple(file for file in PASSWORDS if members[file] == first_files[file]) == kept_names
     assert agent["agent-password"] == members["agent-password"]
     assert all(members[file] for file in PASSWORDS)
 

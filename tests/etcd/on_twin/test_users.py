@@ -100,8 +100,8 @@ class Pod:
         return Credentials(folder=self.folder / MEMBERS_SECRET)
 
     @contextmanager
-    def etcd(self, data: str) -> Iterator[None]:
-        """Run the member."""
+    def etcd(self, data: str, *flags: str) -> Iterator[None]:
+        """Run the member, with additional flags."""
         members, peer_url = self.folder / MEMBERS_SECRET, f"https://localhost:{self.peer_port}"
         command = [
             str(ensure_tools(["etcd"], Silent())["etcd"]),
@@ -120,6 +120,7 @@ class Pod:
             f"--peer-trusted-ca-file={members / 'peer-ca.crt'}",
             "--peer-client-cert-auth",
             "--unsafe-no-fsync",
+            *flags,
         ]
         with (self.folder / "etcd.log").open("ab") as log, running_process(command, log.fileno()):
             yield
