@@ -4,10 +4,11 @@ It runs in the cluster, so that no key leaves it, and before etcd starts. There 
 node can read the Secrets of its pods: `etcd-members` for the members, with the passwords of all users,
 and `etcd-agent` for the workers. Each has a label with the ID of the run that issued it. If one is missing, or
 if the IDs differ because an earlier run was interrupted, both are replaced: a rotation is the deletion of a
-Secret and another run.
+Secret and another run. The passwords stay the same then, because the data of etcd on a disk contains them.
 """
 
 import argparse
+import base64
 import json
 import os
 import secrets
@@ -16,7 +17,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,13 +28,27 @@ MEMBERS_SECRET, AGENT_SECRET = "etcd-members", "etcd-agent"
 ISSUANCE_LABEL = "everstep.dev/issue"
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 REQUEST_SECONDS = 30.0
+PASSWORDS = ("root-password", "agent-password")
+
+
+@dataclass(frozen=True, kw_only=True)
+class IssuedSecret:
+    """A Secret as it was issued.
+
+    Attributes:
+        issuance_id: ID of the run that issued it; empty without a label.
+        passwords: its passwords, by the name of the file.
+    """
+
+    issuance_id: str
+    passwords: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 class Secrets(Protocol):
     """The Secrets of a namespace."""
 
-    def issuance_of(self, name: str) -> str | None:
-        """Return the ID of the run that issued a Secret, empty without a label; None if there is no Secret."""
+    def read(self, name: str) -> IssuedSecret | None:
+        """Return a Secret; None if there is no such Secret."""
 
     def put(self, name: str, issuance_id: str, content: Mapping[str, str]) -> None:
         """Create or replace a Secret, with the ID of the run that issues it."""
@@ -42,6 +57,9 @@ class Secrets(Protocol):
 def ensure(store: Secrets, names: Sequence[str]) -> bool:
     """Create the credentials unless both Secrets were issued together; return True if they were created.
 
+    Passwords that a Secret has are kept: etcd accepts no others once its data contains the users. The members'
+    Secret has precedence, because it is written first and has all of them.
+
     Args:
         store: Secrets of the namespace.
         names: names of the members and of their services, see `Certificate`.
@@ -49,31 +67,32 @@ def ensure(store: Secrets, names: Sequence[str]) -> bool:
     Raises:
         SystemExit: another run created credentials at the same time, as after the loss of a node; run it again.
     """
-    members_issuance, agent_issuance = _issuances(store)
-    if members_issuance and members_issuance == agent_issuance:
+    members, agent = store.read(MEMBERS_SECRET), store.read(AGENT_SECRET)
+    if members and agent and members.issuance_id and members.issuance_id == agent.issuance_id:
         return False
     issuance_id = secrets.token_hex(8)
-    for name, content in contents(names).items():
+    existing = {**(agent.passwords if agent else {}), **(members.passwords if members else {})}
+    for name, content in contents(names, existing).items():
         store.put(name, issuance_id, content)
-    if _issuances(store) != [issuance_id, issuance_id]:
+    issued = (store.read(MEMBERS_SECRET), store.read(AGENT_SECRET))
+    if [secret.issuance_id if secret else None for secret in issued] != [issuance_id, issuance_id]:
         raise SystemExit(
             "another run has replaced the credentials at the same time; run the Job again"
         )
     return True
 
 
-def _issuances(store: Secrets) -> list[str | None]:
-    return [store.issuance_of(name) for name in (MEMBERS_SECRET, AGENT_SECRET)]
-
-
-def contents(names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return new credentials: name of a Secret -> name of a file -> content."""
+def contents(
+    names: Sequence[str], existing_passwords: Mapping[str, str] | None = None
+) -> dict[str, dict[str, str]]:
+    """Return new credentials, with the existing passwords: name of a Secret -> name of a file -> content."""
     client = issue("ca", [Certificate(name="server", names=names), Certificate(name="agent")])
     # A member compares the names in a peer's certificate with the address of the connection, which needs
     # reverse DNS. A certificate without names needs none; its CA issues certificates to members only.
     members = [Certificate(name="peer", names=names), Certificate(name="peer-client")]
     peer = issue("peer-ca", members)
-    passwords = {"root-password": secrets.token_hex(32), "agent-password": secrets.token_hex(32)}
+    existing = existing_passwords or {}
+    passwords = {name: existing.get(name) or secrets.token_hex(32) for name in PASSWORDS}
     agent_files = {"ca.crt", "agent.crt", "agent.key", "agent-password"}
     all_files = {**client, **peer, **passwords}
     return {
@@ -102,13 +121,17 @@ class ClusterSecrets:
     token: str
     context: ssl.SSLContext | None
 
-    def issuance_of(self, name: str) -> str | None:
-        """Return the ID of the run that issued a Secret, empty without a label; None if there is no Secret."""
+    def read(self, name: str) -> IssuedSecret | None:
+        """Return a Secret; None if there is no such Secret."""
         secret = self._request("GET", f"/{name}")
-        return (
-            None
-            if secret is None
-            else str(secret["metadata"].get("labels", {}).get(ISSUANCE_LABEL, ""))
+        if secret is None:
+            return None
+        labels, data = secret["metadata"].get("labels") or {}, secret.get("data") or {}
+        return IssuedSecret(
+            issuance_id=str(labels.get(ISSUANCE_LABEL, "")),
+            passwords={
+                file: base64.b64decode(data[file]).decode() for file in PASSWORDS if file in data
+            },
         )
 
     def put(self, name: str, issuance_id: str, content: Mapping[str, str]) -> None:

@@ -30,6 +30,11 @@ CHECK_SECONDS = 1.0
 ROOT, AGENT, RUN_ROLE = "root", "agent", "run"
 _EXISTS = "already exists"
 _WRONG_PASSWORD = "invalid user ID or password"  # noqa: S105 - a message of etcd
+REPAIR_OF_ROOT = (
+    "the data of etcd has another password of root than the Secret etcd-members: set root-password of this Secret to "
+    "the former password; or, if it is lost, delete the disks and the pods of all members at the same time: etcd "
+    "starts empty, and training continues"
+)
 
 
 @dataclass
@@ -80,8 +85,10 @@ class Users:
         try:
             return self._authenticate(ROOT, password)
         except EtcdError as error:
-            if _WRONG_PASSWORD not in str(error) or not self._root_password:
+            if _WRONG_PASSWORD not in str(error):
                 raise
+            if not self._root_password:
+                raise EtcdError(f"{error}; {REPAIR_OF_ROOT}") from error
         token = self._authenticate(ROOT, self._root_password)
         self._call("auth/user/changepw", {"name": ROOT, "password": password}, token)
         return self._authenticate(ROOT, password)

@@ -1,5 +1,6 @@
 """The credentials of etcd: created once, complete, and issued together."""
 
+import base64
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +11,15 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from etcd.credentials import AGENT_SECRET, MEMBERS_SECRET, ClusterSecrets, contents, ensure
+from etcd.credentials import (
+    AGENT_SECRET,
+    MEMBERS_SECRET,
+    PASSWORDS,
+    ClusterSecrets,
+    IssuedSecret,
+    contents,
+    ensure,
+)
 from tests.http_servers import serving
 from tests.processes import free_port
 
@@ -24,8 +33,15 @@ class Store:
     writes_left: int = 2
     secrets: dict[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
 
-    def issuance_of(self, name: str) -> str | None:
-        return self.secrets[name][0] if name in self.secrets else None
+    def read(self, name: str) -> IssuedSecret | None:
+        if name not in self.secrets:
+            return None
+        issuance_id, content = self.secrets[name]
+        passwords = {file: content[file] for file in PASSWORDS if file in content}
+        return IssuedSecret(issuance_id=issuance_id, passwords=passwords)
+
+    def were_issued_together(self) -> bool:
+        return self.secrets[MEMBERS_SECRET][0] == self.secrets[AGENT_SECRET][0]
 
     def put(self, name: str, issuance_id: str, content: Mapping[str, str]) -> None:
         if not self.writes_left:
@@ -45,16 +61,41 @@ def test_existing_credentials_stay() -> None:
 
 
 @pytest.mark.parametrize("deleted_name", [MEMBERS_SECRET, AGENT_SECRET])
-def test_a_deleted_secret_replaces_all_credentials(deleted_name: str) -> None:
+def test_a_deleted_secret_replaces_all_certificates(deleted_name: str) -> None:
     store = Store(writes_left=4)
     ensure(store, NAMES)
-    first_content = store.secrets[MEMBERS_SECRET]
+    first_secrets = dict(store.secrets)
     del store.secrets[deleted_name]
 
     assert ensure(store, NAMES)
 
-    assert store.secrets[MEMBERS_SECRET] != first_content
-    assert store.issuance_of(MEMBERS_SECRET) == store.issuance_of(AGENT_SECRET)
+    assert store.were_issued_together()
+    for name, (_, first_files) in first_secrets.items():
+        files = store.secrets[name][1]
+        assert not [
+            file for file in files if file not in PASSWORDS and files[file] == first_files[file]
+        ]
+
+
+@pytest.mark.parametrize(
+    ("deleted_name", "kept_names"),
+    [(AGENT_SECRET, PASSWORDS), (MEMBERS_SECRET, ("agent-password",))],
+)
+def test_passwords_that_a_secret_still_has_are_kept(
+    deleted_name: str, kept_names: tuple[str, ...]
+) -> None:
+    """The data of etcd on a disk contains the passwords: with new ones, no member would become ready."""
+    store = Store(writes_left=4)
+    ensure(store, NAMES)
+    first_files = store.secrets[MEMBERS_SECRET][1]
+    del store.secrets[deleted_name]
+
+    ensure(store, NAMES)
+
+    members, agent = (store.secrets[name][1] for name in (MEMBERS_SECRET, AGENT_SECRET))
+    assert tuple(file for file in PASSWORDS if members[file] == first_files[file]) == kept_names
+    assert agent["agent-password"] == members["agent-password"]
+    assert all(members[file] for file in PASSWORDS)
 
 
 def test_two_concurrent_runs_leave_credentials_that_were_issued_together() -> None:
@@ -72,7 +113,7 @@ def test_two_concurrent_runs_leave_credentials_that_were_issued_together() -> No
         ensure(store, NAMES)
     ensure(store, NAMES)
 
-    assert store.issuance_of(MEMBERS_SECRET) == store.issuance_of(AGENT_SECRET)
+    assert store.were_issued_together()
 
 
 @pytest.mark.parametrize("replaced", [False, True], ids=["new credentials", "a replacement"])
@@ -171,6 +212,9 @@ def api() -> Iterator[Api]:
                 self.respond(404, {"message": "not found"})
             else:
                 if self.command != "GET":
+                    strings = body.pop("stringData")  # the API server returns them in base64
+                    data = {file: base64.b64encode(strings[file].encode()) for file in strings}
+                    body["data"] = {file: content.decode() for file, content in data.items()}
                     state.secrets[name] = body
                 self.respond(200, state.secrets[name])
 
@@ -198,7 +242,8 @@ def test_secrets_are_created_and_replaced_in_the_cluster(api: Api) -> None:
     assert ensure(cluster(api), NAMES)
 
     assert set(api.secrets) == {MEMBERS_SECRET, AGENT_SECRET}
-    assert api.secrets[MEMBERS_SECRET] != first_secrets[MEMBERS_SECRET]
+    first_files, files = first_secrets[MEMBERS_SECRET]["data"], api.secrets[MEMBERS_SECRET]["data"]
+    assert {file for file in files if files[file] == first_files[file]} == set(PASSWORDS)
 
 
 def test_an_api_server_that_does_not_respond_is_reported_with_a_fix() -> None:

@@ -44,7 +44,10 @@ _INVALID_ARGUMENT = 3  # includes a wrong password
 _UNAUTHENTICATED = 16
 _OLD_REVISION = "revision of auth store is old"  # users changed while the request was under way
 _NO_SPACE = "database space exceeded"  # the alarm NOSPACE, which only an administrator disarms
-_REPAIR_OF_SPACE = "Its database is full: etcdctl compact REVISION, etcdctl defrag --cluster, etcdctl alarm disarm."
+_REPAIR_OF_SPACE = (
+    "Its database is full: run etcdctl compact, etcdctl defrag and etcdctl alarm disarm as docs/operations.md "
+    "describes under 'Commands for etcd'."
+)
 _REPAIR_OF_MEMBERS = (
     "Check that most of its members run and reach each other, and that its users are set up."
 )

@@ -38,7 +38,8 @@ class UnreadableKeyError(EverstepError):
         repair = REPAIRS.get(key.rpartition("/")[2], OTHER_REPAIR).format(key=key)
         super().__init__(
             f"the key {key} in etcd cannot be read: {reason}; its value is {shown!r}",
-            f"Run one version of Everstep on all nodes. If the value is damaged, {repair}",
+            "Run one version of Everstep on all nodes. If the value is damaged, define etcdctl as docs/operations.md "
+            f"describes under 'Commands for etcd', and {repair}",
         )
 
 

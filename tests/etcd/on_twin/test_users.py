@@ -1,12 +1,13 @@
 """The users of a real etcd with TLS, as a member's pod sets them up, and the permissions of a worker."""
 
 import os
+import shutil
 import socket
 import ssl
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -15,8 +16,16 @@ from pathlib import Path
 import pytest
 from cloudtwin.toolchain import ensure_tools
 
-from etcd.credentials import AGENT_SECRET, MEMBERS_SECRET, contents
+from etcd.credentials import (
+    AGENT_SECRET,
+    MEMBERS_SECRET,
+    PASSWORDS,
+    IssuedSecret,
+    contents,
+    ensure,
+)
 from etcd.gateway import Credentials, EtcdError, authenticate, call
+from etcd.users import REPAIR_OF_ROOT
 from everstep.elastic.launch.launcher import DONE
 from everstep.elastic.membership.etcd_client import Etcd, EtcdRefusedError, EtcdUnreachableError
 from everstep.elastic.membership.etcd_connection import EtcdOptions
@@ -46,8 +55,27 @@ for batch in run:
 """A program that trains two steps."""
 
 
+class FolderSecrets:
+    """Secrets in folders, as the kubelet mounts them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def read(self, name: str) -> IssuedSecret | None:
+        if not (self.folder / name).exists():
+            return None
+        files = {file.name: file.read_text() for file in (self.folder / name).iterdir()}
+        passwords = {file: files[file] for file in PASSWORDS if file in files}
+        return IssuedSecret(issuance_id=files["issuance-id"], passwords=passwords)
+
+    def put(self, name: str, issuance_id: str, content: Mapping[str, str]) -> None:
+        (self.folder / name).mkdir(exist_ok=True)
+        for file, text in {**content, "issuance-id": issuance_id}.items():
+            (self.folder / name / file).write_text(text)
+
+
 def write_secrets(folder: Path) -> None:
-    """Write new credentials to folders, as the kubelet mounts Secrets."""
+    """Write new credentials, with new passwords, to folders, as the kubelet mounts Secrets."""
     for secret, files in contents(NAMES).items():
         (folder / secret).mkdir(exist_ok=True)
         for name, content in files.items():
@@ -72,8 +100,8 @@ class Pod:
         return Credentials(folder=self.folder / MEMBERS_SECRET)
 
     @contextmanager
-    def etcd(self, data: str) -> Iterator[None]:
-        """Run the member."""
+    def etcd(self, data: str, *flags: str) -> Iterator[None]:
+        """Run the member, with additional flags."""
         members, peer_url = self.folder / MEMBERS_SECRET, f"https://localhost:{self.peer_port}"
         command = [
             str(ensure_tools(["etcd"], Silent())["etcd"]),
@@ -92,6 +120,7 @@ class Pod:
             f"--peer-trusted-ca-file={members / 'peer-ca.crt'}",
             "--peer-client-cert-auth",
             "--unsafe-no-fsync",
+            *flags,
         ]
         with (self.folder / "etcd.log").open("ab") as log, running_process(command, log.fileno()):
             yield
@@ -324,6 +353,49 @@ def test_an_etcd_that_returns_empty_gets_its_users_again_and_an_agent_continues(
             assert [entry.value for entry in etcd.get(f"/everstep/{RUN}/")[0]] == ["2"]
             with pytest.raises(EtcdRefusedError, match="permission denied"):
                 etcd.put("/everstep/other/committed", "2")
+
+
+def rotate(folder: Path) -> None:
+    """Rotate the credentials as documented: delete the workers' Secret, and run the Job again."""
+    shutil.rmtree(folder / AGENT_SECRET)
+    assert ensure(FolderSecrets(folder), NAMES)
+
+
+def test_after_a_rotation_an_etcd_with_its_data_is_ready_again_and_an_agent_continues(
+    tmp_path: Path,
+) -> None:
+    ensure(FolderSecrets(tmp_path), NAMES)
+    pod = Pod(tmp_path, free_port(), free_port(), free_port())
+    with closing(Etcd(pod.agent_options())) as etcd:
+        with pod.etcd("data"), pod.users():
+            pod.wait_until_ready()
+            etcd.put(f"/everstep/{RUN}/committed", "1")
+        first_authority = (tmp_path / MEMBERS_SECRET / "ca.crt").read_text()
+        rotate(tmp_path)
+        assert (tmp_path / MEMBERS_SECRET / "ca.crt").read_text() != first_authority
+        with pod.etcd("data"), pod.users():
+            pod.wait_until_ready()
+
+            assert [entry.value for entry in etcd.get(f"/everstep/{RUN}/")[0]] == ["1"]
+            etcd.put(f"/everstep/{RUN}/committed", "2")
+
+
+def test_a_password_that_does_not_fit_the_data_is_reported_with_its_repair(tmp_path: Path) -> None:
+    pod = new_pod(tmp_path)
+    former_password = pod.credentials.password("root")
+    with pod.etcd("data"):
+        with pod.users():
+            pod.wait_until_ready()
+        password_file = pod.credentials.folder / "root-password"
+        password_file.write_text("lost")
+        with pod.users():
+            log = tmp_path / "users.log"
+            pod.wait_until(lambda: REPAIR_OF_ROOT in log.read_text(), "the repair is logged")
+            assert not pod.is_ready()
+
+            password_file.write_text(former_password)
+
+            pod.wait_until_ready()
 
 
 def test_another_run_replaces_the_previous_run(tmp_path: Path) -> None:

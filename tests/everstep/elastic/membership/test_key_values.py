@@ -120,6 +120,7 @@ def test_the_fix_of_other_keys_is_to_remove_them(name: str) -> None:
         read_commit(entry("x", f"/everstep/run/{name}"))
 
     assert raised.value.fix.endswith(f"etcdctl del /everstep/run/{name}")
+    assert "docs/operations.md describes under 'Commands for etcd'" in raised.value.fix
 
 
 @given(text())
