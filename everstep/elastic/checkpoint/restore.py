@@ -231,6 +231,6 @@ def _other_run(checkpoint: StoredCheckpoint, settings: Mapping[str, Any]) -> Oth
     return OtherRunError(
         checkpoint,
         f"{checkpoint.location} is a checkpoint of another run: {'; '.join(differences)}",
-        "Give this run another name (job.name), restore the settings of the existing one, or pass "
-        "--fresh=WORD with a new word: the old run is then moved away and training starts again.",
+        "Restore the settings of that run. Or start again: pass --fresh=WORD with a new word, which moves that run "
+        "away, or give this run another name (in a stack: job.name); without our trainer, another folder.",
     )

@@ -136,5 +136,5 @@ def _other_data(checkpoint: StoredCheckpoint, recorded: str, current: str) -> Ev
         "Restore the previous data. Or continue with the current data from that step: pass "
         f"--accept-data={contents_digest(current)} (in a stack: job.acceptData; without our trainer: "
         f"Run(accept_data={contents_digest(current)!r})). "
-        "Or start again: pass --fresh=WORD with a new word.",
+        "Or start again: pass --fresh=WORD with a new word, or, without our trainer, another folder.",
     )

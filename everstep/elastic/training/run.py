@@ -1,7 +1,9 @@
 """The public interface of elastic training: `Run` makes a plain training loop elastic."""
 
+import json
 import logging
 import os
+import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +68,7 @@ class Run:
         scheduler: learning-rate scheduler, which takes a step after each applied step.
         scaler: gradient scaler; the run unscales, steps and updates. A disabled scaler is ignored.
         states: other objects whose state belongs to the run, by name: averaged weights, metrics.
-        fingerprint: settings that must be equal to continue from a checkpoint; None for the run's own.
+        fingerprint: settings that must be equal to continue from a checkpoint, as JSON; None for the run's own.
         identity: text that must be equal on all workers; None for the versions of script, library and torch.
         labels: fields for the first line of the journal, such as the model's name.
         hooks: callbacks for programs that write other files than checkpoints to the run's folder.
@@ -118,7 +120,7 @@ class Run:
         worker = _worker(group, device, folder)
         run_fingerprint = {
             DATA: f"{size} samples",
-            **(fingerprint or _fingerprint(run_options, model, optimizer)),
+            **_as_json(fingerprint or _fingerprint(run_options, model, optimizer)),
             **({SHARDS: sharding.count} if sharding else {}),
         }
         self.model, self.optimizer = model, optimizer
@@ -513,6 +515,25 @@ def _fingerprint(
     if options.exact:
         fingerprint |= {"mode": options.mode, "shard_size": options.exact_shard_size}
     return fingerprint
+
+
+def _as_json(fingerprint: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return the settings as a checkpoint holds them, in JSON: a list in place of a tuple, texts as keys.
+
+    Raises:
+        EverstepError: JSON has no such value.
+    """
+    settings = dict[str, Any]()
+    for name, value in fingerprint.items():
+        try:
+            settings.update(json.loads(json.dumps({name: value}, allow_nan=False)))
+        except (TypeError, ValueError) as error:
+            raise EverstepError(
+                f"{name!r} of fingerprint is {reprlib.repr(value)}, which a checkpoint cannot hold: {error}",
+                "Pass texts, finite numbers, and lists and dicts of these: int(...) of a number of numpy, "
+                "str(...) of a path or of another object.",
+            ) from error
+    return settings
 
 
 def _reducer(options: RunOptions, model: nn.Module) -> GradientReducer | ExactReducer:

@@ -40,6 +40,7 @@ def test_changed_data_are_refused_with_the_difference_and_the_option_that_accept
     assert f"{SAVED_DATA} then; {CURRENT_DATA} now" in error.value.problem
     assert "--accept-data=bbbb" in error.value.fix
     assert "Run(accept_data='bbbb')" in error.value.fix, "a script has no such flag"
+    assert "without our trainer, another folder" in error.value.fix
 
 
 def test_changed_data_are_accepted_by_their_digest(folder: Path) -> None:
@@ -65,8 +66,10 @@ def test_data_that_are_identified_by_their_number_of_samples_are_accepted_by_it(
 
 
 def test_accepting_data_accepts_no_other_settings(folder: Path) -> None:
-    with pytest.raises(OtherRunError, match="model is 'resnet18' there"):
+    with pytest.raises(OtherRunError, match="model is 'resnet18' there") as error:
         resume(folder, accept_data="bbbb", model="resnet50")
+
+    assert "without our trainer, another folder" in error.value.fix
 
 
 def test_unchanged_data_need_no_acceptance(folder: Path) -> None:

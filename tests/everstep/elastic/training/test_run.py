@@ -562,6 +562,41 @@ def test_a_model_with_extra_state_is_refused() -> None:
         start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
 
 
+@pytest.mark.parametrize(
+    "setting", [{"image_size": (224, 224)}, {"classes": {1: "cat"}}, {3: "number"}]
+)
+def test_a_run_continues_with_settings_that_json_stores_in_another_form(
+    setting: dict[Any, Any], tmp_path: Path
+) -> None:
+    """A checkpoint has a list in place of a tuple, and texts in place of numbers as keys."""
+    for stop_after in (4, 1000):
+        model = network()
+        options = {"checkpoint": tmp_path, "checkpoint_steps": 1, "fingerprint": setting}
+        run = start_run(model, OPTIMIZERS["SGD"](model), **options)
+        train(run, model, stop_after)
+
+    assert run.step == run.total_steps
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (math.nan, "not JSON compliant"),
+        ({"rates": [0.1, math.inf]}, "not JSON compliant"),
+        (np.int64(3), "int64 is not JSON serializable"),
+        (Path("data"), "PosixPath is not JSON serializable"),
+    ],
+)
+def test_settings_that_no_checkpoint_can_hold_are_refused(value: object, reason: str) -> None:
+    model = network()
+
+    with pytest.raises(EverstepError, match=reason) as error:
+        start_run(model, OPTIMIZERS["SGD"](model), fingerprint={"setting": value})
+
+    assert "'setting' of fingerprint" in error.value.problem
+    assert "int(...)" in error.value.fix
+
+
 def unfreeze(model: nn.Sequential, optimizer: torch.optim.Optimizer) -> None:
     del optimizer
     model[0].requires_grad_(True)
