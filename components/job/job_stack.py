@@ -69,8 +69,13 @@ class JobStack(Component):
             *self._declare_store_access(),
         ]
         data = self._declare_data(prerequisites)
-        self.outputs = self._declare_job([*prerequisites, *data]).outputs
+        self.outputs = self._declare_job([*prerequisites, *data], self._folder(data)).outputs
         self.register_outputs(dict(self.outputs))
+
+    @property
+    def _zones(self) -> tuple[str, ...]:
+        """Zones of which the job uses one at a time; empty if it may spread over several."""
+        return () if self._config.spread_zones else self._platform.zones
 
     def _declare_priority(self) -> scheduling.v1.PriorityClass:
         """Declare the priority of the workers, which preempt other workers only if it is above 0."""
@@ -132,16 +137,25 @@ class JobStack(Component):
             namespace=self._platform.namespace,
             placement=Placement.from_config(self._platform.system_pool),
             storage=self._platform.storage,
+            job=self._config.name,
         )
         return [DataPrep(f"{self.name}-data", args, self.child(depends_on=depends_on))]
 
-    def _declare_job(self, depends_on: Sequence[pulumi.Resource]) -> ElasticTrainingJob:
+    def _folder(self, prepared: Sequence[DataPrep]) -> str | None:
+        """Return the path of the data set in a worker; None for the user's own program, and with a cache."""
+        data = self._args.config.data
+        if self._config.command or data.cache:
+            return None
+        platform_folder = f"{MOUNT}/{data_folder(data.dataset)}"
+        return next((preparation.folder for preparation in prepared), platform_folder)
+
+    def _declare_job(
+        self, depends_on: Sequence[pulumi.Resource], folder: str | None
+    ) -> ElasticTrainingJob:
         platform, data = self._platform, self._args.config.data
-        has_own_program = bool(self._config.command)
-        folder = None if has_own_program or data.cache else f"{MOUNT}/{data_folder(data.dataset)}"
         args = ElasticTrainingJobArgs(
             config=self._config,
-            dataset=None if has_own_program else data.dataset,
+            dataset=None if self._config.command else data.dataset,
             data=folder,
             cache=data.cache,
             spending=job_spending(self._args.config),
@@ -152,7 +166,7 @@ class JobStack(Component):
             storage=platform.storage,
             upstream=platform.upstream,
             efa_interfaces=platform.efa_interfaces,
-            zones=() if self._config.spread_zones else platform.zones,
+            zones=self._zones,
             zone_prices=platform.zone_prices,
             zone_ceilings=platform.zone_ceilings,
             scales_from_zero=platform.scales_from_zero,
@@ -182,7 +196,7 @@ async def declare(config: StackConfig, stack: PlatformStackConfig) -> pulumi.Inp
     reference = pulumi.StackReference(path)
     output = await reference.get_output_details(shared_platform.OUTPUT)
     try:
-        platform = shared_platform.read(stack.name, output.value, config.job.name)
+        platform = shared_platform.read(stack.name, output.value, config)
     except ConfigurationError as error:
         raise pulumi.RunError(str(error)) from None  # for the user to fix: no traceback
     kubeconfig: pulumi.Output[str] = reference.require_output("kubeconfig")  # secret in both stacks
