@@ -77,6 +77,11 @@ class JobStack(Component):
         """Zones of which the job uses one at a time; empty if it may spread over several."""
         return () if self._config.spread_zones else self._platform.zones
 
+    @property
+    def _moves(self) -> bool:
+        """Whether the controller may move the job to another zone."""
+        return len(self._zones) > 1 and not self._platform.upstream
+
     def _declare_priority(self) -> scheduling.v1.PriorityClass:
         """Declare the priority of the workers, which preempt other workers only if it is above 0."""
         value = self._args.priority
@@ -95,7 +100,10 @@ class JobStack(Component):
         )
 
     def _declare_quota(self) -> core.v1.ResourceQuota:
-        """Declare the maximum number of workers; a quota by priority class cannot count GPUs."""
+        """Declare the maximum number of workers; a quota by priority class cannot count GPUs.
+
+        In a move between zones, the old workers train until the new workers do.
+        """
         selector = core.v1.ScopedResourceSelectorRequirementArgs(
             scope_name="PriorityClass", operator="In", values=[_priority_class(self._config.name)]
         )
@@ -105,7 +113,7 @@ class JobStack(Component):
                 name=_priority_class(self._config.name), namespace=self._platform.namespace
             ),
             spec=core.v1.ResourceQuotaSpecArgs(
-                hard={"pods": str(self._config.max_replicas)},
+                hard={"pods": str(self._config.max_replicas * (2 if self._moves else 1))},
                 scope_selector=core.v1.ScopeSelectorArgs(match_expressions=[selector]),
             ),
             opts=self.child(delete_before_replace=True, replace_on_changes=["spec.scopeSelector"]),

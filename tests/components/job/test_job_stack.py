@@ -136,6 +136,21 @@ def test_priority_and_quota_exist_before_the_workers() -> None:
 
 
 @pytest.mark.parametrize(
+    ("changes", "pods"),
+    [
+        ({"zones": ["a", "b"]}, "10"),  # a move: old and new workers overlap
+        ({"zones": ["a"]}, "5"),
+        ({"zones": ["a", "b"], "upstream": True}, "5"),
+    ],
+    ids=["two zones", "one zone", "a controller that moves no job"],
+)
+def test_the_quota_lets_the_job_move_between_zones(changes: dict[str, Any], pods: str) -> None:
+    graph = job_stack({**platform_output(), **changes}, job={"name": "second", "maxReplicas": 5})
+
+    assert graph.one("ResourceQuota").inputs["spec"]["hard"] == {"pods": pods}
+
+
+@pytest.mark.parametrize(
     ("source", "folder"),
     [
         ({}, "/everstep/data/imagefolder"),
