@@ -167,14 +167,14 @@ class DataAccess:
     prerequisites: Sequence[pulumi.Resource] = ()
 
 
-def data_folder(dataset: str) -> str:
-    """Return the folder of a prepared data set, relative to the volume."""
-    return f"data/{dataset}"
+def data_folder(dataset: str, owner: str | None = None) -> str:
+    """Return the folder of a prepared data set, relative to the volume.
 
-
-def staged_folder(dataset: str) -> str:
-    """Return the folder of a data set as it was copied from its source, relative to the volume."""
-    return f"data/{dataset}-source"
+    Args:
+        dataset: name of the data set.
+        owner: the only job that uses the folder; None: all jobs use it.
+    """
+    return f"data/{dataset}.{owner}" if owner else f"data/{dataset}"  # no name of a job has a dot
 
 
 def run_folder(job: str) -> str:

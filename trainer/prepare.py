@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 import struct
 import sys
 import zlib
@@ -129,7 +130,8 @@ def prepare_fashion_mnist(source: Path, output: Path) -> None:
         return
     _check_replaceable(output)
     output.parent.mkdir(parents=True, exist_ok=True)
-    temporary = output.parent / f".{output.name}-{os.getpid()}"
+    # Processes of two pods may have the same number.
+    temporary = output.parent / f".{output.name}-{socket.gethostname()}-{os.getpid()}"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     try:

@@ -76,7 +76,7 @@ def _upstream_has_image(kind: str, image: str | None) -> list[ConfigFault]:
     return [ConfigFault("controller.image", image, "is missing, but `upstream` needs one", fix)]
 
 
-def _controller_supports_scaling(scaling: str, kind: str) -> list[ConfigFault]:
+def controller_supports_scaling(scaling: str, kind: str) -> list[ConfigFault]:
     """Check that the controller supports scaling by capacity, which the upstream controller ignores."""
     if scaling == "fixed" or kind == "maintained":
         return []
@@ -225,7 +225,7 @@ RULES = (
     ),
     ConfigRule(("job.fresh",), _fresh_is_not_an_option),
     ConfigRule(("controller.kind", "controller.image"), _upstream_has_image),
-    ConfigRule(("job.scaling", "controller.kind"), _controller_supports_scaling),
+    ConfigRule(("job.scaling", "controller.kind"), controller_supports_scaling),
     ConfigRule(("job.mode", "job.compress"), _exact_without_compression),
     ConfigRule(("job.name", "data.dataset"), _job_name_unused),
     ConfigRule(("job",), _trainer_keys_without_command),

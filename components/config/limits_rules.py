@@ -38,7 +38,7 @@ def deadline_faults(deadline: str | None, now: datetime) -> list[ConfigFault]:
     ]
 
 
-def _controller_supports_limits(
+def controller_supports_limits(
     deadline: str | None, budget: float | None, on_demand: str | None, kind: str
 ) -> list[ConfigFault]:
     """Check that the controller supports limits, which the upstream controller ignores."""
@@ -211,7 +211,7 @@ def _machines(pool: EksPool | AksPool) -> tuple[str, ...]:
 _CLOUDS = {"cluster": ("eks", "aks")}
 
 RULES = (
-    ConfigRule((DEADLINE, BUDGET, ON_DEMAND, "controller.kind"), _controller_supports_limits),
+    ConfigRule((DEADLINE, BUDGET, ON_DEMAND, "controller.kind"), controller_supports_limits),
     ConfigRule((DEADLINE, ON_DEMAND), _deadline_has_policy),
     ConfigRule((DEADLINE,), _deadline_after_start, _CLOUDS),
     ConfigRule((BUDGET, ON_DEMAND), _no_prices_on_existing, {"cluster": ("existing",)}),

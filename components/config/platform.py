@@ -68,7 +68,9 @@ class QuotaConfig(Section):
 
     pods: int = Field(default=200, ge=1, description="Maximum number of pods.")
     gpus: NodeCount | None = Field(
-        default=None, description="Maximum number of GPUs; absent: no limit."
+        default=None,
+        description="Maximum number of GPUs; absent: no limit. With `cluster.gpuPools` in several zones, placeholders "
+        "and moves need more than the GPUs of `job.maxReplicas` workers, at most that number for each zone.",
     )
 
 

@@ -19,7 +19,6 @@ from components.interface import (
     Placement,
     Storage,
     data_folder,
-    staged_folder,
 )
 from components.platform.pods import (
     DATA_PREPARATION,
@@ -55,6 +54,8 @@ class DataPrepArgs:
         placement: nodes on which it runs.
         storage: volume that receives the data set.
         access: identity that may read the source; None if no identity is needed.
+        job: name of the job of a job stack, which gets its own folder for its own source; None for the job of the
+            platform's stack.
     """
 
     config: DataConfig
@@ -63,6 +64,7 @@ class DataPrepArgs:
     placement: Placement
     storage: Storage
     access: DataAccess | None = None
+    job: str | None = None
 
 
 class DataPrep(Component):
@@ -79,12 +81,16 @@ class DataPrep(Component):
     ) -> None:
         super().__init__("job:DataPrep", name, opts)
         dataset, source = args.config.dataset, args.config.source
-        self.folder = f"{MOUNT}/{data_folder(dataset)}"
+        self.folder = f"{MOUNT}/{data_folder(dataset, args.job if source else None)}"
         account = self._account(args, args.access) if args.access else None
         batch.v1.Job(
             # The data set is part of the name: for another data set a new Job is created, instead of changing this one.
-            f"{name}-{dataset}",
-            metadata=meta.v1.ObjectMetaArgs(name=f"prepare-{dataset}", namespace=args.namespace),
+            # Of a job stack it is the job, since several stacks may prepare one data set in the namespace.
+            f"{name}-{args.job or dataset}",
+            metadata=meta.v1.ObjectMetaArgs(
+                name=f"prepare.{args.job}" if args.job else f"prepare-{dataset}",
+                namespace=args.namespace,
+            ),
             spec=batch.v1.JobSpecArgs(
                 backoff_limit=args.access.retries if args.access else DATA_RETRIES,
                 active_deadline_seconds=STAGING_SECONDS if source else DEADLINE_SECONDS,
@@ -167,8 +173,7 @@ class DataPrep(Component):
         if (origin := config.origin) is None:
             return arguments
         location = f"{MOUNT}/{origin.path}" if origin.kind == "tar" else str(config.source)
-        copy = f"{MOUNT}/{staged_folder(config.dataset)}"
-        return [*arguments, "--stage", location, "--source", copy]
+        return [*arguments, "--stage", location, "--source", f"{self.folder}-source"]
 
 
 def _ports(config: DataConfig) -> list[core.v1.ContainerPortArgs] | None:

@@ -69,8 +69,18 @@ class JobStack(Component):
             *self._declare_store_access(),
         ]
         data = self._declare_data(prerequisites)
-        self.outputs = self._declare_job([*prerequisites, *data]).outputs
+        self.outputs = self._declare_job([*prerequisites, *data], self._folder(data)).outputs
         self.register_outputs(dict(self.outputs))
+
+    @property
+    def _zones(self) -> tuple[str, ...]:
+        """Zones of which the job uses one at a time; empty if it may spread over several."""
+        return () if self._config.spread_zones else self._platform.zones
+
+    @property
+    def _moves(self) -> bool:
+        """Whether the controller may move the job to another zone."""
+        return len(self._zones) > 1 and not self._platform.upstream
 
     def _declare_priority(self) -> scheduling.v1.PriorityClass:
         """Declare the priority of the workers, which preempt other workers only if it is above 0."""
@@ -90,7 +100,10 @@ class JobStack(Component):
         )
 
     def _declare_quota(self) -> core.v1.ResourceQuota:
-        """Declare the maximum number of workers; a quota by priority class cannot count GPUs."""
+        """Declare the maximum number of workers; a quota by priority class cannot count GPUs.
+
+        In a move between zones, the old workers train until the new workers do.
+        """
         selector = core.v1.ScopedResourceSelectorRequirementArgs(
             scope_name="PriorityClass", operator="In", values=[_priority_class(self._config.name)]
         )
@@ -100,7 +113,7 @@ class JobStack(Component):
                 name=_priority_class(self._config.name), namespace=self._platform.namespace
             ),
             spec=core.v1.ResourceQuotaSpecArgs(
-                hard={"pods": str(self._config.max_replicas)},
+                hard={"pods": str(self._config.max_replicas * (2 if self._moves else 1))},
                 scope_selector=core.v1.ScopeSelectorArgs(match_expressions=[selector]),
             ),
             opts=self.child(delete_before_replace=True, replace_on_changes=["spec.scopeSelector"]),
@@ -132,16 +145,25 @@ class JobStack(Component):
             namespace=self._platform.namespace,
             placement=Placement.from_config(self._platform.system_pool),
             storage=self._platform.storage,
+            job=self._config.name,
         )
         return [DataPrep(f"{self.name}-data", args, self.child(depends_on=depends_on))]
 
-    def _declare_job(self, depends_on: Sequence[pulumi.Resource]) -> ElasticTrainingJob:
+    def _folder(self, prepared: Sequence[DataPrep]) -> str | None:
+        """Return the path of the data set in a worker; None for the user's own program, and with a cache."""
+        data = self._args.config.data
+        if self._config.command or data.cache:
+            return None
+        platform_folder = f"{MOUNT}/{data_folder(data.dataset)}"
+        return next((preparation.folder for preparation in prepared), platform_folder)
+
+    def _declare_job(
+        self, depends_on: Sequence[pulumi.Resource], folder: str | None
+    ) -> ElasticTrainingJob:
         platform, data = self._platform, self._args.config.data
-        has_own_program = bool(self._config.command)
-        folder = None if has_own_program or data.cache else f"{MOUNT}/{data_folder(data.dataset)}"
         args = ElasticTrainingJobArgs(
             config=self._config,
-            dataset=None if has_own_program else data.dataset,
+            dataset=None if self._config.command else data.dataset,
             data=folder,
             cache=data.cache,
             spending=job_spending(self._args.config),
@@ -152,7 +174,7 @@ class JobStack(Component):
             storage=platform.storage,
             upstream=platform.upstream,
             efa_interfaces=platform.efa_interfaces,
-            zones=() if self._config.spread_zones else platform.zones,
+            zones=self._zones,
             zone_prices=platform.zone_prices,
             zone_ceilings=platform.zone_ceilings,
             scales_from_zero=platform.scales_from_zero,
@@ -182,7 +204,7 @@ async def declare(config: StackConfig, stack: PlatformStackConfig) -> pulumi.Inp
     reference = pulumi.StackReference(path)
     output = await reference.get_output_details(shared_platform.OUTPUT)
     try:
-        platform = shared_platform.read(stack.name, output.value, config.job.name)
+        platform = shared_platform.read(stack.name, output.value, config)
     except ConfigurationError as error:
         raise pulumi.RunError(str(error)) from None  # for the user to fix: no traceback
     kubeconfig: pulumi.Output[str] = reference.require_output("kubeconfig")  # secret in both stacks

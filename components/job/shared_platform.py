@@ -4,7 +4,8 @@ A job stack needs plain values, since they decide which fields its objects have.
 as it was deployed, through a StackReference, and never the file of the other stack, which may have changed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pulumi
@@ -12,6 +13,8 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from components.config import PoolConfig, Section, StackConfig
 from components.config.faults import ConfigFault, ConfigurationError
+from components.config.job_rules import controller_supports_scaling
+from components.config.limits_rules import controller_supports_limits
 from components.interface import Cluster, Placement, Storage
 from components.spending import zone_ceilings, zone_prices
 
@@ -129,13 +132,13 @@ def _pool(placement: Placement) -> dict[str, Any]:
     return pool.model_dump(by_alias=True, exclude_none=True)
 
 
-def read(stack: str, output: Mapping[str, Any] | None, job: str) -> SharedPlatform:
+def read(stack: str, output: Mapping[str, Any] | None, config: StackConfig) -> SharedPlatform:
     """Return the platform that a stack exports, checked for a job of another stack.
 
     Args:
         stack: name of the platform's stack.
         output: its output `platform`; None if it has none.
-        job: name of the job that will run on it.
+        config: configuration of the stack whose job will run on it.
 
     Raises:
         ConfigurationError: the stack shares no platform, or this job cannot run on it.
@@ -159,10 +162,39 @@ def read(stack: str, output: Mapping[str, Any] | None, job: str) -> SharedPlatfo
             rule,
             "set etcd.authentication to none there, or give this job its own platform",
         )
+    job = config.job.name
     if platform.job == job:
         rule = f"is the name of the job of the stack {stack}, which has the same namespace and run folder"
         raise _error("job.name", job, rule, "choose another name")
+    if faults := [
+        *_source_faults(stack, platform, config),
+        *_limit_faults(stack, platform, config),
+    ]:
+        raise ConfigurationError(faults)
     return platform
+
+
+def _source_faults(
+    stack: str, platform: SharedPlatform, config: StackConfig
+) -> Iterator[ConfigFault]:
+    """Yield a fault if the job has a source of the data set that the platform's stack has prepared."""
+    data = config.data
+    if data.source and data.dataset == platform.dataset:
+        rule = f"is a source of {data.dataset}, which the stack {stack} has prepared for all jobs"
+        fix = "remove it to train on these data, or give this job its own platform"
+        yield ConfigFault("data.source", data.source, rule, fix)
+
+
+def _limit_faults(
+    stack: str, platform: SharedPlatform, config: StackConfig
+) -> Iterator[ConfigFault]:
+    """Yield a fault for each key of the job that the platform's controller ignores."""
+    kind, job = "upstream" if platform.upstream else "maintained", config.job
+    for fault in (
+        *controller_supports_scaling(job.scaling, kind),
+        *controller_supports_limits(job.deadline, job.budget_usd, job.on_demand, kind),
+    ):
+        yield replace(fault, fix=f"{fault.fix}; the controller is declared by the stack {stack}")
 
 
 def _error(path: str, value: str, rule: str, fix: str) -> ConfigurationError:

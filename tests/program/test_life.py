@@ -118,7 +118,13 @@ def check_job_of_another_stack(project: Project, cluster: Path) -> None:
     """Check that another stack adds a job to the platform of this one and removes only that job."""
     stack = "--stack=second"
     job = {"name": "second", "replicas": 1, "maxReplicas": 2, "gpusPerWorker": 0}
-    content = {"config": {"everstep:platformStack": {"name": STACK}, "everstep:job": job}}
+    content = {
+        "config": {
+            "everstep:platformStack": {"name": STACK},
+            "everstep:job": job,
+            "everstep:data": {"dataset": "imagefolder", "source": "uploads/photos.tar"},
+        }
+    }
     file = project.stack_file.with_name("Pulumi.second.yaml")
     file.write_text(yaml.safe_dump(content), encoding="utf-8")
     project.run_checked("stack", "init", "second")
@@ -133,7 +139,9 @@ def check_job_of_another_stack(project: Project, cluster: Path) -> None:
     assert {"ElasticJob", "ResourceQuota", "PriorityClass"} <= kinds
     assert "StatefulSet" not in kinds
     assert {"ElasticJob/fashion", "ElasticJob/second"} <= set(objects_with_job)
-    assert set(objects_with_job) - set(objects(cluster)) == {"ElasticJob/second"}
+    assert set(objects_with_job) - set(objects(cluster)) == {
+        *("ElasticJob/second", "Job/prepare.second"),
+    }
 
 
 def check_scaling_in_place(project: Project, cluster: Path, uid: str) -> None:

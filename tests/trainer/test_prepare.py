@@ -50,6 +50,25 @@ def test_a_repeated_preparation_does_nothing(source: Path, tmp_path: Path) -> No
     assert (tmp_path / "out" / "manifest.json").stat().st_mtime_ns == written_at
 
 
+def test_two_pods_can_prepare_one_folder_at_the_same_time(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The processes of two pods often have the same number."""
+    output, convert = tmp_path / "out", prepare._convert
+
+    def convert_after_the_other_pod(idx_path: Path, target: Path) -> dict[str, object]:
+        monkeypatch.setattr(prepare, "_convert", convert)
+        monkeypatch.setattr("socket.gethostname", lambda: "other")
+        prepare.prepare_fashion_mnist(source, output)
+        return convert(idx_path, target)
+
+    monkeypatch.setattr(prepare, "_convert", convert_after_the_other_pod)
+    prepare.prepare_fashion_mnist(source, output)
+
+    assert len(data.load("fashion-mnist", output, "train", 28)) == 30
+    assert list(tmp_path.glob(".out*")) == []
+
+
 def test_incomplete_data_are_prepared_again(source: Path, tmp_path: Path) -> None:
     prepare.prepare_fashion_mnist(source, tmp_path / "out")
     (tmp_path / "out" / "train-images.npy").write_bytes(b"torn")

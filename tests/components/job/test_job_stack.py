@@ -17,6 +17,7 @@ from tests.components.existing.existing_stack import declare_existing, maintaine
 from tests.components.recorder import Graph, record
 
 PLATFORM = {"name": "eks-dev"}
+SECOND = from_mapping({"job": {"name": "second"}, "platformStack": PLATFORM})
 
 
 def platform_output() -> dict[str, Any]:
@@ -29,7 +30,7 @@ def job_stack(platform: dict[str, Any] | None = None, priority: int = 0, **secti
     """Declare a job on a platform, by default a stack on an existing cluster."""
     stack = {"job": {"name": "second"}, "platformStack": PLATFORM}
     config = from_mapping({**stack, **sections})
-    shared = shared_platform.read("eks-dev", platform or platform_output(), config.job.name)
+    shared = shared_platform.read("eks-dev", platform or platform_output(), config)
 
     def program() -> dict[str, Any]:
         provider = provider_of(shared, "contexts: []")
@@ -134,12 +135,85 @@ def test_priority_and_quota_exist_before_the_workers() -> None:
     assert {"training-priority", "training-quota"} <= default_job().ancestors("training-job-second")
 
 
-def test_a_data_set_that_the_platform_lacks_is_prepared_first() -> None:
-    graph = job_stack(data={"dataset": "imagefolder", "source": "uploads/photos.tar"})
+@pytest.mark.parametrize(
+    ("changes", "pods"),
+    [
+        ({"zones": ["a", "b"]}, "10"),  # a move: old and new workers overlap
+        ({"zones": ["a"]}, "5"),
+        ({"zones": ["a", "b"], "upstream": True}, "5"),
+    ],
+    ids=["two zones", "one zone", "a controller that moves no job"],
+)
+def test_the_quota_lets_the_job_move_between_zones(changes: dict[str, Any], pods: str) -> None:
+    graph = job_stack({**platform_output(), **changes}, job={"name": "second", "maxReplicas": 5})
+
+    assert graph.one("ResourceQuota").inputs["spec"]["hard"] == {"pods": pods}
+
+
+@pytest.mark.parametrize(
+    ("source", "folder"),
+    [
+        ({}, "/everstep/data/imagefolder"),
+        ({"source": "uploads/photos.tar"}, "/everstep/data/imagefolder.second"),
+    ],
+    ids=["in the folder of all jobs", "of its own"],
+)
+def test_a_data_set_that_the_platform_lacks_is_prepared_first(
+    source: dict[str, str], folder: str
+) -> None:
+    graph = job_stack(data={"dataset": "imagefolder", **source})
 
     worker = pod_of(graph.one("ElasticJob"))["containers"][0]
-    assert "training-data-imagefolder" in graph.ancestors("training-job-second")
-    assert "/everstep/data/imagefolder" in worker["args"]
+    (prepare,) = pod_of(graph.one("Job"))["containers"]
+    assert "training-data-second" in graph.ancestors("training-job-second")
+    assert folder in worker["args"]
+    assert folder in prepare["args"]
+
+
+def test_jobs_with_sources_of_their_own_share_neither_a_folder_nor_a_kubernetes_job() -> None:
+    photographs = {"dataset": "imagefolder", "source": "uploads/photos.tar"}
+    jobs = {
+        name: job_stack(data=photographs, job={"name": name}).one("Job")
+        for name in ("second", "third")
+    }
+
+    assert {job.inputs["metadata"]["name"] for job in jobs.values()} == {
+        *("prepare.second", "prepare.third"),
+    }
+    for name, job in jobs.items():
+        arguments = pod_of(job)["containers"][0]["args"]
+        folder = f"/everstep/data/imagefolder.{name}"
+        assert arguments[arguments.index("--output") + 1] == folder
+        assert arguments[arguments.index("--source") + 1] == f"{folder}-source"
+
+
+def test_a_source_of_a_data_set_that_the_platform_has_is_refused() -> None:
+    platform = {**platform_output(), "dataset": "imagefolder"}
+
+    with pytest.raises(ConfigurationError, match="the stack eks-dev has prepared") as error:
+        job_stack(platform, data={"dataset": "imagefolder", "source": "uploads/photos.tar"})
+    (fault,) = error.value.faults
+    assert fault.path == "data.source"
+    assert "remove it" in fault.fix
+
+
+@pytest.mark.parametrize(
+    ("job", "key"),
+    [
+        ({"scaling": "capacity"}, "job.scaling"),
+        ({"deadline": "7d", "onDemand": "never"}, "job.deadline"),
+    ],
+)
+def test_what_the_upstream_controller_ignores_is_refused_on_its_platform(
+    job: dict[str, str], key: str
+) -> None:
+    second = {"name": "second", **job}
+    assert job_stack(job=second).one("ElasticJob")
+
+    with pytest.raises(ConfigurationError, match=r"controller\.kind upstream") as error:
+        job_stack({**platform_output(), "upstream": True}, job=second)
+    assert error.value.faults[0].path == key
+    assert "stack eks-dev" in error.value.faults[0].fix
 
 
 def test_the_users_program_needs_no_data_preparation() -> None:
@@ -213,11 +287,11 @@ def test_a_platform_on_which_the_job_cannot_run_is_refused(
     platform = output if output is None or incomplete else {**platform_output(), **output}
 
     with pytest.raises(ConfigurationError, match=message) as error:
-        shared_platform.read("eks-dev", platform, "second")
+        shared_platform.read("eks-dev", platform, SECOND)
     assert error.value.faults[0].fix
 
 
 def test_an_output_of_a_newer_version_with_more_fields_is_read() -> None:
     newer_output = {**platform_output(), "added": {"later": True}}
 
-    assert shared_platform.read("eks-dev", newer_output, "second").namespace == "elastic-job"
+    assert shared_platform.read("eks-dev", newer_output, SECOND).namespace == "elastic-job"
