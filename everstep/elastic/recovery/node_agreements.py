@@ -20,12 +20,13 @@ import struct
 import time
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+from everstep.elastic.recovery.worker import Votes
 from everstep.errors import EverstepError
 
-RESULT_NUMBERS = 6
+RESULT_NUMBERS = len(fields(Votes))
 WAIT_SECONDS = 60.0
 """Longest wait for the others. A worker that neither ends nor leaves the group is replaced by its agent before."""
 
@@ -56,18 +57,18 @@ class Slot:
 
     def pack(self) -> bytes:
         """Return the slot as `SLOT_BYTES` bytes."""
-        fields = _FIELDS.pack(
+        content = _FIELDS.pack(
             self.process, self.generation, self.number, self.has_left, *self.result
         )
-        return fields + _CHECKSUM.pack(zlib.crc32(fields))
+        return content + _CHECKSUM.pack(zlib.crc32(content))
 
     @classmethod
     def unpack(cls, data: bytes) -> "Slot | None":
         """Return the slot in these bytes; None if they are not a complete slot."""
-        fields, checksum = data[: _FIELDS.size], data[_FIELDS.size :]
-        if len(data) != SLOT_BYTES or _CHECKSUM.pack(zlib.crc32(fields)) != checksum:
+        content, checksum = data[: _FIELDS.size], data[_FIELDS.size :]
+        if len(data) != SLOT_BYTES or _CHECKSUM.pack(zlib.crc32(content)) != checksum:
             return None
-        process, generation, number, has_left, *result = _FIELDS.unpack(fields)
+        process, generation, number, has_left, *result = _FIELDS.unpack(content)
         return cls(process, generation, number, has_left, tuple(result))
 
 

@@ -25,6 +25,7 @@ class Votes:
         stops: number of workers whose program ends the run with the step.
         due: 1 if the checkpoint of the step is due.
         squares: sum of the squares of the gradients, if each worker has a shard of them and they are clipped.
+        non_finite: number of shards whose loss or gradients are not finite: no shard is updated.
     """
 
     regroup: float = 0
@@ -33,6 +34,7 @@ class Votes:
     stops: float = 0
     due: float = 0
     squares: float = 0
+    non_finite: float = 0
 
 
 class TrainingState(Protocol):

@@ -422,7 +422,7 @@ class _Setup:
                 **{_setting(name): str(value) for name, value in fingerprint.items()},
                 "overlap": str(options.overlap),
             },
-            samples=self.size,
+            order=order,
             totals=(steps_of_run, options.epochs),
         )
 

@@ -257,11 +257,11 @@ class Session:
     def _apply(self, sums: Sums) -> float:
         """Apply a step whose sum has arrived, and leave the group if its workers agreed to."""
         self.worker.accounting.begin(Activity.COMPUTE)
-        reason = reason_to_skip(sums.loss, finite=sums.finite, scaled=self.scaler is not None)
-        if reason:
-            self._skip_or_fail(reason, sums.loss)
         samples = len(self.order.batch(self.state.step))
         votes = self._agree(sums)
+        is_finite, is_scaled = not votes.non_finite, self.scaler is not None
+        if reason := reason_to_skip(sums.loss, finite=is_finite, scaled=is_scaled):
+            self._skip_or_fail(reason, sums.loss)
 
         def apply() -> None:
             rate = self._learning_rate()
@@ -286,7 +286,10 @@ class Session:
         is_clipped = self.options.max_grad_norm is not None and self.worker.assignment.shards > 1
         squares = sum_of_squares(self._trained_parameters()) if is_clipped else 0.0
         votes = Votes(
-            sums.votes, sums.leavers, sums.hung, sums.stops, due=float(is_due), squares=squares
+            *(sums.votes, sums.leavers, sums.hung, sums.stops),
+            due=float(is_due),
+            squares=squares,
+            non_finite=float(not sums.finite),
         )
         agreed_votes = self.worker.group.agree(votes)
         self._is_save_due = bool(agreed_votes.due)

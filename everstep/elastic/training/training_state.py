@@ -15,6 +15,7 @@ from everstep.elastic.checkpoint.bucket import BucketError
 from everstep.elastic.checkpoint.store import StoredCheckpoint
 from everstep.elastic.data_order.leftover import Span
 from everstep.elastic.data_order.sample_ledger import SampleLedger
+from everstep.elastic.data_order.sampler import SampleOrder
 from everstep.elastic.recovery.checksums import checksums
 from everstep.elastic.recovery.copying import MAX_COMPUTED_SPANS
 from everstep.elastic.recovery.restore_watch import watch_reading
@@ -62,7 +63,7 @@ class RunState:
         journal: journal of this worker.
         hooks: callbacks of the program.
         identity: everything that must be equal on all workers, by name, except the tensors.
-        samples: size of the data set.
+        order: order of the samples.
         totals: number of steps and of epochs of the run.
 
     Attributes:
@@ -86,7 +87,7 @@ class RunState:
         journal: Journal,
         hooks: RunHooks,
         identity: Mapping[str, str],
-        samples: int,
+        order: SampleOrder,
         totals: tuple[int, int],
     ) -> None:
         self.model, self.optimizer, self.reducer = model, optimizer, reducer
@@ -95,7 +96,7 @@ class RunState:
         self.optimizer_state = OptimizerState(optimizer, names)
         self._states, self.checkpoints, self._journal = dict(states), checkpoints, journal
         self._hooks, self._identity = hooks, identity
-        self._samples, self._totals = samples, totals
+        self._order, self._totals = order, totals
         self.device = next(model.parameters()).device
         self.step = self.evaluated_epochs = self.skipped_steps = 0
         self.is_stopped = False
@@ -231,13 +232,13 @@ class RunState:
         return True
 
     def _restore_from_storage(self, committed: StepProgress) -> None:
-        self.checkpoints.open(self._samples)
+        self.checkpoints.open(self._order.samples)
         if checkpoint := self.checkpoints.newest_checkpoint(committed):
             self._load(checkpoint)
             self._restored_generation = checkpoint.manifest.generation
         else:
             self._check_initial()
-        self.checkpoints.note_samples(self.step, self._samples)
+        self.checkpoints.note_samples(self.step, self._order.samples)
 
     def _check_initial(self) -> None:
         """End this process if its state is not the initial one, which is needed without a checkpoint."""
@@ -370,6 +371,8 @@ class RunState:
                 tensor.zero_()
         self.step = checkpoint.manifest.step
         self._load_extra(checkpoint.manifest.extra, tensors)
+        # With more data than before, the run is in an earlier epoch.
+        self.evaluated_epochs = min(self.evaluated_epochs, self._order.epoch_of(self.step))
         self._journal.note("restore", step=self.step, path=checkpoint.location)
 
 

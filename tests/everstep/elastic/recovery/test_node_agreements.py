@@ -23,7 +23,7 @@ from everstep.elastic.recovery.node_agreements import (
 )
 from everstep.errors import EverstepError
 
-FIRST_RESULT, SECOND_RESULT = (1.0, *[0.0] * 5), (0.0, 2.5, *[0.0] * 4)
+FIRST_RESULT, SECOND_RESULT = (1.0, *[0.0] * 6), (0.0, 2.5, *[0.0] * 5)
 GENERATION = 3
 
 

@@ -146,7 +146,7 @@ def node_of(*processes: int, states: Sequence[Any] = (None, None)) -> list[Group
     """Return the groups of a node's workers."""
     node = NodeInThreads(len(processes))
     return [
-        GroupInThread(NodeLink(node, rank, [0.0] * 5), process, states[rank])
+        GroupInThread(NodeLink(node, rank, [0.0] * 7), process, states[rank])
         for rank, process in enumerate(processes)
     ]
 
@@ -200,16 +200,16 @@ def test_a_checkpoint_is_due_only_if_it_is_for_all_workers_of_the_node(
     others_due: int, tmp_path: Path, *, is_due: bool
 ) -> None:
     """A worker that still writes the last one is not ready; then no other worker may take a snapshot."""
-    group = worker_among(tmp_path, [0, 0, 0, 0, others_due, 0])
+    group = worker_among(tmp_path, [0, 0, 0, 0, others_due, 0, 0])
 
     assert group.agree(Votes(due=1)) == Votes(due=float(is_due))
 
 
 @pytest.mark.parametrize("node", [0, 1])
 def test_votes_of_workers_with_other_shards_are_included(node: int, tmp_path: Path) -> None:
-    group = worker_among(tmp_path, [1, 1, 1, 1, 0, 0], node=node)
+    group = worker_among(tmp_path, [1, 1, 1, 1, 0, 0, 1], node=node)
 
-    assert group.agree(Votes()) == Votes(regroup=1, leavers=1, hung=1, stops=1)
+    assert group.agree(Votes()) == Votes(regroup=1, leavers=1, hung=1, stops=1, non_finite=1)
 
 
 @pytest.mark.parametrize(("node", "counted"), [(0, 1), (1, 0)])
@@ -217,11 +217,13 @@ def test_only_the_first_node_contributes_what_is_equal_on_all_nodes(
     node: int, counted: int, tmp_path: Path
 ) -> None:
     """The sum of a shard has the votes of all nodes; its gradients, and so their squares, are equal on all of them."""
-    group = worker_among(tmp_path, [0, 0, 0, 0, 0, 9], node=node)
-    votes = Votes(regroup=2, leavers=1, hung=1, stops=1, squares=4)
+    group = worker_among(tmp_path, [0, 0, 0, 0, 0, 9, 0], node=node)
+    votes = Votes(regroup=2, leavers=1, hung=1, stops=1, squares=4, non_finite=1)
 
     assert group.agree(votes) == Votes(
-        2 * counted, counted, counted, counted, 0, squares=9 + 4 * counted
+        *(2 * counted, counted, counted, counted, 0),
+        squares=9 + 4 * counted,
+        non_finite=counted,
     )
 
 
@@ -241,7 +243,9 @@ def cut_off_worker(folder: Path) -> tuple[GroupInThread, GroupInThread, BrokenLi
     """Return two workers of a node in one generation, of which the second loses its peers in the next agreement."""
     node = NodeInThreads(2)
     link = BrokenLink(node, 1, [])
-    receiver = GroupInThread(NodeLink(node, 0, [1, 0, 0, 1, 1, 8]), 5, file=folder / "agreements")
+    receiver = GroupInThread(
+        NodeLink(node, 0, [1, 0, 0, 1, 1, 8, 0]), 5, file=folder / "agreements"
+    )
     cut_off = GroupInThread(link, 6, file=folder / "agreements")
     for group in (receiver, cut_off):
         group._agreements.begin(3)
@@ -264,7 +268,7 @@ def test_a_worker_applies_no_step_whose_result_no_worker_of_its_node_received(
 ) -> None:
     receiver, cut_off, _ = cut_off_worker(tmp_path)
     for group in (receiver, cut_off):
-        group._agreements.record([0.0] * 6)  # of the last step
+        group._agreements.record([0.0] * 7)  # of the last step
     receiver._leave_group()
 
     with pytest.raises(PeerLostError, match="connection reset"):

@@ -659,6 +659,21 @@ def test_each_epoch_ends_with_the_callbacks_although_the_run_was_interrupted_in_
     assert calls == [(3, 1), (6, 1), (12, 2)]
 
 
+def test_each_epoch_ends_with_the_callbacks_although_the_data_have_grown(tmp_path: Path) -> None:
+    """With more steps in an epoch, a run that continues is in an earlier epoch."""
+    calls = []
+    options = {"epochs": 4, "checkpoint": tmp_path, "checkpoint_steps": 1}
+    for changed, stop_after in (({}, 6 + 6 + 2), ({"accept_data": str(3 * SAMPLES)}, 1000)):
+        model = network()
+        data = torch.utils.data.ConcatDataset([samples()] * (3 if changed else 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        run = start_run(model, optimizer, dataset=data, **options, **changed)
+        run.each_epoch(lambda epochs, run=run: calls.append((run.step, epochs)))
+        train(run, model, stop_after)
+
+    assert calls == [(6, 1), (12, 2), (17, 1), (34, 2), (51, 3), (68, 4)]
+
+
 @pytest.mark.parametrize("mode", ["live", "exact"])
 def test_a_run_that_stops_in_a_step_ends_with_a_checkpoint_and_trains_no_more(
     mode: str, tmp_path: Path

@@ -1,6 +1,7 @@
 """Checkpoints of `Run` in the workers of a node with one shard each, which run one after the other."""
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -199,6 +200,42 @@ def test_a_worker_saves_when_a_worker_with_another_shard_has_learned_that_a_node
     assert not any(votes.leavers for votes in seen_votes), "this worker's sums had no leaver"
     saved_steps = {int(path.name[6:14]) for path in tmp_path.glob("checkpoints/.step-*")}
     assert saved_steps == {3, 5}
+
+
+@pytest.mark.parametrize("own_factor", [1.0, math.nan])
+def test_a_step_is_skipped_by_the_workers_of_all_shards_if_one_shard_is_not_finite(
+    own_factor: float, tmp_path: Path
+) -> None:
+    """Otherwise the shards would be of models after different numbers of updates."""
+    group, own_votes, weights = ShardGroup(1), list[float](), list[torch.Tensor]()
+    run, model, _ = start_run(group, checkpoint=tmp_path, epochs=3, nonfinite_loss="skip")
+
+    def agree(votes: Votes) -> Votes:
+        own_votes.append(votes.non_finite)
+        return replace(votes, non_finite=1 + votes.non_finite if len(own_votes) == 2 else 0)
+
+    group.votes = agree
+    for batch in run:
+        for ids in batch.microbatches():
+            loss = model(torch.stack([ids, ids + 1], 1) / 24).square().mean()
+            batch.backward(loss * own_factor if batch.number == 2 else loss)
+        batch.step()
+        weights.append(next(model.parameters()).detach().clone())
+
+    assert own_votes == [0, float(math.isnan(own_factor)), 0]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[1], weights[2])
+    assert [
+        entry["step"] for entry in entries_in(tmp_path) if entry["kind"] == "nonfinite_step"
+    ] == [2]
+
+
+def test_a_run_ends_if_another_shard_is_not_finite(tmp_path: Path) -> None:
+    group = ShardGroup(1)
+    group.votes = lambda votes: replace(votes, non_finite=1)
+
+    with pytest.raises(EverstepError, match="the gradients of step 1 are not finite"):
+        train(group, tmp_path)
 
 
 def test_the_workers_of_all_shards_leave_an_evaluation_together(tmp_path: Path) -> None:
