@@ -205,8 +205,8 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "each worker of a node chooses its checkpoint",
         _SHARDED_GROUP,
-        "        if node.rank == 0:\n            with state",
-        "        if node.rank >= 0:\n            with state",
+        "        if self.local_rank == 0:\n            step",
+        "        if self.local_rank >= 0:\n            step",
         _SHARDED_GROUP_TESTS,
     ),
     Mutation(

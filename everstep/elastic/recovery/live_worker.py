@@ -27,6 +27,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 import torch
+from torch._C._distributed_c10d import Store
 from torch.distributed import get_node_local_rank
 
 from everstep.elastic.accounting.time_account import Activity, TimeAccount
@@ -36,6 +37,7 @@ from everstep.elastic.recovery.state_machine import (
     Action,
     Apply,
     Assigned,
+    AwaitRestored,
     Committed,
     Compare,
     Compared,
@@ -67,7 +69,13 @@ from everstep.elastic.recovery.worker import TrainingState, Votes
 from everstep.elastic.recovery.worker_process import connect_to_agent, end_process
 from everstep.elastic.transport import channel
 from everstep.elastic.transport.abortable_group import AbortableGroup, GroupAddress
-from everstep.elastic.transport.group import PeerLostError, RankAssignment, choose_interface
+from everstep.elastic.transport.group import (
+    PeerLostError,
+    RankAssignment,
+    await_text,
+    choose_interface,
+    set_text,
+)
 from everstep.elastic.transport.stalls import Stall
 
 log = logging.getLogger(__name__)
@@ -318,8 +326,11 @@ class LiveGroup:
                     copying.compare(self._required_process_group(), current_report, shared_tensors)
                 )
             case Restore():
-                with self._required_state().watch_reading(self._give_up_reading):
-                    return Restored(self._required_state().restore(self._core.committed))
+                step = self._restore()
+                self._announce_restored()
+                return Restored(step)
+            case AwaitRestored():
+                self._await_restored()
             case Copy(plan):
                 process_group = self._required_process_group()
                 self._copy(process_group, plan)
@@ -338,8 +349,27 @@ class LiveGroup:
                 self._leave_group()
         return None
 
-    def _give_up_reading(self, reason: str) -> None:
-        """Stop this worker, whose training loop hangs in a system call, so that another node reads the checkpoint.
+    @property
+    def _restoring_workers(self) -> int:
+        """Number of workers that restore the state; they have the first ranks of the group."""
+        return 1
+
+    def _restore(self) -> int:
+        """Load the newest checkpoint or initialize the state; return the completed steps."""
+        state = self._required_state()
+        with state.watch_reading(self.give_up):
+            return state.restore(self._core.committed)
+
+    def _announce_restored(self) -> None:
+        set_text(self._store(), _restored_key(self._required_process_group().rank), "")
+
+    def _await_restored(self) -> None:
+        """Wait until all workers that restore the state have announced it."""
+        for rank in range(self._restoring_workers):
+            await_text(self._store(), _restored_key(rank))
+
+    def give_up(self, reason: str) -> None:
+        """Stop this worker, whose training loop hangs in a system call, so that another node continues its work.
 
         The agent and the peers are informed first: a process that hangs in the kernel does not end, and keeps its
         connections.
@@ -466,6 +496,13 @@ class LiveGroup:
             raise PeerLostError("this worker is in no group")
         return self._process_group
 
+    def _store(self) -> Store:
+        """Return the store of the group of all workers."""
+        store = self._required_process_group().store
+        if store is None:
+            raise PeerLostError("the group is not built")
+        return store
+
     def _required_state(self) -> TrainingState:
         assert self._state is not None  # noqa: S101 - join() sets it first
         return self._state
@@ -541,6 +578,11 @@ def attach_live(device: torch.device, accounting: TimeAccount | None = None) -> 
     """Connect to the agent that started this process; return None if no agent did."""
     stream = connect_to_agent()
     return LiveGroup(stream, device, accounting) if stream else None
+
+
+def _restored_key(rank: int) -> str:
+    """Return the key in a group's store that a worker sets once it has restored the state."""
+    return f"restored-{rank}"
 
 
 def _local_world_size() -> int:

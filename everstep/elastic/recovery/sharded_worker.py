@@ -34,8 +34,6 @@ from everstep.elastic.recovery.state_machine import (
     Copied,
     Copy,
     Event,
-    Restore,
-    Restored,
     StateReport,
     StepProgress,
 )
@@ -46,7 +44,8 @@ from everstep.elastic.transport.abortable_group import AbortableGroup, GroupAddr
 from everstep.elastic.transport.group import (
     PeerLostError,
     RankAssignment,
-    convert_peer_losses,
+    await_text,
+    set_text,
 )
 from everstep.elastic.transport.stalls import Stall
 from everstep.errors import EverstepError
@@ -229,12 +228,11 @@ class ShardedGroup(LiveGroup):
     def agree_in_node(self, key: str, text: str) -> str:
         """Return the text of the node's first worker on all of its workers; `key` is used once in a generation."""
         node = self._groups().node
-        with convert_peer_losses():
-            if node.store is None:
-                raise PeerLostError("the group of this node is not built")
-            if node.rank == 0:
-                node.store.set(key, text)
-            return str(node.store.get(key).decode())
+        if node.store is None:
+            raise PeerLostError("the group of this node is not built")
+        if node.rank == 0:
+            set_text(node.store, key, text)
+        return await_text(node.store, key)
 
     def next_snapshot(self) -> str:
         """Return the name of the next snapshot, equal on all workers of this node."""
@@ -249,19 +247,21 @@ class ShardedGroup(LiveGroup):
         self.node_processes = f"{sum(processes) % 2**32:08x}"
         self._snapshots = max(snapshots)
 
+    @property
+    def _restoring_workers(self) -> int:
+        return self.shards
+
     def _restore(self) -> int:
         """Restore all shards of this node from one checkpoint, which its first worker chooses; return the steps."""
-        node, state = self._groups().node, self._required_state()
-        choice = torch.zeros(2, dtype=torch.int64)
-        if node.rank == 0:
-            with state.watch_reading(self._give_up_reading):
-                step = state.restore(self._core.committed)
-            choice = torch.tensor([step, state.restored_generation()])
-        step, generation = node.all_gather(choice)[0].tolist()
-        if node.rank:
-            with state.watch_reading(self._give_up_reading):
+        state, choice = self._required_state(), ""
+        if self.local_rank == 0:
+            step = super()._restore()
+            choice = f"{step} {state.restored_generation()}"
+        step, generation = map(int, self.agree_in_node("restored", choice).split())
+        if self.local_rank:
+            with state.watch_reading(self.give_up):
                 state.restore_shard(step, generation)
-        return int(step)
+        return step
 
     def wait_for_all(self) -> None:
         """Wait until all workers have completed the run: the exit of one ends the group of the others."""
@@ -306,8 +306,6 @@ class ShardedGroup(LiveGroup):
                 reports = copying.compare(process_group, report, tensors)
                 self._agree_on_snapshot_names(process_group.node)
                 return Compared(reports_of_shard(reports, self.shards, process_group.node.rank))
-            case Restore():
-                return Restored(self._restore())
             case Copy(plan):
                 self._copy(self._groups().shard, plan)
                 # A peer may be lost while another shard is sent: the progress of this node's shards would differ.

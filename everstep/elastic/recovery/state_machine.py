@@ -336,6 +336,11 @@ class Restore:
 
 
 @dataclass(frozen=True)
+class AwaitRestored:
+    """Wait until rank 0 has restored the state, however long that takes."""
+
+
+@dataclass(frozen=True)
 class Copy:
     """Send and receive tensors."""
 
@@ -370,7 +375,17 @@ class LeaveGroup:
 
 
 Action = (
-    Ready | Connect | Compare | Restore | Copy | Train | Apply | Confirm | RollBack | LeaveGroup
+    Ready
+    | Connect
+    | Compare
+    | Restore
+    | AwaitRestored
+    | Copy
+    | Train
+    | Apply
+    | Confirm
+    | RollBack
+    | LeaveGroup
 )
 
 
@@ -453,7 +468,7 @@ class Recovery:
             case Restored(step), Phase.RESTORING:
                 self.unbroken_since = self.generation
                 self.progress = StepProgress(self.generation, step)  # last: see `fence`
-                return self._compare()
+                return self._compare_again()
             case Copied(), Phase.COPYING:
                 return self._finish_copy()
             case Summed(votes, leavers), Phase.TRAINING:
@@ -478,13 +493,17 @@ class Recovery:
         self.phase = Phase.COMPARING
         return [Compare(StateReport(self.progress, self.committed))]
 
+    def _compare_again(self) -> list[Action]:
+        """Compare once the state is restored: a collective, which has a limit, must not wait for the storage."""
+        return [AwaitRestored(), *self._compare()]
+
     def _choose_state(self, reports: tuple[StateReport, ...]) -> list[Action]:
         plan = plan_copy(reports)
         if plan is None:
             if self.rank == 0:
                 self.phase, self.progress = Phase.RESTORING, StepProgress()  # torn from here on
                 return [Restore()]
-            return self._compare()  # matches rank 0's second report
+            return self._compare_again()
         receives_tensors = bool(plan.missing_tensors.get(self.rank))
         self.phase, self._incoming = Phase.COPYING, plan.progress
         if self.rank in plan.missing_tensors:

@@ -160,6 +160,9 @@ class Group(Protocol):
     def commit(self, snapshot_generation: int, step: int, run: str = "") -> bool:
         """Commit the snapshot of a step; return False if it is refused or the response does not arrive in time."""
 
+    def give_up(self, reason: str) -> None:
+        """Stop this worker, which hangs while the others wait for it, so that another node continues its work."""
+
     def report_completion(self, summary: str) -> None:
         """Announce to all agents that the run is complete."""
 
@@ -235,6 +238,9 @@ class SingleProcessGroup:
         """Return True: no other process writes."""
         del snapshot_generation, step, run
         return True
+
+    def give_up(self, reason: str) -> None:
+        """Do nothing: no other worker waits for this one."""
 
     def report_completion(self, summary: str) -> None:
         """Do nothing: there are no agents."""

@@ -9,6 +9,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -415,7 +416,8 @@ class Session:
     def complete(self) -> None:
         """Make one worker save the last state and announce to all agents that the run is complete.
 
-        No worker returns before that: a job is done when all of its workers are.
+        No worker returns before that: a job is done when all of its workers are. The others wait as long as the saver's
+        storage responds.
 
         Raises:
             PeerLostError: a worker of the group is gone, or another generation has taken over.
@@ -449,8 +451,10 @@ class Session:
         Raises:
             PeerLostError: another generation has taken over.
         """
-        leads_node = self.worker.assignment.shard == 0
-        own_result = self._save_and_announce() if leads_node else self._save_last_state()
+        worker, leads_node = self.worker, self.worker.assignment.shard == 0
+        others_wait = worker.assignment.world_size * worker.assignment.shards > 1
+        with self.state.watch_completion(worker.group.give_up) if others_wait else nullcontext():
+            own_result = self._save_and_announce() if leads_node else self._save_last_state()
         result = self.worker.group.agree_in_node(f"completed-{attempt}", own_result)
         if result == TAKEN_OVER:
             raise PeerLostError(TAKEN_OVER)

@@ -18,7 +18,7 @@ from everstep.elastic.data_order.sample_ledger import SampleLedger
 from everstep.elastic.data_order.sampler import SampleOrder
 from everstep.elastic.recovery.checksums import checksums
 from everstep.elastic.recovery.copying import MAX_COMPUTED_SPANS
-from everstep.elastic.recovery.restore_watch import watch_reading
+from everstep.elastic.recovery.restore_watch import watch_storage
 from everstep.elastic.recovery.state_machine import StepProgress
 from everstep.elastic.recovery.worker_process import end_process
 from everstep.elastic.training.checkpoints import Checkpoints
@@ -28,6 +28,7 @@ from everstep.elastic.training.optimizer_state import OptimizerState
 from everstep.elastic.training.options import RunHooks
 from everstep.elastic.training.resume import MODEL_PREFIX, check_shapes, check_unchanged_shapes
 from everstep.elastic.transport.exact_reducer import ExactReducer
+from everstep.elastic.transport.group import COLLECTIVE_SECONDS
 from everstep.elastic.transport.local_tensors import local_tensor
 from everstep.elastic.transport.reducer import GradientReducer
 from everstep.elastic.transport.stalls import Stall
@@ -190,7 +191,17 @@ class RunState:
     def watch_reading(self, on_hung: Callable[[str], object]) -> AbstractContextManager[None]:
         """Return a context manager for `restore`: `on_hung` is called with a reason if the storage hangs."""
         checkpoints = self.checkpoints
-        return watch_reading(checkpoints.responded_at, checkpoints.timeout_seconds, on_hung)
+        return watch_storage(checkpoints.responded_at, checkpoints.timeout_seconds, on_hung)
+
+    def watch_completion(self, on_hung: Callable[[str], object]) -> AbstractContextManager[None]:
+        """Return a context manager for the end of the run: `on_hung` is called with a reason if it hangs.
+
+        The writer itself notices storage that hangs, so this limit is longer: it is for all that follows the last
+        checkpoint, such as the program's own callback.
+        """
+        checkpoints = self.checkpoints
+        seconds = checkpoints.timeout_seconds + COLLECTIVE_SECONDS
+        return watch_storage(checkpoints.responded_at, seconds, on_hung, "completing the run")
 
     def restore(self, committed: StepProgress) -> int:
         """Load the newest valid checkpoint, or stay at the initial state; return the completed steps.

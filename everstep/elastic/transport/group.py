@@ -6,6 +6,7 @@ import ipaddress
 import os
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,11 @@ from torch._C._distributed_c10d import Store
 from everstep.catalog.names import NODE_NAME_VARIABLE, POD_IP_VARIABLE
 
 COLLECTIVE_SECONDS = 600.0
-"""Longest wait for the other workers in a collective; then the waiting workers abort the group."""
+"""Longest wait for the other workers in a collective; then the waiting workers abort the group.
+
+No collective may wait for the storage of the checkpoints, which may take longer: see `await_text`.
+"""
+FIRST_POLL_SECONDS, MAX_POLL_SECONDS = 0.01, 0.5  # pauses of a worker that waits for a text
 
 _SIOCGIFADDR = 0x8915
 _IPV6_ADDRESSES = Path("/proc/net/if_inet6")
@@ -66,13 +71,42 @@ class RankAssignment:
 
 
 def broadcast_text(assignment: RankAssignment, key: str, text: str, source: int = 0) -> str:
-    """Return the text of rank `source` on every rank, through the store's key `key`."""
+    """Return the text of rank `source` on every rank, through the store's key `key`.
+
+    The others wait for it without a limit: see `await_text`.
+    """
     if assignment.store is None:
         return text
+    if assignment.rank == source:
+        set_text(assignment.store, key, text)
+    return await_text(assignment.store, key)
+
+
+def set_text(store: Store, key: str, text: str) -> None:
+    """Set a text for which other workers of the group wait.
+
+    Raises:
+        PeerLostError: the group was aborted.
+    """
     with convert_peer_losses():
-        if assignment.rank == source:
-            assignment.store.set(key, text)
-        return str(assignment.store.get(key).decode())
+        store.set(key, text)
+
+
+def await_text(store: Store, key: str) -> str:
+    """Return a text of a group's store once another worker has set it, however long that takes.
+
+    The other worker reads or writes a checkpoint, for which there is no limit while its storage responds. If it is
+    lost or gives up, the agents abort the group, which shuts down the connection to the store.
+
+    Raises:
+        PeerLostError: the group was aborted.
+    """
+    started_at = time.monotonic()
+    with convert_peer_losses():
+        while not store.check([key]):
+            pause = (time.monotonic() - started_at) / 10  # so that the wait is at most 10% too long
+            time.sleep(min(max(FIRST_POLL_SECONDS, pause), MAX_POLL_SECONDS))
+        return str(store.get(key).decode())
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from everstep.elastic.checkpoint.folder_store import FolderStore
 from everstep.elastic.data_order.leftover import Span
 from everstep.elastic.recovery import copying, live_worker
 from everstep.elastic.recovery.live_worker import LiveGroup, attach_live
-from everstep.elastic.recovery.restore_watch import watch_reading
+from everstep.elastic.recovery.restore_watch import watch_storage
 from everstep.elastic.recovery.state_machine import StateReport, StepProgress
 from everstep.elastic.recovery.worker import Votes
 from everstep.elastic.training.interrupt import make_interruptible
@@ -66,7 +66,7 @@ class TrainingState:
     def watch_reading(
         self, on_hung: Callable[[str], object]
     ) -> contextlib.AbstractContextManager[None]:
-        return watch_reading(self.responded_at, self.timeout_seconds, on_hung)
+        return watch_storage(self.responded_at, self.timeout_seconds, on_hung)
 
     def adopt(self, step: int, computed_units: tuple[Span, ...], *, keeps_units: bool) -> None:
         self.calls.append(("adopt", step, computed_units, keeps_units))

@@ -72,6 +72,9 @@ class MemoryStore:
     def get(self, key: str) -> bytes:
         return self._values[key].encode()
 
+    def check(self, keys: Sequence[str]) -> bool:
+        return all(key in self._values for key in keys)
+
 
 class NodeInThreads:
     """The groups of a node's workers, which are threads of this process."""
@@ -136,6 +139,9 @@ class GroupInThread(ShardedGroup):
         self._lock, self._process_group = threading.Lock(), None
 
     def _groups(self) -> Any:
+        return self._test_process_group
+
+    def _required_process_group(self) -> Any:
         return self._test_process_group
 
     def agree_on_snapshot_names(self) -> None:

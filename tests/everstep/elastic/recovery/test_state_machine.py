@@ -8,6 +8,7 @@ import pytest
 from everstep.elastic.recovery.state_machine import (
     Apply,
     Assigned,
+    AwaitRestored,
     Committed,
     Compare,
     Compared,
@@ -82,8 +83,11 @@ def test_without_any_state_rank_0_restores_the_checkpoint_and_all_compare_again(
 
     stateless = Compared((report(0, 0), report(0, 0)))
     assert worker_0.handle(stateless) == [Restore()]
-    assert worker_1.handle(stateless) == [Compare(StateReport(StepProgress()))]
-    assert worker_0.handle(Restored(40)) == [Compare(StateReport(StepProgress(1, 40)))]
+    assert worker_1.handle(stateless) == [AwaitRestored(), Compare(StateReport(StepProgress()))]
+    assert worker_0.handle(Restored(40)) == [
+        AwaitRestored(),
+        Compare(StateReport(StepProgress(1, 40))),
+    ]
 
 
 def test_a_step_is_applied_when_its_all_reduce_completes() -> None:
