@@ -112,6 +112,10 @@ def workers_of(size: int, create: CreateGroup) -> Iterator[Workers]:
             group._leave_group()
         for agent in workers.agents:
             agent.close()
+        # A listener that sees the end after this test would end the process: `end_process` is real again by then.
+        for thread in threading.enumerate():
+            if thread.name == "everstep-group":
+                thread.join(WAIT_SECONDS)
 
 
 def live_group(_: int, stream: channel.MessageStream) -> LiveGroup:
