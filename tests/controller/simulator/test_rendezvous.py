@@ -156,7 +156,7 @@ def test_the_former_endpoint_is_found_in_the_workers(forgets: bool) -> None:
     assert len(cluster.pods) == 3
 
 
-def test_an_endpoint_is_corrected_at_once_while_no_worker_runs() -> None:
+def test_an_endpoint_is_corrected_while_no_worker_runs() -> None:
     cluster = EditedCluster()
     for name in cluster.pods:
         cluster.end(name, 137)
