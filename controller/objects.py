@@ -1,6 +1,7 @@
 """Pods and nodes, parsed from their JSON."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -27,6 +28,8 @@ DISRUPTION_REASONS = frozenset(
 INITIALIZING = "PodInitializing"
 STARTING_REASONS = ("ContainerCreating", INITIALIZING)  # nothing is wrong
 OUT_OF_SERVICE_TAINT = "node.kubernetes.io/out-of-service"
+RENDEZVOUS_OPTION = re.compile(r"^--rdzv[-_](backend|endpoint|id|conf)[=\n](.*)$", re.MULTILINE)
+ETCD_PREFIX = re.compile(r"(?:^|,)etcd_prefix=([^,]*)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +54,7 @@ class Pod:
         bound_since: time since which it has had a node; None if the pod's status does not contain it.
         address: IP address of the pod; empty until it has one.
         lingering: True if it has ended, and another container still runs on its machine.
+        rendezvous: options that determine its group, see `rendezvous_of`; empty if they are unknown.
     """
 
     name: str
@@ -78,6 +82,7 @@ class Pod:
     bound_since: datetime | None = None
     address: str = ""
     lingering: bool = False
+    rendezvous: tuple[tuple[str, str], ...] = ()
 
     @property
     def ended(self) -> bool:
@@ -212,7 +217,26 @@ def read_pod(source: Mapping[str, Any]) -> Pod:
         bound_since=_bound_since(source),
         address=status.get("podIP", ""),
         lingering=trainer_phase != kubernetes_phase,
+        rendezvous=rendezvous_of(
+            argument
+            for item in spec.get("containers") or ()
+            if item.get("name") == WORKER_CONTAINER
+            for argument in item.get("args") or ()
+        ),
     )
+
+
+def rendezvous_of(arguments: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Return names and values of the options by which workers find each other, sorted by name.
+
+    Workers with other options form another group. The last of several values counts. Of `conf`, only the prefix of the
+    keys in etcd is returned.
+    """
+    options = dict(RENDEZVOUS_OPTION.findall("\n".join(map(str, arguments))))
+    prefix = ETCD_PREFIX.search(options.pop("conf", ""))
+    if prefix:
+        options["etcd_prefix"] = prefix[1]
+    return tuple(sorted(options.items()))
 
 
 def read_placeholder(source: Mapping[str, Any]) -> Placeholder:

@@ -2,11 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
-from controller.api import ElasticJob, RestartPolicy, Spec
+from controller.api import ElasticJob, RestartPolicy, Spec, read_spec
+from controller.objects import Pod, rendezvous_of
 from everstep.catalog.names import (
     BOUNDS_ANNOTATION,
     CAPACITY_LABEL,
@@ -19,6 +21,7 @@ from everstep.catalog.names import (
     REPLICA_INDEX_LABEL,
     REPLICA_TYPE_LABEL,
     TEMPLATE_HASH_ANNOTATION,
+    WORKER_CONTAINER,
     WORKER_REPLICA,
     ZONE_LABEL,
 )
@@ -61,6 +64,49 @@ def arguments(job_name: str, spec: Spec) -> list[str]:
         f"--rdzv_id={job_name}",
         f"--nnodes={spec.bounds}",
     ]
+
+
+def with_rendezvous_of(job: ElasticJob, pods: Iterable[Pod]) -> ElasticJob:
+    """Return the job, with its previous spec and an error if its workers run with another rendezvous.
+
+    Running workers keep their rendezvous, so a worker created with the new one would train in a group of its own, in
+    the same folder. A spec that suspends the job is accepted immediately. If the job resumes while workers still
+    terminate, that suspending spec is the previous one. The endpoint is read from the workers, since a status may
+    lack the spec.
+    """
+    if job.spec is None or job.spec.suspended:
+        return job
+    up = [pod for pod in pods if pod.is_up and pod.rendezvous]
+    staying = [pod for pod in up if not pod.terminating] or up
+    requested = dict(_rendezvous(job.name, job.spec))
+    others = [options for pod in staying if (options := dict(pod.rendezvous)) != requested]
+    if not others:
+        return job
+    running = others[0]
+    names = sorted(
+        name for name in {*running, *requested} if running.get(name) != requested.get(name)
+    )
+    changes = ", ".join(
+        f"{name} {running.get(name)!r} to {requested.get(name)!r}" for name in names
+    )
+    error = (
+        f"the rendezvous changes from {changes} while workers run, which would train in two groups; undo it, or set "
+        "spec.RunPolicy.suspend to true until the workers have ended"
+    )
+    endpoint = running.get("endpoint", job.spec.rendezvous_endpoint)
+    source = {**(job.status.last_valid_spec or job.spec.source), "rdzvEndpoint": endpoint}
+    spec, _ = read_spec(source, job.name)
+    spec = spec or replace(job.spec, rendezvous_endpoint=endpoint)
+    return replace(job, spec=spec, validation_errors=(*job.validation_errors, error))
+
+
+def _rendezvous(job_name: str, spec: Spec) -> tuple[tuple[str, str], ...]:
+    """Return the rendezvous of the pods that a spec creates."""
+    containers = (spec.template.get("spec") or {}).get("containers") or ()
+    own = next(
+        item.get("args") or () for item in containers if item.get("name") == WORKER_CONTAINER
+    )
+    return rendezvous_of((*arguments(job_name, spec), *own))
 
 
 def render_pod(

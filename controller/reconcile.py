@@ -23,7 +23,7 @@ from controller.objects import Placeholder, Pod, read_pod
 from controller.observed_state import DEFAULT_TIMEOUTS, observe
 from controller.placeholders import render_placeholder
 from controller.plan import plan
-from controller.pods import render_pod, render_service
+from controller.pods import render_pod, render_service, with_rendezvous_of
 from controller.progress import ProgressReader
 from controller.rules.common import has_finished
 from controller.scaling import Scaling, Timeouts
@@ -110,7 +110,10 @@ class Reconciler:
         if rejection:
             job = read_job(source, rejection)
         now = self.now().replace(microsecond=0)  # the resolution of the status
-        new_plan = self._decide(job, now)
+        items = self.client.owned_objects("pods", job.name, job.namespace, job.uid)
+        pods = [read_pod(item) for item in items]
+        job = with_rendezvous_of(job, pods)
+        new_plan = self._decide(job, pods, now)
         self.metrics.observe_job(key, new_plan.status, job.spec)
         status = new_plan.status.to_json()
         if status != (source.get("status") or {}):
@@ -134,9 +137,7 @@ class Reconciler:
             for reader in (self.client, self.progress, self.joining):
                 reader.forget(uid)
 
-    def _decide(self, job: ElasticJob, now: datetime) -> Plan:
-        items = self.client.owned_objects("pods", job.name, job.namespace, job.uid)
-        pods = [read_pod(item) for item in items]
+    def _decide(self, job: ElasticJob, pods: list[Pod], now: datetime) -> Plan:
         services = self.client.owned_objects("services", job.name, job.namespace, job.uid)
         # Nodes are read after the pods: a pod's node existed when the pod was scheduled, so a missing node
         # has been deleted.

@@ -8,7 +8,7 @@ import pytest
 
 from controller.api import read_spec
 from controller.exit_history import ExitCause, cause_of, delay_seconds, update_records
-from controller.objects import Pod, read_node, read_pod
+from controller.objects import Pod, read_node, read_pod, rendezvous_of
 from controller.pods import render_pod
 from tests.controller.builders import NOW, failed_pod, job, spec
 
@@ -265,3 +265,20 @@ def test_a_node_has_been_unready_since_its_condition_changed(ready: str) -> None
 def test_a_node_with_the_out_of_service_taint_is_out_of_service() -> None:
     assert read_node(node_json("True", "node.kubernetes.io/out-of-service")).out_of_service
     assert not read_node(node_json("False", "node.kubernetes.io/unreachable")).out_of_service
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rendezvous"),
+    [
+        ([], {}),
+        (["--rdzv_endpoint=a:1", "--rdzv_id=x"], {"endpoint": "a:1", "id": "x"}),
+        (["--rdzv-endpoint", "a:1", "train.py"], {"endpoint": "a:1"}),
+        (["--rdzv_endpoint=a:1", "--rdzv-endpoint=b:1"], {"endpoint": "b:1"}),
+        (["--rdzv_conf=protocol=https,etcd_prefix=p,cert=c"], {"etcd_prefix": "p"}),
+        (["--rdzv_conf=protocol=https", "--nnodes=1:2"], {}),
+    ],
+)
+def test_the_rendezvous_of_a_worker_is_read_from_its_arguments(
+    arguments: list[str], rendezvous: dict[str, str]
+) -> None:
+    assert dict(rendezvous_of(arguments)) == rendezvous
