@@ -222,9 +222,11 @@ def write(
     staging = new_staging_folder(folder, manifest.step)
     try:
         _write_staging(staging, state, manifest, disk)
-    except OSError as error:
+    except Exception as error:
         disk.remove(staging)
-        raise OSError(error.errno, error.strerror, str(folder)) from error
+        if isinstance(error, OSError):
+            raise OSError(error.errno, error.strerror, str(folder)) from error
+        raise
     return publish(Checkpoint(staging, manifest), commit=commit, keep=keep, disk=disk)
 
 
