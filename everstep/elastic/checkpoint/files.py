@@ -19,7 +19,7 @@ import json
 import re
 import secrets
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,12 @@ from everstep.elastic.checkpoint.state_format import EncodedState, Tensors
 
 FORMAT = 1
 PLACE_ATTEMPTS = 5  # attempts to rename a folder while other processes do the same
+SYNC_BYTES = 256 << 20
+"""Maximum number of bytes between two syncs of a state file.
+
+A sync shows no progress until it ends. With more bytes, storage that is only slow would count as hung: this many need
+a minute at 4 MiB/s.
+"""
 STATE_FILE, MANIFEST_FILE = "state.safetensors", "manifest.json"
 _STEP = re.compile(r"step-(\d+)(-|$)")
 
@@ -222,9 +228,11 @@ def write(
     staging = new_staging_folder(folder, manifest.step)
     try:
         _write_staging(staging, state, manifest, disk)
-    except OSError as error:
+    except Exception as error:
         disk.remove(staging)
-        raise OSError(error.errno, error.strerror, str(folder)) from error
+        if isinstance(error, OSError):
+            raise OSError(error.errno, error.strerror, str(folder)) from error
+        raise
     return publish(Checkpoint(staging, manifest), commit=commit, keep=keep, disk=disk)
 
 
@@ -359,13 +367,24 @@ def write_manifest(staging: Path, manifest: Manifest, size: int, checksum: int, 
 
 def write_state(path: Path, state: Tensors, disk: Disk) -> tuple[int, int]:
     """Write a state durably; return its size and CRC-32."""
-    size = checksum = 0
+    size = checksum = unsynced_bytes = 0
     with disk.create(path) as file:
-        for part in EncodedState(state):
-            file.write(part)
-            size, checksum = size + len(part), zlib.crc32(part, checksum)
+        for piece in _pieces(EncodedState(state)):
+            if unsynced_bytes + len(piece) > SYNC_BYTES:
+                file.sync()
+                unsynced_bytes = 0
+            file.write(piece)
+            unsynced_bytes += len(piece)
+            size, checksum = size + len(piece), zlib.crc32(piece, checksum)
         file.sync()
     return size, checksum
+
+
+def _pieces(parts: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of these parts in pieces of at most `SYNC_BYTES`."""
+    for part in parts:
+        for start in range(0, len(part), SYNC_BYTES):
+            yield part[start : start + SYNC_BYTES]
 
 
 def _retire(folder: Path, step: int, keep: int, disk: Disk) -> None:

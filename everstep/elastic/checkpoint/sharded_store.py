@@ -166,9 +166,11 @@ class ShardedFolderStore(FolderStore):
             size = sum(shard.bytes for shard in shards)
             complete_manifest = replace(manifest, shards=shards)
             files.write_manifest(staging, complete_manifest, size, 0, self._disk)
-        except OSError as error:
+        except Exception as error:
             self._abandon(staging, error)
-            raise OSError(error.errno, error.strerror, str(self._folder)) from error
+            if isinstance(error, OSError):
+                raise OSError(error.errno, error.strerror, str(self._folder)) from error
+            raise
         files.publish(
             Checkpoint(staging, complete_manifest), commit=commit, keep=keep, disk=self._disk
         )
@@ -184,7 +186,7 @@ class ShardedFolderStore(FolderStore):
                 file.write(files.manifest_content(manifest, size, checksum))
         return ShardFile(size, checksum, manifest.extra)
 
-    def _abandon(self, staging: Path, error: OSError) -> None:
+    def _abandon(self, staging: Path, error: Exception) -> None:
         """Remove the folder on the first worker; on another, inform the first one."""
         if self._sharding.leads:
             self._disk.remove(staging)

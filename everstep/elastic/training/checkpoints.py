@@ -17,6 +17,7 @@ from everstep.elastic.checkpoint.restore import (
     SkippedCheckpoint,
 )
 from everstep.elastic.checkpoint.sharded_store import ShardedFolderStore
+from everstep.elastic.checkpoint.state_format import EncodedState
 from everstep.elastic.checkpoint.store import StoredCheckpoint
 from everstep.elastic.checkpoint.writer import Writer
 from everstep.elastic.recovery.state_machine import StepProgress
@@ -120,6 +121,15 @@ class Checkpoints:
             metrics.CHECKPOINT_BYTES: last_written.size if last_written else None,
             metrics.CHECKPOINT_FAILURES: self._failures,
         }
+
+    def check_types(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Refuse a state that could not be written; without a storage there is nothing to write.
+
+        Raises:
+            EverstepError: a tensor has a type that cannot be saved.
+        """
+        if self._storage:
+            EncodedState(dict(state))
 
     def prepare(self, state: Mapping[str, torch.Tensor]) -> None:
         """Allocate the memory for snapshots in the background."""

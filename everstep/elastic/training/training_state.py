@@ -106,7 +106,9 @@ class RunState:
         self.in_flight = InFlight()
         text_bytes = len(self._text({})) + BYTES_PER_VALUE * self.optimizer_state.non_tensor_count
         self._text_bytes = max(MIN_TEXT_BYTES, 4 * text_bytes)
-        self._shapes = {name: tensor.shape for name, tensor in self.all_tensors().items()}
+        tensors = self.all_tensors()
+        checkpoints.check_types(tensors)
+        self._shapes = {name: tensor.shape for name, tensor in tensors.items()}
         self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._text_buffer = torch.empty(0)
         self._initial_sums: tuple[int, ...] = ()

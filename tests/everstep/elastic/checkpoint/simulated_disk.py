@@ -46,6 +46,7 @@ class SimulatedDisk(Disk):
         actions_before: operation number -> action before it, which may raise `CrashError`.
         free_bytes: number of bytes that can still be written; None for no limit.
         operations: kinds of the operations so far, each with the last part of its path.
+        max_unsynced_bytes: largest number of bytes of a file that were not synced.
     """
 
     def __init__(self) -> None:
@@ -53,6 +54,7 @@ class SimulatedDisk(Disk):
         self.actions_before: dict[int, Callable[[], None]] = {}
         self.free_bytes: int | None = None
         self.operations: list[tuple[str, str]] = []
+        self.max_unsynced_bytes = 0
 
     # --- faults ---
 
@@ -175,6 +177,8 @@ class _Output:
         if disk.free_bytes is not None:
             disk.free_bytes -= len(content)
         self._file.data += content
+        unsynced_bytes = len(self._file.data) - len(self._file.durable_data)
+        disk.max_unsynced_bytes = max(disk.max_unsynced_bytes, unsynced_bytes)
         return len(content)
 
     def sync(self) -> None:

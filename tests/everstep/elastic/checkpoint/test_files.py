@@ -4,6 +4,7 @@ import json
 import math
 import random
 import shutil
+import zlib
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from everstep.elastic.checkpoint import files, restore
 from everstep.elastic.checkpoint.files import FencedError, Manifest
 from everstep.elastic.checkpoint.folder_store import FolderStore
 from everstep.elastic.checkpoint.restore import OtherRunError, SkippedCheckpoint
+from everstep.elastic.checkpoint.state_format import EncodedState
+from tests.everstep.elastic.checkpoint.simulated_disk import SimulatedDisk
 
 FINGERPRINT = {"model": "tiny", "seed": 1}
 
@@ -39,6 +42,25 @@ def test_a_written_checkpoint_is_restored(tmp_path: Path) -> None:
     assert checkpoint.manifest.step == 7
     assert checkpoint.manifest.extra == {"evaluated": 0}
     assert torch.equal(checkpoint.load()["weight"], torch.full((300,), 0.5))
+
+
+@pytest.mark.parametrize(("size", "syncs"), [(8, 1), (200, 4)])
+def test_a_large_state_is_synced_in_pieces(
+    size: int, syncs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A single sync of a large state is a long time without a sign of progress."""
+    monkeypatch.setattr(files, "SYNC_BYTES", 300)
+    disk = SimulatedDisk()
+    state = {"large": torch.rand(size), "empty": torch.ones(0), "small": torch.arange(4)}
+    path = Path("/state")
+
+    written_size, checksum = files.write_state(path, state, disk)
+
+    content = b"".join(disk.read(path))
+    assert (len(content), zlib.crc32(content)) == (written_size, checksum)
+    assert content == b"".join(map(bytes, EncodedState(state)))
+    assert disk.operations.count(("sync", "state")) == syncs
+    assert disk.max_unsynced_bytes <= 300
 
 
 def test_a_missing_folder_has_no_checkpoint(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from everstep.elastic.checkpoint.files import Checkpoint, FencedError, Manifest,
 from everstep.elastic.checkpoint.folder_store import FolderStore
 from everstep.elastic.checkpoint.restore import OtherRunError, SkippedCheckpoint
 from everstep.elastic.checkpoint.sharded_store import ShardedFolderStore, Sharding, SnapshotName
+from everstep.elastic.checkpoint.state_format import Tensors
+from everstep.errors import EverstepError
 
 SHARDS = 2
 FINGERPRINT = {"model": "tiny", "shards": SHARDS}
@@ -59,9 +61,17 @@ class Node:
         self.number += 1
         return str(SnapshotName(self.processes, self.number, 1))
 
-    def write(self, shard: int, step: int, snapshot: str, *, generation: int = 1) -> int:
+    def write(
+        self,
+        shard: int,
+        step: int,
+        snapshot: str,
+        state: Tensors | None = None,
+        *,
+        generation: int = 1,
+    ) -> int:
         """Write one worker's shard."""
-        state = {"weight": torch.full((300,), 10.0 * step + shard)}
+        state = state or {"weight": torch.full((300,), 10.0 * step + shard)}
         manifest = Manifest(step, generation, FINGERPRINT, {"shard": shard}, snapshot=snapshot)
         return self.stores[shard].write(state, manifest, commit=lambda _: True, keep=3)
 
@@ -285,6 +295,19 @@ def test_the_first_worker_reports_why_another_one_could_not_write(tmp_path: Path
         with pytest.raises(OSError, match="No space left"):
             node.write(1, 8, snapshot)
         assert "shard 1 of 2 is not written: [Errno 28] No space left" in refusal(writing)
+    assert list(tmp_path.iterdir()) == [], "a failed checkpoint takes no space"
+
+
+def test_the_first_worker_reports_a_tensor_that_another_one_cannot_save(tmp_path: Path) -> None:
+    """Without its report, the first worker would wait until the storage counts as hung."""
+    node = Node(tmp_path)
+    snapshot = node.next_snapshot()
+    complex_state = {"w": torch.ones(2, dtype=torch.complex64)}
+
+    with node.first_worker_writes(8, snapshot) as writing:
+        with pytest.raises(EverstepError, match="complex64"):
+            node.write(1, 8, snapshot, complex_state)
+        assert "shard 1 of 2 is not written: the tensor w is of type" in refusal(writing)
     assert list(tmp_path.iterdir()) == [], "a failed checkpoint takes no space"
 
 

@@ -183,7 +183,9 @@ def test_a_failed_write_does_not_end_the_training_and_the_next_save_is_tried(
     assert newest(folder) == 3
 
 
-def test_the_error_names_a_tensor_whose_type_cannot_be_saved(saved_run: SavedRun) -> None:
+def test_the_error_names_a_tensor_whose_type_cannot_be_saved(
+    saved_run: SavedRun, tmp_path: Path
+) -> None:
     state = {"frequencies": torch.ones(2, dtype=torch.complex64)}
 
     saved_run.writer.start(state, Manifest(1, 1, RUN))
@@ -192,6 +194,7 @@ def test_the_error_names_a_tensor_whose_type_cannot_be_saved(saved_run: SavedRun
     [(step, reason)] = saved_run.failures
     assert step == 1
     assert "the tensor frequencies is of type torch.complex64" in reason
+    assert list((tmp_path / "checkpoints").glob(".*")) == [], "its disk space is freed"
 
 
 def test_an_error_of_a_report_does_not_end_the_writing_thread(

@@ -547,6 +547,22 @@ def test_complex_parameters_are_refused() -> None:
         start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
 
 
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.float8_e4m3fn, torch.uint16])
+def test_a_state_that_no_checkpoint_can_hold_is_refused_before_the_training(
+    dtype: torch.dtype, tmp_path: Path
+) -> None:
+    """It was refused only by the writing thread, so that the run ended without a checkpoint."""
+    model, model_in_memory = network(), network()
+    for module in (model, model_in_memory):
+        module.register_buffer("table", torch.zeros(2, dtype=dtype))
+
+    with pytest.raises(EverstepError, match=f"model.table is of type {dtype}") as error:
+        start_run(model, OPTIMIZERS["SGD"](model), checkpoint=tmp_path)
+
+    assert "persistent=False" in error.value.fix
+    start_run(model_in_memory, OPTIMIZERS["SGD"](model_in_memory))
+
+
 class LayerWithExtraState(nn.Linear):
     """A layer whose `state_dict` has a value that is not a tensor."""
 
