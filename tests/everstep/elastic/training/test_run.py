@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence
-from torch.utils.data import IterableDataset, TensorDataset
+from torch.utils.data import ConcatDataset, IterableDataset, TensorDataset
 
 from everstep import elastic
 from everstep.catalog import metrics
@@ -681,7 +681,7 @@ def test_each_epoch_ends_with_the_callbacks_although_the_data_have_grown(tmp_pat
     options = {"epochs": 4, "checkpoint": tmp_path, "checkpoint_steps": 1}
     for changed, stop_after in (({}, 6 + 6 + 2), ({"accept_data": str(3 * SAMPLES)}, 1000)):
         model = network()
-        data = torch.utils.data.ConcatDataset([samples()] * (3 if changed else 1))
+        data: ConcatDataset[Any] = ConcatDataset([samples()] * (3 if changed else 1))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         run = start_run(model, optimizer, dataset=data, **options, **changed)
         run.each_epoch(lambda epochs, run=run: calls.append((run.step, epochs)))
