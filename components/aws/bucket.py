@@ -136,6 +136,7 @@ class Bucket(Component):
                     "status": "Enabled",
                     "filter": {"prefix": ""},  # all objects
                     "noncurrent_version_expiration": {"noncurrent_days": OLD_VERSION_DAYS},
+                    "expiration": {"expired_object_delete_marker": True},
                     "abort_incomplete_multipart_upload": {
                         "days_after_initiation": UNFINISHED_UPLOAD_DAYS
                     },

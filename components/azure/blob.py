@@ -226,7 +226,7 @@ class BlobStorage(Component):
         role = grant(
             f"{self.name}-data-contributor",
             BuiltInRole.STORAGE_BLOB_DATA_CONTRIBUTOR,
-            scope=self._account_id,
+            scope=container.id,  # not the account, which may have other data
             principal_id=identity.principal_id,
             opts=self.child(delete_before_replace=True),
         )

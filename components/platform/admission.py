@@ -20,6 +20,9 @@ from everstep.catalog.names import POD_NAME_VARIABLE
 VARIABLES = (POD_NAME_VARIABLE, "POD_NAMESPACE")
 """Environment variables that the pod may set; another variable, such as LD_PRELOAD, could load a library."""
 
+MOUNT_FOLDERS = ("/tmp", "/var/run/secrets/kubernetes.io/serviceaccount")  # noqa: S108 - private to the pod
+"""Folders where the pod may mount a volume: no program or library is in them."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceAccountGuardArgs:
@@ -98,7 +101,7 @@ def _spec(args: ServiceAccountGuardArgs) -> admission.v1.ValidatingAdmissionPoli
 
 def _expressions(image: str, command: pulumi.Input[str]) -> list[pulumi.Input[str]]:
     """Return the conditions that the pod must meet, in CEL."""
-    names = json.dumps(VARIABLES)
+    names, folders = json.dumps(VARIABLES), json.dumps(MOUNT_FOLDERS)
     return [
         "size(object.spec.containers) == 1",
         "!has(object.spec.initContainers) || size(object.spec.initContainers) == 0",
@@ -113,6 +116,9 @@ def _expressions(image: str, command: pulumi.Input[str]) -> list[pulumi.Input[st
         "!has(object.spec.containers[0].startupProbe)",
         f"object.spec.containers[0].?env.orValue([]).all(variable, variable.name in {names})",
         "object.spec.?volumes.orValue([]).all(volume, has(volume.emptyDir) || has(volume.projected))",
+        # A projected volume may contain any text: Python would import it from its working folder or its packages.
+        "!has(object.spec.containers[0].workingDir)",
+        f"object.spec.containers[0].?volumeMounts.orValue([]).all(mount, mount.mountPath in {folders})",
         *(
             f"!object.spec.?{shared}.orValue(false)"
             for shared in ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace")

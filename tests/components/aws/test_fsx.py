@@ -141,6 +141,7 @@ def test_the_bucket_is_encrypted_versioned_and_expires_old_versions() -> None:
         "status": "Enabled"
     }
     assert lifecycle_rule["noncurrentVersionExpiration"] == {"noncurrentDays": 30}
+    assert lifecycle_rule["expiration"] == {"expiredObjectDeleteMarker": True}
     assert lifecycle_rule["abortIncompleteMultipartUpload"] == {"daysAfterInitiation": 7}
     assert lifecycle_rule["filter"] == {"prefix": ""}, "all objects"
     assert lifecycle_rule["status"] == "Enabled"

@@ -125,7 +125,7 @@ def test_only_the_trainer_may_read_and_write_blobs() -> None:
 
     assert role["roleDefinitionId"].endswith(f"/{BLOB_DATA_CONTRIBUTOR}")
     assert role["principalId"] == "everstep-trainer-principal"
-    assert role["scope"].rpartition("/")[2] == fuse().one("StorageAccount").inputs["accountName"]
+    assert role["scope"].rpartition("/")[2] == fuse().one("BlobContainer").inputs["containerName"]
 
 
 def test_only_tokens_of_the_trainers_service_account_are_trusted() -> None:
@@ -234,7 +234,7 @@ def test_an_existing_account_is_not_changed() -> None:
     assert not graph.of_type("BlobServiceProperties"), "its settings belong to the user"
     container = graph.one("BlobContainer").inputs
     assert (container["accountName"], container["resourceGroupName"]) == ("theiraccount", "theirs")
-    assert graph.one("RoleAssignment").inputs["scope"].endswith("/storageAccounts/theiraccount")
+    assert graph.one("RoleAssignment").inputs["scope"].endswith("/runs"), "no other container"
     assert graph["shared-volume"].inputs["spec"]["csi"]["volumeHandle"] == (
         "theirs#theiraccount#runs"
     )

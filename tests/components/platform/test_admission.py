@@ -87,6 +87,16 @@ def refusal(api: KubernetesClient, namespace: str, spec: dict[str, Any]) -> str:
     return ""
 
 
+def mount_annotation(pod: dict[str, Any], folder: str) -> None:
+    """Mount a module whose text is an annotation, which the creator of a pod may write."""
+    path = {"path": "__main__.py", "fieldRef": {"fieldPath": "metadata.annotations['code']"}}
+    pod["volumes"].append(
+        {"name": "x", "projected": {"sources": [{"downwardAPI": {"items": [path]}}]}}
+    )
+    mounts = pod["containers"][0].setdefault("volumeMounts", [])
+    mounts.append({"name": "x", "mountPath": folder})
+
+
 CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
     "another image": lambda pod: pod["containers"][0].update(image="docker.io/library/alpine:3"),
     "another command": lambda pod: pod["containers"][0].update(command=["sh"]),
@@ -108,6 +118,8 @@ CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
     "a volume with files": lambda pod: pod["volumes"].append(
         {"name": "x", "configMap": {"name": "x"}}
     ),
+    "a working folder": lambda pod: pod["containers"][0].update(workingDir="/w"),
+    "a mounted folder with files": lambda pod: mount_annotation(pod, "/opt/controller"),
     "the network of the node": lambda pod: pod.update(hostNetwork=True),
     "a shared process namespace": lambda pod: pod.update(shareProcessNamespace=True),
 }
