@@ -80,11 +80,12 @@ def split_folder(folder: Path, split: str) -> Path:
     """
     names = _TEST_NAMES if split in _TEST_NAMES else (split,)
     folders = [folder / name for name in names if (folder / name).is_dir()]
-    return next(filter(_has_subfolder, folders), (folders or [folder / names[0]])[0])
+    return next(filter(_class_names, folders), (folders or [folder / names[0]])[0])
 
 
-def _has_subfolder(folder: Path) -> bool:
-    return any(entry.is_dir() and not entry.name.startswith(".") for entry in folder.iterdir())
+def _class_names(folder: Path) -> list[str]:
+    with _readable_files(), os.scandir(folder) as entries:
+        return sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
 
 
 def list_common_classes(folder: Path) -> list[str]:
@@ -112,11 +113,9 @@ def list_classes(root: Path) -> list[str]:
             f"Put images under {root}/<class>/, for instance {root}/cat/1.jpg, or name a folder that "
             "`python3 -m trainer.prepare` has written.",
         )
-    with _readable_files(), os.scandir(root) as entries:
-        classes = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
-    if not classes:
-        raise _no_images(root)
-    return classes
+    if classes := _class_names(root):
+        return classes
+    raise _no_images(root)
 
 
 def list_files(root: Path, classes: Sequence[str]) -> Iterator[ImageFile]:

@@ -59,6 +59,20 @@ def test_a_test_folder_without_classes_does_not_hide_the_validation_images(tmp_p
     assert len(data.load("imagefolder", folder, "test", 16)) == 6
 
 
+def test_a_folder_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_photographs(tmp_path)
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("trainer.data.folder.os.scandir", refuse)
+
+    with pytest.raises(EverstepError, match="/test cannot be read: Permission denied"):
+        data.load("imagefolder", folder, "test", 16)
+
+
 def test_a_manifest_of_another_program_is_named_and_no_data_are_called_damaged(
     tmp_path: Path,
 ) -> None:
