@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from everstep.catalog.names import SYSTEM_NAMESPACE
+from everstep.catalog.plaintext import is_harmless
 from policy.rule import Level, PolicyRule, Resource
 from policy.tokens import (
     CRON_JOB,
@@ -94,7 +95,7 @@ def _check_plaintext_secrets(resource: Resource) -> Iterator[str]:
         for variable in container.get("env") or ():
             name = str(variable.get("name") or "")
             is_secret = f"_{name.upper()}".endswith(SECRET_SUFFIXES)
-            if is_secret and variable.get("value"):
+            if is_secret and not is_harmless(str(variable.get("value") or "")):
                 yield f"has {name} in plaintext: read it from a Secret or an identity"
 
 

@@ -43,6 +43,14 @@ GPU_PLACEMENT = Placement(selector={POOL_LABEL: GPU_POOL}, tolerations=[AKS_SPOT
 
 OS_SKU = "Ubuntu"  # image on which AKS installs the NVIDIA driver for every GPU size
 CREATE_TIMEOUT = "60m"
+
+LOCAL_DNS = "Disabled"
+"""Mode of LocalDNS, a cache of DNS on each node that AKS enables by default from Kubernetes 1.37 on.
+
+Cilium applies the network policies to connections to that cache, so that pods, which may query only the DNS of the
+cluster, could resolve no name after an upgrade. Source: AKS documentation, "DNS resolution in AKS" and "Configure
+LocalDNS", 2026-11.
+"""
 # AKS allows no change of these properties, and the provider itself replaces a pool only for another `vmSize`. Sources:
 # pulumi-azure-native, provider/pkg/gen/replacement.go; AKS #4374; AKS documentation, "Manage node pools", 2026-11.
 FIXED_PROPERTIES = [
@@ -111,6 +119,7 @@ def system_pool(
         orchestrator_version=config.kubernetes_version,
         creation_data=_creation_data(pool.snapshot_id),
         upgrade_settings=containerservice.AgentPoolUpgradeSettingsArgs(max_surge="1"),
+        local_dns_profile=containerservice.LocalDNSProfileArgs(mode=LOCAL_DNS),
         tags=tags,
     )
 
@@ -199,6 +208,7 @@ class AksNodePools(Component):
             scale_set_eviction_policy="Delete" if pool.spot else None,
             spot_max_price=pool.settings.max_price if pool.spot else None,
             upgrade_settings=_upgrades(pool),
+            local_dns_profile=containerservice.LocalDNSProfileArgs(mode=LOCAL_DNS),
             opts=self.child(
                 delete_before_replace=True,
                 replace_on_changes=FIXED_PROPERTIES,

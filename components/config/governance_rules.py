@@ -75,7 +75,7 @@ def _tag_names_differ(tags: Mapping[str, str]) -> list[ConfigFault]:
 
 def _violated_rule(name: str) -> str:
     """Return the rule that the name of a tag violates; empty if it is valid."""
-    if name in RESERVED_TAGS:
+    if name.lower() in RESERVED_TAGS:  # IAM and Azure ignore case
         return "is a tag that Everstep sets itself"
     if name.lower().startswith(_RESERVED_PREFIXES):
         return "starts with a prefix that a cloud reserves"

@@ -12,6 +12,7 @@ from typing import Any
 
 from components.config.faults import ConfigFault
 from components.config.section import CREDENTIALS_IN_URL
+from everstep.catalog.plaintext import is_harmless
 
 HIDDEN = "(hidden)"
 
@@ -103,8 +104,7 @@ def _kind_of_secret(name: str, value: str) -> str:
     for description, pattern in _PATTERNS.items():
         if re.search(pattern, value):
             return description
-    harmless = not value or value.lower() in {"true", "false"} or value.startswith("$(")
-    return "a secret by its name" if _names_secret(name) and not harmless else ""
+    return "a secret by its name" if _names_secret(name) and not is_harmless(value) else ""
 
 
 def _names_secret(name: str) -> bool:

@@ -121,8 +121,8 @@ class JobStack(Component):
 
     def _declare_store_access(self) -> list[networking.v1.NetworkPolicy]:
         """Let the workers reach the object store of a cache: a platform without a cache lets no worker reach it."""
-        if not self._args.config.data.cache:
-            return []
+        if not (self._args.config.data.cache and self._platform.network_policies):
+            return []  # without other policies, this one would deny the workers all other traffic
         policy = f"job-{self._config.name}-to-store"
         rule = store_rule({**WORKER, JOB_NAME_LABEL: self._config.name}, name=policy)
         return [

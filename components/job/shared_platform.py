@@ -49,6 +49,7 @@ class SharedPlatform(Section):
         image: image of that stack's job, the default for other jobs.
         grace_seconds: termination grace period of that stack's workers in seconds, the default for other jobs.
         registries: hosts of the third-party registries for which the namespace has logins.
+        network_policies: whether network policies deny the workers all traffic that is not allowed.
     """
 
     model_config = ConfigDict(extra="ignore")  # a newer version of Everstep may export more fields
@@ -75,6 +76,7 @@ class SharedPlatform(Section):
     image: str
     grace_seconds: int
     registries: tuple[str, ...] = ()
+    network_policies: bool = True
 
     @property
     def storage(self) -> Storage:
@@ -118,6 +120,7 @@ def platform_output(
         "image": config.job.image,
         "graceSeconds": config.job.grace_seconds,
         "registries": list(config.platform.registry_logins),
+        "networkPolicies": config.platform.network_policies,
     }
 
 

@@ -20,6 +20,12 @@ from everstep.catalog.names import POD_NAME_VARIABLE
 VARIABLES = (POD_NAME_VARIABLE, "POD_NAMESPACE")
 """Environment variables that the pod may set; another variable, such as LD_PRELOAD, could load a library."""
 
+POD_ANNOTATIONS = {"kubernetes.azure.com/no-http-proxy-vars": "true"}
+"""Annotations of a guarded pod: AKS would add the variables of an HTTP proxy, and the policy would refuse the pod.
+
+The pods only connect to the API server and to other pods. Source: AKS documentation, "HTTP proxy support", 2026-11.
+"""
+
 MOUNT_FOLDERS = ("/tmp", "/var/run/secrets/kubernetes.io/serviceaccount")  # noqa: S108 - private to the pod
 """Folders where the pod may mount a volume: no program or library is in them."""
 

@@ -16,7 +16,11 @@ from components.component import Component
 from components.config import ControllerConfig
 from components.interface import Placement
 from components.platform import manifests
-from components.platform.admission import ServiceAccountGuard, ServiceAccountGuardArgs
+from components.platform.admission import (
+    POD_ANNOTATIONS,
+    ServiceAccountGuard,
+    ServiceAccountGuardArgs,
+)
 from components.platform.pods import (
     PULL_POLICY,
     container_security,
@@ -184,7 +188,8 @@ class ElasticController(Component):
                 selector=meta.v1.LabelSelectorArgs(match_labels=LABELS),
                 template=core.v1.PodTemplateSpecArgs(
                     metadata=meta.v1.ObjectMetaArgs(
-                        labels=LABELS, annotations=scrape_annotations(CONTROLLER_METRICS_PORT)
+                        labels=LABELS,
+                        annotations=scrape_annotations(CONTROLLER_METRICS_PORT) | POD_ANNOTATIONS,
                     ),
                     spec=self._pod(args, settings),
                 ),

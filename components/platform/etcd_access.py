@@ -14,7 +14,11 @@ from pulumi_kubernetes import batch, core, meta
 from components.component import Component
 from components.interface import Placement
 from components.platform import manifests
-from components.platform.admission import ServiceAccountGuard, ServiceAccountGuardArgs
+from components.platform.admission import (
+    POD_ANNOTATIONS,
+    ServiceAccountGuard,
+    ServiceAccountGuardArgs,
+)
 from components.platform.pods import (
     PULL_POLICY,
     container_security,
@@ -83,7 +87,8 @@ class EtcdCredentials(Component):
             spec=batch.v1.JobSpecArgs(
                 backoff_limit=RETRIES,
                 template=core.v1.PodTemplateSpecArgs(
-                    metadata=meta.v1.ObjectMetaArgs(labels=LABELS), spec=_pod(args, command)
+                    metadata=meta.v1.ObjectMetaArgs(labels=LABELS, annotations=POD_ANNOTATIONS),
+                    spec=_pod(args, command),
                 ),
             ),
             opts=self.child(

@@ -6,7 +6,9 @@ mounts are not subject to them. Only these pods can therefore reach the metadata
 no pod needs a rule for the storage.
 
 The API server is not a pod and its address depends on the cloud, so only its port can be
-restricted; the metadata service is excluded from its addresses.
+restricted. The rules for it name no addresses at all: Cilium does not apply a range of addresses to the nodes of the
+cluster, on which the API server of kubeadm or kind runs (cilium #20550, cert-manager #8285). The metadata service of
+both clouds uses another port, 80.
 """
 
 from collections.abc import Mapping, Sequence
@@ -160,7 +162,6 @@ def _credentials_rule() -> AllowRule:
         name="etcd-credentials-to-api-server",
         pods=etcd_access.LABELS,
         egress=True,
-        peers=[_all_but_metadata_service()],
         ports=[_tcp(port) for port in API_PORTS],
     )
 
@@ -267,7 +268,6 @@ def _controller_rules() -> list[AllowRule]:
             name="controller-to-api-server",
             pods=CONTROLLER,
             egress=True,
-            peers=[_all_but_metadata_service()],
             ports=[_tcp(port) for port in API_PORTS],
         ),
         AllowRule(

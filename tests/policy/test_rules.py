@@ -478,6 +478,19 @@ CASES = [
         )
         for name in ("AWS_TOKEN", "DB_SECRET", "AWS_SECRET_ACCESS_KEY")
     ),
+    *(
+        Case(
+            "no-plaintext-secrets",
+            DEPLOYMENT,
+            deployment(env=[{"name": name, "value": value}]),
+            deployment(env=[{"name": name, "value": "abc"}]),
+            name,
+        )
+        for name, value in (
+            ("HF_HUB_DISABLE_IMPLICIT_TOKEN", "true"),
+            ("DB_PASSWORD", "$(OTHER_PASSWORD)"),
+        )
+    ),
     Case(
         "no-plaintext-secrets",
         DEPLOYMENT,

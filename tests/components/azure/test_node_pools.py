@@ -77,6 +77,14 @@ def test_a_spot_pool_has_no_upgrade_settings() -> None:
         )
 
 
+def test_no_pool_has_a_dns_cache_that_the_network_policies_would_block() -> None:
+    (system,) = all_features_stack().one("ManagedCluster").inputs["agentPoolProfiles"]
+    pools = all_features_stack().some_of_type("AgentPool")
+
+    for pool in (system, *(pool.inputs for pool in pools)):
+        assert pool["localDNSProfile"] == {"mode": "Disabled"}, "1.37 enables it by default"
+
+
 def test_evicted_machines_are_deleted_and_the_price_is_capped_at_on_demand() -> None:
     for pool in spot_pools():
         assert pool.inputs["scaleSetEvictionPolicy"] == "Delete", "deallocated machines use quota"

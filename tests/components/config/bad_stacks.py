@@ -1088,6 +1088,7 @@ CASES = [
     ),
     wrong_key(EKS, "tags.aws:owner", "me", "prefix that a cloud reserves", "choose another name"),
     wrong_key(EKS, "tags.managed-by", "me", "Everstep sets itself", "choose another name"),
+    wrong_key(EKS, "tags.Stack", "mine", "Everstep sets itself", "choose another name"),
     wrong_key(AKS, "tags.who?", "me", "one of the clouds does not allow", "choose another name"),
     wrong_key(
         EKS, "tags.team/vision", "me", "one of the clouds does not allow", "choose another name"

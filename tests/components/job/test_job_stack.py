@@ -240,6 +240,19 @@ def test_with_a_cache_for_an_object_store_nothing_is_prepared() -> None:
     assert "s3://shards/imagenet" in pod_of(graph.one("ElasticJob"))["containers"][0]["args"]
 
 
+def test_on_a_platform_without_network_policies_a_cache_needs_none() -> None:
+    cache = {"source": "s3://shards/imagenet"}
+    platform = declare_existing(
+        job={"name": "fashion"}, platform={"networkPolicies": False}
+    ).outputs["platform"]
+
+    graph = job_stack(platform, data={"dataset": "imagefolder", "cache": cache})
+
+    assert not graph.of_type("NetworkPolicy"), (
+        "it would be the only one, and deny all other traffic"
+    )
+
+
 def test_image_and_grace_period_default_to_the_values_of_the_platform() -> None:
     platform = {**platform_output(), "image": "example.org/trainer:7", "graceSeconds": 120}
     second = {"name": "second", "image": "example.org/other:1", "graceSeconds": 45}

@@ -137,6 +137,19 @@ def test_the_controllers_own_pod_is_admitted(
 @pytest.mark.parametrize(
     "graph", [upstream_stack, maintained_stack], ids=["upstream", "maintained"]
 )
+def test_a_guarded_pod_asks_aks_for_no_variables_of_a_proxy(graph: Callable[[], Graph]) -> None:
+    template = graph()["training-controller-deployment"].inputs["spec"]["template"]
+
+    annotations = template["metadata"]["annotations"]
+
+    assert annotations["kubernetes.azure.com/no-http-proxy-vars"] == "true", (
+        "the policy would refuse the pod with HTTP_PROXY"
+    )
+
+
+@pytest.mark.parametrize(
+    "graph", [upstream_stack, maintained_stack], ids=["upstream", "maintained"]
+)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_pod_that_could_run_another_program_may_not_use_the_controllers_account(
     api: KubernetesClient, graph: Callable[[], Graph], change: str

@@ -45,10 +45,9 @@ def test_a_prometheus_without_an_operator_finds_the_controllers_metrics(
 
     template = deployment.inputs["spec"]["template"]
     (port,) = template["spec"]["containers"][0]["ports"]
-    assert template["metadata"]["annotations"] == {
-        "prometheus.io/scrape": "true",
-        "prometheus.io/port": str(port["containerPort"]),
-    }
+    annotations = template["metadata"]["annotations"]
+    assert annotations["prometheus.io/scrape"] == "true"
+    assert annotations["prometheus.io/port"] == str(port["containerPort"])
 
 
 def test_the_upstream_controller_reads_all_namespaces_and_writes_in_the_jobs_namespace() -> None:

@@ -177,6 +177,14 @@ def test_the_account_that_writes_secrets_reads_only_secrets_of_etcd_and_has_an_a
     assert "everstep-etcd-credentials-account" in policies
 
 
+def test_the_guarded_job_asks_aks_for_no_variables_of_a_proxy() -> None:
+    template = graph()["training-etcd-credentials-job"].inputs["spec"]["template"]
+
+    assert template["metadata"]["annotations"] == {
+        "kubernetes.azure.com/no-http-proxy-vars": "true"
+    }, "its policy would refuse the pod with HTTP_PROXY"
+
+
 def test_the_job_that_creates_credentials_reaches_only_the_api_server() -> None:
     spec = graph()["training-etcd-credentials-job"].inputs["spec"]
     labels = spec["template"]["metadata"]["labels"]

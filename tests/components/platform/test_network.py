@@ -124,13 +124,9 @@ def test_only_workers_reach_each_other_on_any_port() -> None:
 def test_workloads_reach_only_the_endpoints_that_they_need() -> None:
     dns = {("dns", "UDP/53"), ("dns", "TCP/53")}
     etcd = {("etcd", "TCP/2379")}
-    # The address of an API server depends on the cloud: any address is allowed, on two ports, except the address of
-    # the metadata service, which returns the node's credentials.
-    api = {
-        (target, f"TCP/{port}")
-        for target in UNRESTRICTED_ENDPOINTS - {"metadata"}
-        for port in (443, 6443)
-    }
+    # The address of an API server depends on the cloud: any address is allowed, on two ports. The metadata service,
+    # which returns the node's credentials, uses port 80.
+    api = {(target, f"TCP/{port}") for target in UNRESTRICTED_ENDPOINTS for port in (443, 6443)}
     among_workers = {
         ("worker", f"{protocol}/{port}") for protocol, ports in PORTS.items() for port in ports
     }
@@ -146,6 +142,23 @@ def test_workloads_reach_only_the_endpoints_that_they_need() -> None:
     for source, targets in allowed.items():
         actual = {(target, port) for origin, target, port in connections() if origin == source}
         assert actual == targets, source
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "training-network-controller-to-api-server",
+        "training-network-etcd-credentials-to-api-server",
+    ],
+)
+def test_an_api_server_on_a_node_is_reached_with_cilium_which_matches_no_node_by_address(
+    policy: str,
+) -> None:
+    graph = declare_existing(etcd={"persistence": "memory", "authentication": "users"})
+
+    (rule,) = graph[policy].inputs["spec"]["egress"]
+
+    assert set(rule) == {"ports"}
 
 
 def test_the_data_preparation_reaches_its_source_only_if_it_has_one() -> None:
