@@ -2,8 +2,8 @@
 
 EKS injects the credentials of a pod identity when a pod is created, through a webhook that learns of a new association
 some seconds after its creation ("EKS Pod Identities", considerations, AWS, 2026-11-29). A pod that is created earlier
-gets none, and a restart of its container does not change that. The policy refuses such a pod; the ReplicaSet tries again
-after twice the time, and `pulumi up` waits until the pod is ready.
+gets none, and a restart of its container does not change that. The policy refuses such a pod; the ReplicaSet tries
+again after twice the time, and `pulumi up` waits until the pod is ready.
 
 A pod of a Job, and a worker, need no guard: it fails, and is replaced by a new pod.
 """
