@@ -79,14 +79,14 @@ class EksAutoscaler(Component):
             automount_service_account_token=False,  # its pod mounts the token explicitly
             opts=self.child(delete_before_replace=True),
         )
-        permissions = [self._identity(account), *declare_rbac(self, LABELS, account)]
+        permissions = [self._identity(), *declare_rbac(self, LABELS, account)]
         self._deployment(account, [*permissions, self._priorities()])
         self.register_outputs({})
 
     def _metadata(self, name: str) -> meta.v1.ObjectMetaArgs:
         return meta.v1.ObjectMetaArgs(name=name, namespace=NAMESPACE, labels=LABELS)
 
-    def _identity(self, account: core.v1.ServiceAccount) -> eks.PodIdentityAssociation:
+    def _identity(self) -> eks.PodIdentityAssociation:
         """Declare the role of the autoscaler's pods on AWS."""
         args = self._args
         return declare_pod_identity(
@@ -94,7 +94,8 @@ class EksAutoscaler(Component):
             PodIdentityArgs(
                 cluster_name=args.cluster_name,
                 namespace=NAMESPACE,
-                service_account=account.metadata.apply(lambda metadata: metadata.name or NAME),
+                service_account=NAME,
+                guarded=True,
                 role_name=f"{args.cluster}-autoscaler",
                 statements={NAME: aws_statements(args.cluster, args.region, args.account)},
             ),

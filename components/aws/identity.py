@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import pulumi
 from pulumi_aws import eks, iam
 
+from components.aws.credentials_guard import CredentialsGuard, CredentialsGuardArgs
 from components.aws.iam import POD_IDENTITY, Statement, policy, trust_policy
 from components.component import Component
 
@@ -91,13 +92,15 @@ class PodIdentityArgs:
         service_account: name of their ServiceAccount.
         role_name: name of the role in IAM, at most 64 characters.
         statements: name of an inline policy -> its statements.
+        guarded: True if a pod without credentials is refused, see `credentials_guard`.
     """
 
     cluster_name: pulumi.Input[str]
     namespace: str
-    service_account: pulumi.Input[str]
+    service_account: str
     role_name: str
     statements: Mapping[str, Sequence[Statement]]
+    guarded: bool = False
 
 
 def declare_pod_identity(parent: Component, args: PodIdentityArgs) -> eks.PodIdentityAssociation:
@@ -107,11 +110,21 @@ def declare_pod_identity(parent: Component, args: PodIdentityArgs) -> eks.PodIde
         RoleArgs(role_name=args.role_name, service=POD_IDENTITY, statements=args.statements),
         parent.child(),
     )
+    depends_on = [*role.policies, *([_guard(parent, args).binding] if args.guarded else [])]
     return eks.PodIdentityAssociation(
         f"{parent.name}-identity",
         cluster_name=args.cluster_name,
         namespace=args.namespace,
         service_account=args.service_account,
         role_arn=role.arn,
-        opts=parent.child(depends_on=role.policies, delete_before_replace=True),
+        opts=parent.child(depends_on=depends_on, delete_before_replace=True),
+    )
+
+
+def _guard(parent: Component, args: PodIdentityArgs) -> CredentialsGuard:
+    """Declare the policy that refuses pods without the credentials of an identity."""
+    return CredentialsGuard(
+        f"{parent.name}-guard",
+        CredentialsGuardArgs(namespace=args.namespace, account=args.service_account),
+        parent.child(),
     )

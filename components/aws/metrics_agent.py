@@ -108,6 +108,7 @@ class EksMetricsAgent(Component):
                 cluster_name=self._args.cluster_name,
                 namespace=NAMESPACE,
                 service_account=NAME,
+                guarded=True,
                 role_name=f"{self._args.cluster}-metrics",
                 statements={"write": [write]},
             ),

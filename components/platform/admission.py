@@ -54,23 +54,35 @@ class ServiceAccountGuard(Component):
         self, name: str, args: ServiceAccountGuardArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("platform:ServiceAccountGuard", name, opts)
-        policy = f"everstep-{args.account}-account"
-        metadata = meta.v1.ObjectMetaArgs(name=policy, labels=PART_OF)
-        admission_policy = admission.v1.ValidatingAdmissionPolicy(
-            f"{name}-policy",
-            metadata=metadata,
-            spec=_spec(args),
-            opts=self.child(delete_before_replace=True),
-        )
-        admission.v1.ValidatingAdmissionPolicyBinding(
-            f"{name}-binding",
-            metadata=metadata,
-            spec=admission.v1.ValidatingAdmissionPolicyBindingSpecArgs(
-                policy_name=policy, validation_actions=["Deny"]
-            ),
-            opts=self.child(depends_on=[admission_policy], delete_before_replace=True),
-        )
+        declare_policy(self, f"everstep-{args.account}-account", _spec(args))
         self.register_outputs({})
+
+
+def declare_policy(
+    parent: Component, policy: str, spec: admission.v1.ValidatingAdmissionPolicySpecArgs
+) -> admission.v1.ValidatingAdmissionPolicyBinding:
+    """Declare an admission policy that refuses requests, and return its binding, which makes it effective.
+
+    Args:
+        parent: component of the two resources.
+        policy: name of both objects in the cluster.
+        spec: the requests and the conditions on them.
+    """
+    metadata = meta.v1.ObjectMetaArgs(name=policy, labels=PART_OF)
+    admission_policy = admission.v1.ValidatingAdmissionPolicy(
+        f"{parent.name}-policy",
+        metadata=metadata,
+        spec=spec,
+        opts=parent.child(delete_before_replace=True),
+    )
+    return admission.v1.ValidatingAdmissionPolicyBinding(
+        f"{parent.name}-binding",
+        metadata=metadata,
+        spec=admission.v1.ValidatingAdmissionPolicyBindingSpecArgs(
+            policy_name=policy, validation_actions=["Deny"]
+        ),
+        opts=parent.child(depends_on=[admission_policy], delete_before_replace=True),
+    )
 
 
 def _spec(args: ServiceAccountGuardArgs) -> admission.v1.ValidatingAdmissionPolicySpecArgs:

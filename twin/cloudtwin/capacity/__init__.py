@@ -1,6 +1,6 @@
 """The machines behind a cloud's pools: starts, interruptions, autoscaling and the spot market.
 
-Providers put pools into a `PoolStore`, enable the drivers of a cluster, and wait. A daemon does the
+Providers put pools into a `PoolStore`, enable the drivers and pod identities of a cluster, and wait. A daemon does the
 rest, so that machines start and stop between two commands as well.
 
 The modules `autoscaler`, `fleet`, `market`, `observation`, `prices`, `shortage` and `trace` are pure. The other
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     )
     from cloudtwin.capacity.control_plane import (
         ControlPlane,
+        associate_pod_identity,
         disable_driver,
+        dissociate_pod_identity,
         enable_driver,
         ensure_control_plane,
         wait,
@@ -42,11 +44,13 @@ __all__ = [
     "PoolStore",
     "QuotaStore",
     "Trace",
+    "associate_pod_identity",
     "close_market",
     "cloud_labels",
     "compress_time",
     "disable_driver",
     "display_names",
+    "dissociate_pod_identity",
     "enable_driver",
     "ensure_control_plane",
     "open_market",
@@ -59,7 +63,9 @@ _MODULES = {
     "config": ("MarketConfig", "close_market", "compress_time", "open_market", "replay_market"),
     "control_plane": (
         "ControlPlane",
+        "associate_pod_identity",
         "disable_driver",
+        "dissociate_pod_identity",
         "enable_driver",
         "ensure_control_plane",
         "wait",

@@ -20,6 +20,7 @@ from cloudtwin.capacity import daemon, fleet, quotas, shortage
 from cloudtwin.capacity.config import MarketConfig
 from cloudtwin.capacity.fleet import FleetPlan, PoolMachine
 from cloudtwin.capacity.limits import CapacityLimits
+from cloudtwin.capacity.pod_identity import PodIdentityInjector, PodIdentityStore
 from cloudtwin.capacity.pools import Pool, PoolStore
 from cloudtwin.capacity.quotas import QuotaStore
 from cloudtwin.capacity.scaler import Scaler
@@ -52,6 +53,7 @@ class Daemon:
     Attributes:
         twin: the twin.
         scaler: its autoscaler.
+        injector: its injection of variables for pod identities.
         workers: threads that start and stop machines.
         starting_machines: key of the pool of each machine that is being started, by name of the machine.
         busy_machines: machines that a worker is changing.
@@ -65,6 +67,7 @@ class Daemon:
 
     twin: Twin
     scaler: Scaler
+    injector: PodIdentityInjector
     workers: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(MAX_MACHINE_THREADS)
     )
@@ -123,6 +126,7 @@ class Daemon:
                 self.run_in_background(name, self.twin.reclaim, name, seconds)
         self.scale(pools, machines, plan, config)
         self.write_faults(plan)
+        self.inject_pod_identities()
 
     def limits(self, pools: dict[str, Pool], config: MarketConfig) -> dict[str, int]:
         """Return the capacity for pools: the lowest of the market's, the quotas' and the manual limit.
@@ -183,6 +187,16 @@ class Daemon:
             self.remove(name, self.retire)
             pool = pools[pool_by_machine[name]]
             self.store.resize(pool.key, (self.store.get(pool.key) or pool).desired_size - 1)
+
+    def inject_pod_identities(self) -> None:
+        """Make the associations of pod identities effective; after a failure, the next tick continues."""
+        try:
+            self.injector.sync()
+            self.last_errors.pop(PodIdentityInjector.__name__, None)
+        except FAILURES as error:
+            if self.last_errors.get(PodIdentityInjector.__name__) != str(error):
+                log(f"pod identities: {error}")
+            self.last_errors[PodIdentityInjector.__name__] = str(error)
 
     def machines(self) -> list[tuple[Machine, Notice | None]]:
         """Return the machines of all pools with their notices, oldest first."""
@@ -381,7 +395,9 @@ def main() -> int:
     layout = Layout(state)
     process.save(layout.process(daemon.NAME))
     try:
-        Daemon(Twin(layout), Scaler(admin_client(layout))).run()
+        api = admin_client(layout)
+        injector = PodIdentityInjector(api, PodIdentityStore(state))
+        Daemon(Twin(layout), Scaler(api), injector).run()
     except TwinError as error:
         log(str(error))
         return 1

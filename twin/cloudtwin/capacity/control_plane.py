@@ -9,6 +9,7 @@ from typing import Any
 
 from cloudtwin import files
 from cloudtwin.capacity import daemon
+from cloudtwin.capacity.pod_identity import PodIdentity, PodIdentityStore
 from cloudtwin.capacity.pools import PoolStore
 from cloudtwin.errors import TwinError
 from cloudtwin.kubernetes_api import ApiError
@@ -162,3 +163,13 @@ def disable_driver(state: Path, driver: str) -> None:
     if layout.settings.exists():
         with api_errors():
             csi_drivers.disable(layout, admin_client(layout), driver)
+
+
+def associate_pod_identity(state: Path, namespace: str, account: str) -> None:
+    """Store an association of EKS Pod Identity; the daemon makes it effective after a delay."""
+    PodIdentityStore(state).put(PodIdentity(namespace, account))
+
+
+def dissociate_pod_identity(state: Path, namespace: str, account: str) -> None:
+    """Delete an association of EKS Pod Identity; new pods of the ServiceAccount get no variables any longer."""
+    PodIdentityStore(state).delete(PodIdentity(namespace, account))

@@ -1,4 +1,4 @@
-"""Effects of resources on machines: clusters get an endpoint, pools get machines, drivers run.
+"""Effects of resources on machines: clusters get an endpoint, pools get machines, drivers run, pods get an identity.
 
 The operations determine the contents of the account; this module creates the machines that follow from them.
 """
@@ -66,6 +66,8 @@ class Effects:
                 self.machines.set_driver(driver, enabled=True)
             elif previous:
                 self._remove_driver(driver, [resource])
+        if identity := self._pod_identity(resource):
+            self.machines.set_pod_identity(*identity, enabled=True)
         for pool in self._pools(resource):
             self.machines.put(self._with_current_size(pool, previous, resource.inputs))
             self.machines.wait(pool.key, timeouts)
@@ -83,6 +85,8 @@ class Effects:
                 self.machines.wait(pool.key, timeouts)
             for driver in self._drivers(resource):
                 self._remove_driver(driver, removed)
+            if identity := self._pod_identity(resource):
+                self.machines.set_pod_identity(*identity, enabled=False)
 
     def shortage(self, resource: Resource) -> str:
         """Return the cloud's error if it has no capacity for the machines of a resource."""
@@ -105,6 +109,10 @@ class Effects:
     def _drivers(self, resource: Resource) -> Mapping[str, bool]:
         kind = self.types.get(resource.token)
         return kind.drivers(resource.inputs) if kind and kind.drivers else {}
+
+    def _pod_identity(self, resource: Resource) -> tuple[str, str] | None:
+        kind = self.types.get(resource.token)
+        return kind.pod_identity(resource.inputs) if kind and kind.pod_identity else None
 
     def _remove_driver(self, driver: str, resources: Sequence[Resource]) -> None:
         """Remove a driver, unless a resource other than these enables it: the clusters of a twin share its machines."""

@@ -42,6 +42,9 @@ class Machines(Protocol):
     def set_driver(self, name: str, *, enabled: bool) -> None:
         """Install a storage driver in the cluster, or remove it."""
 
+    def set_pod_identity(self, namespace: str, account: str, *, enabled: bool) -> None:
+        """Associate a ServiceAccount with a role, which the cluster notices later, or remove the association."""
+
 
 class Offline:
     """No machines: a cluster has no reachable endpoint, and pools are complete immediately."""
@@ -64,6 +67,9 @@ class Offline:
         """Return immediately."""
 
     def set_driver(self, name: str, *, enabled: bool) -> None:
+        """Do nothing."""
+
+    def set_pod_identity(self, namespace: str, account: str, *, enabled: bool) -> None:
         """Do nothing."""
 
 
@@ -131,6 +137,13 @@ class TwinMachines:
         from cloudtwin.capacity import disable_driver, enable_driver
 
         (enable_driver if enabled else disable_driver)(self.state, name)
+
+    def set_pod_identity(self, namespace: str, account: str, *, enabled: bool) -> None:
+        """Store an association for the daemon, or delete it."""
+        from cloudtwin.capacity import associate_pod_identity, dissociate_pod_identity
+
+        change = associate_pod_identity if enabled else dissociate_pod_identity
+        change(self.state, namespace, account)
 
 
 def machines(state: Path) -> Machines:

@@ -220,6 +220,7 @@ class ResourceType:
         exclusive_key: function that returns the name of the object that accepts one write at a time; empty for none.
         exclusive_code: error code of a concurrent write.
         drivers: function that returns the storage drivers that it controls, and whether it installs each.
+        pod_identity: function that returns namespace and name of the ServiceAccount whose pods get credentials.
         cluster_outputs: function that returns the outputs with the endpoint; None if this is not a cluster.
         pools: function that returns the machine pools that it declares.
         current_inputs: function that returns the service's current inputs, given current pool sizes by name.
@@ -247,6 +248,7 @@ class ResourceType:
     exclusive_key: Callable[[Inputs], str] | None = None
     exclusive_code: str = ""
     drivers: Callable[[Inputs], Mapping[str, bool]] | None = None
+    pod_identity: Callable[[Inputs], tuple[str, str]] | None = None
     cluster_outputs: Callable[[Resource, Endpoint], Outputs] | None = None
     pools: Callable[[Resource, Inventory], Sequence["Pool"]] | None = None
     current_inputs: Callable[[Inputs, Mapping[str, int]], Inputs] | None = None

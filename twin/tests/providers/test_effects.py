@@ -65,13 +65,31 @@ def test_a_cluster_without_capacity_has_the_error_of_its_inline_pools(tmp_path: 
 
 
 class RecordingMachines(Offline):
-    """No machines; records the storage drivers that are installed."""
+    """No machines; records the storage drivers that are installed and the pod identities."""
 
     def __init__(self) -> None:
         self.drivers: set[str] = set()
+        self.identities: set[tuple[str, str]] = set()
 
     def set_driver(self, name: str, *, enabled: bool) -> None:
         (self.drivers.add if enabled else self.drivers.discard)(name)
+
+    def set_pod_identity(self, namespace: str, account: str, *, enabled: bool) -> None:
+        (self.identities.add if enabled else self.identities.discard)((namespace, account))
+
+
+def test_an_association_gives_pods_an_identity_until_it_is_deleted(tmp_path: Path) -> None:
+    machines = RecordingMachines()
+    effects = Effects(Account(tmp_path, "aws"), machines, aws.CLOUD.types)
+    timeouts = Timeouts(report=lambda _text: None, cancelled=threading.Event())
+    inputs = {"clusterName": "c", "namespace": "kube-system", "serviceAccount": "scaler"}
+    association = aws_cases.resource(aws_cases.POD_IDENTITY, "a-1", inputs)
+
+    effects.apply(association, None, timeouts)
+    assert machines.identities == {("kube-system", "scaler")}
+
+    effects.undo([association], timeouts)
+    assert not machines.identities
 
 
 def test_an_update_that_disables_a_driver_removes_it_from_the_cluster(tmp_path: Path) -> None:

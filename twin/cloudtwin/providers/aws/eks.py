@@ -269,6 +269,7 @@ TYPES = (
         describe=lambda request: {
             "associationArn": ASSOCIATION_ARN(request), "associationId": request.id,
         },
+        pod_identity=lambda inputs: (str(inputs["namespace"]), str(inputs["serviceAccount"])),
         immutable=("clusterName", "namespace", "serviceAccount", "region"),
         rules=(value_rule("namespace of a pod identity", "namespace", DNS_LABEL,
                           f"{API}, CreatePodIdentityAssociation"),),
