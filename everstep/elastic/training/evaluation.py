@@ -49,7 +49,8 @@ class EpochEnd:
         text, requests_stop = state.non_tensor_state(), self._session.worker.requests_stop
         self.running = self._session.interruptible = True
         try:
-            for callback in callbacks:
+            for number, callback in enumerate(callbacks):
+                self._session.seed_epoch_callback(number)
                 callback(epoch)
             stops = self._count_stops()
         except (RegroupError, PeerLostError) as error:
@@ -175,9 +176,16 @@ def _scores(
 
 def _total(name: str, value: Any, samples: int) -> float:  # noqa: ANN401 - of the user
     """Return the sum over a batch of a score with one value for each sample."""
-    if isinstance(value, torch.Tensor) and value.shape[:1] == (samples,):
+    has_one_value_each = (
+        isinstance(value, torch.Tensor)
+        and value.shape[:1] == (samples,)
+        and value.numel() == samples
+        and not value.is_complex()
+    )
+    if has_one_value_each:
         return float(value.double().sum())
     raise EverstepError(
-        f"the score {name!r} is not a tensor with one value for each of the {samples} samples",
-        "Return one value for each sample; the means are taken over the whole data set.",
+        f"the score {name!r} is not a tensor with one real value for each of the {samples} samples",
+        "Return one value for each sample, such as a mean over its tokens; the means are taken over the whole data "
+        "set.",
     )

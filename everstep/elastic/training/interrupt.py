@@ -4,24 +4,45 @@ from collections.abc import Callable
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 
-def make_interruptible(model: nn.Module, check: Callable[[], None]) -> None:
-    """Make a model's forward and backward passes call `check` at each layer, so that it can end them.
+class LayerCheck:
+    """A hook before the forward pass of a layer; a copy of the model, saved or in memory, has one without a check.
 
-    A compiled forward pass is not interrupted: the call would be traced into it.
+    Args:
+        check: function to call; None in a copy.
     """
 
-    def check_forward(*_: object) -> None:
-        if not torch.compiler.is_compiling():
-            check()
+    def __init__(self, check: Callable[[], None] | None = None) -> None:
+        self._check = check
 
-    for module in model.modules():
+    def __call__(self, *_: object) -> None:
+        """Call the function; not in a compiled forward pass, since the call would be traced into it."""
+        if self._check is not None and not torch.compiler.is_compiling():
+            self._check()
+
+    def __reduce__(self) -> tuple[type["LayerCheck"], tuple[()]]:
+        """Return how to create a copy."""
+        return LayerCheck, ()
+
+
+def make_interruptible(model: nn.Module, check: Callable[[], None]) -> list[RemovableHandle]:
+    """Make a model's forward and backward passes call `check` at each layer, so that it can end them.
+
+    Returns:
+        handles that remove the hooks: with them, a model cannot be scripted.
+    """
+    check_layer = LayerCheck(check)
+    layers = [
+        module.register_forward_pre_hook(check_layer)
+        for module in model.modules()
         # `is None`, not a truth value: the length of a compiled module is undefined.
-        if next(module.children(), None) is None:
-            module.register_forward_pre_hook(check_forward)
-    for parameter in model.parameters():
-        if parameter.requires_grad:
-            parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call] # torch's
-                lambda _: check()
-            )
+        if next(module.children(), None) is None
+    ]
+    parameters = [
+        parameter.register_post_accumulate_grad_hook(lambda _: check())  # type: ignore[no-untyped-call] # torch's
+        for parameter in model.parameters()
+        if parameter.requires_grad
+    ]
+    return [*layers, *parameters]

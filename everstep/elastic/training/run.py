@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
+from torch.utils.hooks import RemovableHandle
 
 from everstep.elastic.accounting import metrics
 from everstep.elastic.accounting.journal import Journal
@@ -140,6 +141,7 @@ class Run:
         has_whole_model = not isinstance(worker.group, ShardedGroup)
         self._warms_up = warm_up and isinstance(worker.group, LiveGroup) and has_whole_model
         self._iterating = False
+        self._interrupts: list[RemovableHandle] = []
 
     def _new_session(
         self,
@@ -293,6 +295,7 @@ class Run:
             with announce_errors(session.worker.group):
                 yield from self._batches()
         finally:  # a `break` ends this generator, too
+            self._remove_hooks()
             session.worker.group.report_loop_end()
 
     def _batches(self) -> Iterator[Batch]:
@@ -302,7 +305,7 @@ class Run:
                 yield (warm_up := self._warm_up_batch())
                 warm_up.close()
         if not any(map(is_sharded, session.state.model.parameters())):  # FSDP cannot be interrupted
-            make_interruptible(session.state.model, self._check)
+            self._interrupts = make_interruptible(session.state.model, self._check)
         while (batch := self._next_batch()) is not None:
             yield batch
             batch.close()
@@ -354,6 +357,11 @@ class Run:
         group = self._session.worker.group
         if isinstance(group, ShardedGroup):
             group.wait_for_all()
+
+    def _remove_hooks(self) -> None:
+        """Remove all hooks from the model, which the program may train, save or export now."""
+        for handle in self._interrupts:
+            handle.remove()
         self._session.state.reducer.close()
 
     def _warm_up_batch(self) -> Batch:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,14 @@ COMPLETE, TAKEN_OVER = "yes", "another generation has taken over and completes t
 
 READ_AHEAD = 1  # steps whose samples are read while the current one computes
 KEPT_STEPS = 500  # maximum number of steps whose journal lines a worker keeps without writing them
+
+
+class RandomPart(IntEnum):
+    """Parts of a step that may draw random numbers and change the state, equally on all workers."""
+
+    UPDATE = 1  # the optimizer's step, such as stochastic rounding
+    STEP_CALLBACK = 2
+    EPOCH_CALLBACK = 3
 
 
 @dataclass
@@ -282,7 +291,11 @@ class Session:
         return sums.loss if self._has_loss else math.nan
 
     def _agree(self, sums: Sums) -> Votes:
-        """Return what all workers do after this step; workers with different shards have different sums."""
+        """Return what all workers do after this step; workers with different shards have different sums.
+
+        Raises:
+            PeerLostError: a worker of the group is gone; the step is computed again.
+        """
         is_due = self.worker.saves and self.state.checkpoints.is_due(self.state.step + 1)
         is_clipped = self.options.max_grad_norm is not None and self.worker.assignment.shards > 1
         squares = sum_of_squares(self._trained_parameters()) if is_clipped else 0.0
@@ -292,7 +305,11 @@ class Session:
             squares=squares,
             non_finite=float(not sums.finite),
         )
-        agreed_votes = self.worker.group.agree(votes)
+        try:
+            agreed_votes = self.worker.group.agree(votes)
+        except PeerLostError:
+            self.state.reducer.discard()  # the sum has changed the buffers
+            raise
         self._is_save_due = bool(agreed_votes.due)
         return agreed_votes
 
@@ -312,12 +329,23 @@ class Session:
 
     def _update(self, votes: Votes) -> None:
         self._finish_snapshot()
+        self._seed(RandomPart.UPDATE, self.worker.assignment.shard)
         self._take_optimizer_step(votes)
         if self.scheduler is not None:
             self.scheduler.step()
-        for callback in self.step_callbacks:
+        for number, callback in enumerate(self.step_callbacks):
+            self._seed(RandomPart.STEP_CALLBACK, number)
             callback()
         self.state.skipped_steps = 0
+
+    def _seed(self, part: RandomPart, number: int) -> None:
+        """Seed the generators for a part of this step, which all workers compute with equal random numbers."""
+        seed = seed_of(self.options.seed, self.state.step, part, number)
+        _seed_generators(seed, self.worker.device)
+
+    def seed_epoch_callback(self, number: int) -> None:
+        """Seed the generators for a callback at the end of an epoch, equally on all workers."""
+        self._seed(RandomPart.EPOCH_CALLBACK, number)
 
     def _trained_parameters(self) -> list[torch.Tensor]:
         return [p for group in self.state.optimizer.param_groups for p in group["params"]]
@@ -600,5 +628,20 @@ def dropout_seed(seed: int, step: int, ids: Ids) -> int:
     It depends on the step and the first sample, and not on earlier draws of this process: a worker that joins, or
     that repeats a step, drops the same activations.
     """
-    words = np.random.SeedSequence([seed, step, int(ids[0])]).generate_state(1, np.uint64)
-    return int(words[0]) % 2**63
+    return _seed_from(np.random.SeedSequence([seed, step, int(ids[0])]))
+
+
+def seed_of(seed: int, step: int, part: RandomPart, number: int) -> int:
+    """Return the seed of a part of a step: it depends on nothing in which two workers with this part differ.
+
+    Args:
+        seed: seed of the run.
+        step: completed steps.
+        part: the part.
+        number: number of the callback, or of the worker's shard of the model.
+    """
+    return _seed_from(np.random.SeedSequence([seed, step], spawn_key=(part, number)))
+
+
+def _seed_from(sequence: np.random.SeedSequence) -> int:
+    return int(sequence.generate_state(1, np.uint64)[0]) % 2**63

@@ -3,6 +3,7 @@
 import torch
 
 from everstep.catalog.plurals import amount
+from everstep.elastic.transport.frozen_parameters import FrozenParameters
 from everstep.elastic.transport.tensor_lists import copy_all
 from everstep.errors import EverstepError
 
@@ -42,9 +43,11 @@ class Buffers:
         self.saved_counters = self._saved[len(self.averaged) : counted]
         self._others = list(zip(others, self._saved[counted:], strict=True))
         self._versions = [buffer._version for buffer in others]
+        self._frozen_parameters = FrozenParameters(model)
 
     def save(self) -> None:
         """Save all values at the beginning of a step."""
+        self._frozen_parameters.begin_step()
         self._put_back()
         copy_all(self._saved, self._all)
 
@@ -55,14 +58,17 @@ class Buffers:
 
     def begin_pass(self) -> None:
         """Begin a forward pass."""
+        self._frozen_parameters.begin_pass()
         self._versions = [buffer._version for buffer, _ in self._others]
 
     def end_pass(self) -> None:
         """Make the values after a forward pass available in the original tensors.
 
         Raises:
-            EverstepError: the pass has changed a buffer whose changes by several workers cannot be combined.
+            EverstepError: the pass has changed a buffer whose changes by several workers cannot be combined, or a
+                parameter without a gradient.
         """
+        self._frozen_parameters.end_pass()
         self._put_back()
         for (buffer, saved), version in zip(self._others, self._versions, strict=True):
             if buffer._version == version or torch.equal(buffer, saved):

@@ -78,6 +78,12 @@ class GradientReducer:
         self._averages = [
             torch.zeros_like(buffer, dtype=self._dtype) for buffer in self._buffers.averaged
         ]
+        # Of buffers with more digits than the sums, the changes are averaged instead.
+        self._wide_indices = [
+            index
+            for index, buffer in enumerate(self._buffers.averaged)
+            if torch.finfo(buffer.dtype).eps < torch.finfo(self._dtype).eps
+        ]
         self._sizes = [
             *(tensor.numel() for tensor in (*local_tensors, *self._buffers.averaged)),
             len(self._buffers.counters),
@@ -213,7 +219,7 @@ class GradientReducer:
         if self._takes_all_at_end:
             self._take_all()
         if self._averages and weight:  # 0 times an infinite value of a mask would be NaN
-            torch._foreach_add_(self._averages, self._buffers.averaged, alpha=weight)
+            torch._foreach_add_(self._averages, self._averaged_parts(), alpha=weight)
         if self._buffers.counters:
             device = self._increments.device
             increments = torch._foreach_sub(self._buffers.counters, self._buffers.saved_counters)
@@ -222,6 +228,15 @@ class GradientReducer:
             )
         self._buffers.restore()
         self._in_microbatch = False
+
+    def _averaged_parts(self) -> list[torch.Tensor]:
+        """Return what is averaged of each buffer: its values, or the changes of one with more digits than the sums."""
+        parts = list(self._buffers.averaged)
+        for index in self._wide_indices:
+            saved, current = self._buffers.saved_averaged[index], parts[index]
+            change = torch.where(current == saved, 0.0, current - saved)  # infinite values stay
+            parts[index] = change.to(self._dtype)
+        return parts
 
     def roll_back(self) -> bool:
         """Restore the statistics from before an unfinished step; return True if its gradients are valid.
@@ -270,6 +285,9 @@ class GradientReducer:
         self._in_flight = self._sending = False
         self._set_gradients()
         copy_all(self._buffers.averaged, self._statistics)
+        for index in self._wide_indices:
+            saved, change = self._buffers.saved_averaged[index], self._statistics[index]
+            self._buffers.averaged[index].copy_(saved + change)
         if counters := self._buffers.counters:  # one batch per step, regardless of its division
             torch._foreach_add_(
                 counters, [round(increment) for increment in self._summed_increments.tolist()]

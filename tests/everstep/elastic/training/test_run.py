@@ -872,3 +872,89 @@ def test_a_new_process_counts_its_own_steps_only(tmp_path: Path) -> None:
     values = resumed_run._session.reading().values
     assert values[metrics.WORKER_STEPS] == run.total_steps - 3, "the first process saved three"
     assert values[metrics.STEP] == run.total_steps
+
+
+class NoisyDescent(torch.optim.SGD):
+    """An optimizer that adds noise to the parameters, as stochastic gradient Langevin dynamics does."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        super().step(closure)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.add_(torch.randn_like(parameter), alpha=0.01)
+
+
+def draw_random_numbers(other_draws: int) -> tuple[str, list[tuple[float, float]]]:
+    """Train while the loop draws more random numbers, as another worker would; return the state and the draws."""
+    model, draws = network(), list[tuple[float, float]]()
+    run = start_run(model, NoisyDescent(model.parameters(), lr=0.1))
+
+    def draw(*_: object) -> None:
+        draws.append((torch.rand(()).item(), np.random.rand()))
+
+    run.after_step(draw)
+    run.each_epoch(lambda _: torch.rand(other_draws))  # such as the scores of this worker's share
+    run.each_epoch(draw)
+    for batch in run:
+        for x, y in batch.microbatches():
+            batch.backward(nn.functional.cross_entropy(model(x), y))
+            torch.rand(other_draws)
+            np.random.rand(other_draws)
+        batch.step()
+    return run.sha256(), draws
+
+
+def test_random_numbers_of_optimizer_and_callbacks_are_equal_on_all_workers() -> None:
+    state, draws = draw_random_numbers(0)
+
+    assert draw_random_numbers(7) == (state, draws)
+    assert len(set(draws)) == len(draws), "each step and each callback has its own"
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_after_the_loop_a_model_without_hooks_can_be_saved_and_trained(
+    tmp_path: Path, stops: bool
+) -> None:
+    model = network()
+    run = start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    train(run, model, 1 if stops else 1000)
+
+    torch.save(model, tmp_path / "model.pt")
+    assert not any(layer._forward_pre_hooks for layer in model.modules()), "scripting refuses them"
+    model(torch.ones(1, 5)).sum().backward()
+
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_during_the_loop_a_model_can_be_copied_and_saved(tmp_path: Path) -> None:
+    model = network()
+    run = start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+    @run.each_epoch
+    def save(_: int) -> None:
+        torch.save(copy.deepcopy(model), tmp_path / "model.pt")
+
+    train(run, model)
+    saved = torch.load(tmp_path / "model.pt", weights_only=False)
+
+    saved(torch.ones(1, 5)).sum().backward()
+    assert all(
+        torch.equal(a, b) for a, b in zip(saved.parameters(), model.parameters(), strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    "score",
+    [lambda x: torch.ones(len(x), 5), lambda x: torch.ones(len(x)) * 1j, lambda _: torch.ones(1)],
+    ids=["several values for each sample", "complex numbers", "one value for all"],
+)
+def test_a_score_without_one_real_value_for_each_sample_is_refused(
+    score: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    model = network()
+    run = start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    run.each_epoch(lambda _: run.evaluate(samples(), lambda x, _y: {"loss": score(x)}))
+
+    with pytest.raises(EverstepError, match="'loss' is not a tensor with one real value for each"):
+        train(run, model)

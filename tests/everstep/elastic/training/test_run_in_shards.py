@@ -1,5 +1,6 @@
 """Checkpoints of `Run` in the workers of a node with one shard each, which run one after the other."""
 
+import itertools
 import json
 import math
 import os
@@ -12,14 +13,16 @@ import pytest
 import torch
 from torch import nn
 
+from everstep import elastic
 from everstep.catalog import metrics
 from everstep.elastic.accounting import journal
+from everstep.elastic.accounting.time_account import TimeAccount
 from everstep.elastic.checkpoint import sharded_store
 from everstep.elastic.recovery.sharded_worker import ShardedGroup
 from everstep.elastic.recovery.state_machine import Recovery, StepProgress
 from everstep.elastic.recovery.worker import SingleProcessGroup, TrainingState, Votes
 from everstep.elastic.training.session import COMPLETE, TAKEN_OVER
-from everstep.elastic.transport.group import RankAssignment
+from everstep.elastic.transport.group import PeerLostError, RankAssignment
 from everstep.errors import EverstepError
 from tests.everstep.elastic.training.test_run_in_groups import compute, start_run
 
@@ -328,3 +331,45 @@ def test_the_micro_batch_limit_of_one_worker_is_not_read_by_the_others(tmp_path:
     run, _, _ = start_run(ShardGroup(0), checkpoint=tmp_path)
 
     assert run._session.limit._file is None
+
+
+class Counting(nn.Module):
+    """A model that counts its forward passes."""
+
+    passes: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(1, 1)
+        self.register_buffer("passes", torch.tensor(0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.passes += 1
+        result: torch.Tensor = self.layer(x)
+        return result
+
+
+def test_a_step_whose_agreement_fails_counts_once_in_the_buffers() -> None:
+    group, model, calls = ShardGroup(0), Counting(), itertools.count()
+
+    def lose_a_peer_once(votes: Votes) -> Votes:
+        if next(calls) == 2:
+            raise PeerLostError("gone")
+        return votes
+
+    group.votes = lose_a_peer_once
+    run = elastic.Run(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        dataset_size=8,
+        global_batch=2,
+        epochs=1,
+        group=(group, TimeAccount()),
+    )
+    for batch in run:
+        for ids in batch.microbatches():
+            batch.backward(model(ids[:, None].float()).square().mean())
+        batch.step()
+
+    assert group.joins == 2
+    assert int(model.passes) == run.step == 4

@@ -536,6 +536,39 @@ def test_buffers_that_are_not_statistics_keep_their_values(weights: list[float])
     assert_unchanged(net, batches=5 + 1)
 
 
+class DoubleBuffers(nn.Module):
+    """A float32 model with float64 buffers: two constants, and the number of samples seen so far."""
+
+    seen: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.register_buffer("constant", torch.tensor([0.1, -torch.inf], dtype=torch.float64))
+        self.register_buffer("seen", torch.tensor(2.0**24 + 1, dtype=torch.float64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen += len(x)
+        result: torch.Tensor = self.layer(x)
+        return result
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_float64_buffers_of_a_float32_model_keep_all_digits(single: bool) -> None:
+    net = DoubleBuffers()
+    reducer = GradientReducer(net, scalars=1)
+    for _ in range(3):
+        reducer.clear()
+        for weight in (0.25, 0.75):
+            reducer.begin_microbatch(single=single)
+            net(torch.ones(4, 2)).sum().backward()
+            reducer.add_microbatch(weight)
+        reducer.sum([0.0], sum_over_one)
+
+    assert dict(net.named_buffers())["constant"].tolist() == [0.1, -torch.inf]
+    assert net.seen.item() == 2**24 + 1 + 3 * 4
+
+
 def test_buffers_that_are_not_statistics_keep_their_values_in_exact_mode() -> None:
     net = Masked()
     reducer = ExactReducer(net, scalars=1, shards=2)
