@@ -64,7 +64,7 @@ class ProgressReporter(Observer):
 
 
 def stage(location: str, folder: Path, display: Display) -> None:
-    """Copy a source to a folder unless the copy is complete already.
+    """Make a folder a copy of a source: copy what is missing, and remove files that the source no longer has.
 
     Raises:
         EverstepError: the source cannot be read, a file is damaged, or the volume is too small.
@@ -72,7 +72,7 @@ def stage(location: str, folder: Path, display: Display) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     metrics = StagingMetrics()
     with serve_if_configured(metrics), display.step(f"Staging {location} to {folder}") as step:
-        copy(open_source(location), folder, Options(), ProgressReporter(step, metrics))
+        copy(open_source(location), folder, Options(removes=True), ProgressReporter(step, metrics))
 
 
 def _amount(files: int, size: int) -> str:

@@ -3,12 +3,15 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from everstep.errors import EverstepError
 from everstep.staging.entry import Entry, Record
 from everstep.staging.spool import key_of
 from everstep.staging.totals import Totals
+
+Item = TypeVar("Item", Entry, Record)
+Other = TypeVar("Other", Entry, Record)
 
 SizeOf = Callable[[str], int | None]
 """Size of a file at the destination by its name; None if it is missing or not a regular file."""
@@ -41,6 +44,7 @@ class Task(NamedTuple):
         action: value of the Action.
         reason: reason for the action.
         sha256: SHA-256 of the earlier copy if the source has not changed since; otherwise empty.
+        present: size of the file at the destination, in bytes; None if it is missing or not a regular file.
     """
 
     name: str
@@ -51,6 +55,7 @@ class Task(NamedTuple):
     action: str
     reason: str
     sha256: str
+    present: int | None = None
 
     @property
     def entry(self) -> Entry:
@@ -120,22 +125,21 @@ def tasks(
         EverstepError: a name occurs twice, or is both a file and a folder.
     """
     for entry, record in join(checked_entries(entries, source), records):
-        decision = decide(entry, record, size_of(entry.name), verify=verify)
+        present = size_of(entry.name)
+        decision = decide(entry, record, present, verify=verify)
         sha256 = record.sha256 if record and is_current(record, entry) else ""
-        yield Task(*entry, *decision, sha256)
+        yield Task(*entry, *decision, sha256, present)
 
 
-def join(
-    entries: Iterable[Entry], records: Iterable[Record]
-) -> Iterator[tuple[Entry, Record | None]]:
-    """Yield each entry with the record of its name, if there is one; both are sorted by name."""
-    remaining = iter(records)
-    record = next(remaining, None)
-    for entry in entries:
-        entry_key = key_of(entry)
-        while record is not None and key_of(record) < entry_key:
-            record = next(remaining, None)
-        yield entry, record if record is not None and record.name == entry.name else None
+def join(items: Iterable[Item], others: Iterable[Other]) -> Iterator[tuple[Item, Other | None]]:
+    """Yield each item with the other item of its name, if there is one; both are sorted by name."""
+    remaining = iter(others)
+    other = next(remaining, None)
+    for item in items:
+        item_key = key_of(item)
+        while other is not None and key_of(other) < item_key:
+            other = next(remaining, None)
+        yield item, other if other is not None and other.name == item.name else None
 
 
 def checked_entries(entries: Iterable[Entry], source: str) -> Iterator[Entry]:
@@ -170,7 +174,8 @@ class Tally:
         """
         self._block_bytes = block_bytes
         self._files, self._bytes = Counter[str](), Counter[str]()
-        self._occupied = 0
+        self._new_files = self._replaced_files = 0
+        self._growth = self._largest_replaced = 0  # bytes in whole blocks
         self.reasons = Counter[str]()
 
     def add(self, task: Task) -> None:
@@ -178,17 +183,38 @@ class Tally:
         self._files[task.action] += 1
         self._bytes[task.action] += task.size
         self.reasons[task.reason] += 1
+        if task.action == Action.KEEP:
+            return
         # A file that differs from the source's checksum is copied too.
-        if task.action != Action.KEEP:
-            self._occupied += -(-task.size // self._block_bytes) * self._block_bytes
+        size = self._in_blocks(task.size)
+        if task.present is None:
+            self._new_files += 1
+            self._growth += size
+        else:
+            self._replaced_files += 1
+            self._growth += max(0, size - self._in_blocks(task.present))
+            self._largest_replaced = max(self._largest_replaced, size)
+
+    def _in_blocks(self, size: int) -> int:
+        return -(-size // self._block_bytes) * self._block_bytes
 
     def totals(self, action: Action) -> Totals:
         """Return the number and the bytes of the files with an action."""
         return Totals(self._files[action], self._bytes[action])
 
-    def required(self) -> Totals:
-        """Return the maximum number of files that are created, and the bytes that they occupy."""
-        return Totals(self._files[Action.COPY] + self._files[Action.CHECK], self._occupied)
+    def required(self, workers: int) -> Totals:
+        """Return the maximum number of files that are created, and the bytes that they occupy.
+
+        A file that is replaced stays until its new content is complete.
+
+        Args:
+            workers: number of files copied at a time.
+        """
+        replaced_together = min(workers, self._replaced_files)
+        return Totals(
+            self._new_files + replaced_together,
+            self._growth + replaced_together * self._largest_replaced,
+        )
 
 
 def check_volume(required: Totals, volume: Volume, destination: str) -> None:

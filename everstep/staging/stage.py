@@ -8,7 +8,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,11 +37,13 @@ class Options:
         workers: number of files copied at a time.
         verify: whether files that are complete are read again and compared with their SHA-256.
         rename: function that maps the listed files to files at the destination; None keeps all names.
+        removes: whether files that an earlier run has copied, and that the source no longer has, are removed.
     """
 
     workers: int = 16
     verify: bool = False
     rename: Callable[[Iterator[Entry]], Iterator[Entry]] | None = None
+    removes: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,8 @@ def plan(source: Source, destination: Path, options: Options, observer: Observer
             destination.
     """
     with locked_state(destination) as state:
-        return _plan(source, destination, state, options, observer)
+        listed = _list(source, state, options, observer)
+        return _plan(source, listed, destination, state, options)
 
 
 def stage(source: Source, destination: Path, options: Options, observer: Observer) -> StagingPlan:
@@ -97,7 +100,10 @@ def stage(source: Source, destination: Path, options: Options, observer: Observe
             stages data to the destination.
     """
     with locked_state(destination) as state:
-        run_plan = _plan(source, destination, state, options, observer)
+        listed = _list(source, state, options, observer)
+        if options.removes:
+            _remove_surplus(destination, state)
+        run_plan = _plan(source, listed, destination, state, options)
         observer.report_plan(run_plan)
         copier = Copier(source, destination, state)
         try:
@@ -113,16 +119,37 @@ def stage(source: Source, destination: Path, options: Options, observer: Observe
         return run_plan
 
 
-def _plan(
-    source: Source, destination: Path, state: StagingState, options: Options, observer: Observer
-) -> StagingPlan:
-    """Write the list of tasks, check that the volume can hold the copy, and return the plan."""
+def _list(source: Source, state: StagingState, options: Options, observer: Observer) -> Totals:
+    """Write the sorted list of the source's files; return their number and bytes."""
     state.compact()
     entries = _reported(source.entries(), observer)
     renamed = options.rename(entries) if options.rename else entries
     listed = spool.write_sorted(state.listing, renamed, Entry)
     if not listed.files:
         raise EverstepError(f"{source.name} has no files", "Check the path or the prefix.")
+    return listed
+
+
+def _remove_surplus(destination: Path, state: StagingState) -> None:
+    """Remove copied files that the source no longer has, and the folders that are empty then.
+
+    Their records are dropped at the end of the run: after a kill, the next run removes the remaining files.
+    """
+    matched = join(spool.read(state.records, Record), spool.read(state.listing, Entry))
+    for record, entry in matched:
+        if entry is not None:
+            continue
+        path = destination / record.name
+        path.unlink(missing_ok=True)
+        for folder in path.relative_to(destination).parents[:-1]:
+            with suppress(OSError):  # it is not empty, or was removed before
+                (destination / folder).rmdir()
+
+
+def _plan(
+    source: Source, listed: Totals, destination: Path, state: StagingState, options: Options
+) -> StagingPlan:
+    """Write the list of tasks, check that the volume can hold the copy, and return the plan."""
     volume = volume_of(destination, state)
     tally = Tally(volume.block_bytes)
     all_tasks = tasks(
@@ -135,7 +162,7 @@ def _plan(
     spool.write(
         state.plan, _unfinished_tasks(discard_other_partials(all_tasks, state.partial), tally)
     )
-    check_volume(tally.required(), volume, str(destination))
+    check_volume(tally.required(options.workers), volume, str(destination))
     return StagingPlan(
         listed=listed,
         to_copy=tally.totals(Action.COPY),

@@ -1,6 +1,7 @@
 """Staging before the preparation: from a bucket, or an archive on the volume."""
 
 import io
+import shutil
 import tarfile
 import threading
 import urllib.request
@@ -210,3 +211,39 @@ def test_an_unusable_port_does_not_stop_the_copy(
 
     assert (tmp_path / "volume" / "first").exists()
     assert "metrics are disabled" in caplog.text
+
+
+def folder_of(photographs: dict[str, bytes], folder: Path) -> Path:
+    for name, content in photographs.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def test_the_images_of_another_source_are_not_mixed_with_those_of_the_first(
+    tmp_path: Path,
+) -> None:
+    first = folder_of(PHOTOGRAPHS, tmp_path / "first")
+    second = folder_of(
+        {name.replace("cat", "bird"): content for name, content in PHOTOGRAPHS.items()},
+        tmp_path / "second",
+    )
+    assert stage_and_prepare(str(first), tmp_path / "volume") == 0
+    shutil.rmtree(tmp_path / "volume" / "shards")
+
+    assert stage_and_prepare(str(second), tmp_path / "volume") == 0
+
+    assert classes_in(tmp_path / "volume" / "shards") == ["bird", "dog"]
+
+
+def test_a_bad_file_that_is_removed_from_the_source_no_longer_stops_the_preparation(
+    tmp_path: Path,
+) -> None:
+    source = folder_of(PHOTOGRAPHS, tmp_path / "source-of-photographs")
+    bad = source / "train" / "cat" / "bad.jpg"
+    bad.write_bytes(b"not a picture")
+    assert stage_and_prepare(str(source), tmp_path / "volume") == 1
+
+    bad.unlink()
+
+    assert stage_and_prepare(str(source), tmp_path / "volume") == 0

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 from everstep.errors import EverstepError
 from everstep.optional_packages import AZURE_BLOB
@@ -220,14 +221,20 @@ def account_address(account: str) -> str:
 
 
 def _check_account(connection: str, account: str) -> None:
-    """Check that a connection string is not for another account, whose blobs would be read instead."""
-    for part in connection.split(";"):
-        name, _, value = part.partition("=")
-        if name.lower() == "accountname" and value != account:
-            raise EverstepError(
-                f"AZURE_STORAGE_CONNECTION_STRING is for the storage account {value!r}, not for {account!r}",
-                f"Set the connection string of {account}, or unset the variable.",
-            )
+    """Check that a connection string is not for another account, whose blobs would be read instead.
+
+    A string with a shared access signature has no name of the account, only its address.
+    """
+    settings = dict(part.partition("=")[::2] for part in connection.split(";"))
+    values = {name.lower(): value for name, value in settings.items()}
+    host = urlsplit(values.get("blobendpoint", "")).hostname or ""
+    named_by_host = host.partition(".")[0] if ".blob." in host else ""
+    named = values.get("accountname") or named_by_host
+    if named and named != account:
+        raise EverstepError(
+            f"AZURE_STORAGE_CONNECTION_STRING is for the storage account {named!r}, not for {account!r}",
+            f"Set the connection string of {account}, or unset the variable.",
+        )
 
 
 def _credential(account: str) -> Any:  # noqa: ANN401  a string or an object of azure-identity

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import ceil
 from typing import Any
 
 from everstep.errors import EverstepError
@@ -99,6 +98,12 @@ class S3Source:
         except ClientError as error:
             if status_of(error) == 404:
                 return
+            if status_of(error) == 403 and error.operation_name == "HeadObject":
+                # S3's response for a missing object too, unless this identity may list the object's own name.
+                raise EverstepError(
+                    f"{self.name} has no files, and no object of that name that this identity may read",
+                    "Check the path or the prefix. If it is an object, allow s3:GetObject on it.",
+                ) from None
             raise
         yield self._entry(key.rpartition("/")[2], key, head["ContentLength"], head["ETag"])
 
@@ -140,8 +145,8 @@ class S3Source:
     def _checksum(self, entry: Entry, response: dict[str, Any]) -> Checksum | None:
         """Return the checksum in the ETag, if the ETag is a checksum that can be compared.
 
-        For an object uploaded in parts, the size of the first part is requested: clients usually give all parts but the
-        last the same size. If the number of parts shows that a client did not, there is no checksum.
+        For an object uploaded in parts, the sizes of the first and the last part are requested: clients usually give
+        all parts but the last the same size. If a client did not, there is no checksum.
         """
         encrypted = response.get("ServerSideEncryption", "AES256") != "AES256"
         if encrypted or "SSECustomerAlgorithm" in response:
@@ -151,11 +156,22 @@ class S3Source:
         etag = entry.version.strip('"')
         if not PARTS.fullmatch(etag):
             return None
-        first = self._client.head_object(Bucket=self._bucket, Key=entry.locator, PartNumber=1)
+        first = self._head_part(entry, 1)
         part_bytes, parts = first["ContentLength"], first.get("PartsCount")
-        if not parts or not part_bytes or ceil(entry.size / part_bytes) != parts:
+        if not parts or not part_bytes:
             return None
-        return Checksum(etag, part_bytes)
+        last_bytes = self._head_part(entry, parts)["ContentLength"]
+        is_uniform = (
+            part_bytes * (parts - 1) + last_bytes == entry.size and last_bytes <= part_bytes
+        )
+        return Checksum(etag, part_bytes) if is_uniform else None
+
+    def _head_part(self, entry: Entry, number: int) -> dict[str, Any]:
+        """Return the attributes of a part of an object, counted from 1."""
+        response: dict[str, Any] = self._client.head_object(
+            Bucket=self._bucket, Key=entry.locator, PartNumber=number
+        )
+        return response
 
     def _file_error(self, entry: Entry, error: Any) -> Exception:  # noqa: ANN401  of boto3
         code = error.response.get("Error", {}).get("Code", "")

@@ -112,8 +112,8 @@ def test_conflicting_names_are_refused(names: list[str], words: str) -> None:
         list(plan.checked_entries([Entry(name, 0, "") for name in names], "s3://bucket"))
 
 
-def task_of(size: int, action: Action) -> Task:
-    return Task("a", size, "v", "", "", action, "reason", "")
+def task_of(size: int, action: Action, present: int | None = None) -> Task:
+    return Task("a", size, "v", "", "", action, "reason", "", present)
 
 
 def test_a_file_needs_whole_blocks_and_a_kept_file_needs_none() -> None:
@@ -127,9 +127,22 @@ def test_a_file_needs_whole_blocks_and_a_kept_file_needs_none() -> None:
     ]:
         tally.add(task_of(size, action))
 
-    assert tally.required() == Totals(4, 4 * 4096)
+    assert tally.required(16) == Totals(4, 4 * 4096)
     assert tally.totals(Action.COPY) == Totals(3, 4097)
     assert tally.totals(Action.KEEP) == Totals(1, 9_999)
+
+
+@pytest.mark.parametrize(
+    ("workers", "expected"), [(1, Totals(1, 3)), (2, Totals(2, 5)), (9, Totals(3, 7))]
+)
+def test_a_replaced_file_needs_its_growth_and_stays_until_its_copy_is_complete(
+    workers: int, expected: Totals
+) -> None:
+    tally = Tally(block_bytes=1)
+    for size, present in [(2, 2), (2, 1), (1, 5)]:
+        tally.add(task_of(size, Action.COPY, present))
+
+    assert tally.required(workers) == expected
 
 
 def test_a_volume_that_is_too_small_is_refused_with_the_missing_bytes() -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,9 +12,11 @@ import pytest
 
 from everstep.errors import EverstepError
 from everstep.staging import copier
+from everstep.staging import stage as staging
 from everstep.staging.content import Content, FileError
 from everstep.staging.copier import CopyProgress
 from everstep.staging.entry import MANIFEST, STATE_FOLDER, Entry
+from everstep.staging.plan import Volume
 from everstep.staging.sources.folder import FolderSource
 from everstep.staging.stage import Observer, Options, StagingPlan, plan, stage
 from tests.everstep.staging.kills import kill_repeatedly
@@ -278,3 +281,33 @@ def test_kills_at_random_points_leave_no_wrong_file(tmp_path: Path) -> None:
     assert outcome.wrong == []
     assert outcome.missing == set()
     assert outcome.most_complete > 0, "no run continued another one"
+
+
+def test_complete_data_are_verified_on_a_volume_without_space_for_a_second_copy(
+    source: Path, destination: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage(FolderSource(source), destination, Options(), Observer())
+    largest = max(path.stat().st_size for path in source.rglob("*") if path.is_file())
+    monkeypatch.setattr(staging, "volume_of", lambda *_: Volume(2 * largest, 1, 2))
+
+    stage(FolderSource(source), destination, Options(workers=2, verify=True), Observer())
+
+    with pytest.raises(EverstepError, match="bytes free"):
+        stage(FolderSource(source), destination, Options(workers=3, verify=True), Observer())
+
+
+@pytest.mark.parametrize("removes", [True, False])
+def test_files_that_the_source_no_longer_has_are_removed_only_on_request(
+    source: Path, destination: Path, removes: bool
+) -> None:
+    (source / "gone" / "deep").mkdir(parents=True)
+    (source / "gone" / "deep" / "file").write_text("old")
+    stage(FolderSource(source), destination, Options(), Observer())
+    (destination / "own").write_text("not copied by a run")
+    shutil.rmtree(source / "gone")
+
+    stage(FolderSource(source), destination, Options(removes=removes), Observer())
+
+    assert (destination / "gone").exists() is not removes, "no empty folder, which may be a class"
+    assert (destination / "own").exists()
+    assert not missing_files(source, destination)

@@ -205,8 +205,16 @@ def test_wrong_credentials_are_reported(store: Store, monkeypatch: pytest.Monkey
     assert "AZURE_STORAGE_KEY" in error.value.fix
 
 
-def test_a_connection_string_of_another_account_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    connection = "AccountName=other;AccountKey=d3Jvbmc=;EndpointSuffix=core.windows.net"
+@pytest.mark.parametrize(
+    "connection",
+    [
+        "AccountName=other;AccountKey=d3Jvbmc=;EndpointSuffix=core.windows.net",
+        "BlobEndpoint=https://other.blob.core.windows.net/;SharedAccessSignature=sig=d3Jvbmc=",
+    ],
+)
+def test_a_connection_string_of_another_account_is_refused(
+    connection: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", connection)
 
     with pytest.raises(EverstepError, match="account 'other', not for 'account'") as error:

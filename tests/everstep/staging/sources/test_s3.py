@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from botocore.exceptions import ClientError
+from botocore.stub import Stubber
 
 from everstep.errors import EverstepError
 from everstep.staging import copying
@@ -174,13 +175,20 @@ def test_the_checksum_of_a_multipart_object_is_its_etag_with_the_part_size(
         assert entry.version.endswith('-3"')
 
 
-def test_an_object_with_parts_of_other_sizes_has_no_checksum(store: Store) -> None:
-    store.put_parts("parts", [bytes(PART_BYTES), bytes(2 * PART_BYTES), b"x"])
+@pytest.mark.parametrize(
+    "sizes",
+    [(PART_BYTES, 2 * PART_BYTES, 1), (2 * PART_BYTES, PART_BYTES, 2 * PART_BYTES)],
+    ids=["another number of parts", "the number of parts of equal size"],
+)
+def test_an_object_with_parts_of_other_sizes_has_no_checksum(
+    store: Store, sizes: tuple[int, ...]
+) -> None:
+    store.put_parts("parts", [bytes(size) for size in sizes])
     (entry,) = store.source().entries()
 
     with store.source().open(entry, 0) as content:
         assert content.checksum is None
-        assert b"".join(content.chunks) == bytes(3 * PART_BYTES) + b"x"
+        assert b"".join(content.chunks) == bytes(sum(sizes))
 
 
 def test_the_copy_of_an_object_continues_at_an_offset(store: Store, tmp_path: Path) -> None:
@@ -343,8 +351,6 @@ def test_an_archived_object_is_refused_before_anything_is_copied(
 def test_a_restored_object_is_listed(
     bucket: str, attributes: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from botocore.stub import Stubber
-
     archived = {"Key": "old", "Size": 1, "ETag": '"1"', "StorageClass": "DEEP_ARCHIVE"}
     restored = {"IsRestoreInProgress": False, "RestoreExpiryDate": datetime.now(UTC)}
     client = client_of("http://127.0.0.1:9")
@@ -386,3 +392,16 @@ def test_wrong_credentials_are_reported(store: Store, monkeypatch: pytest.Monkey
         list(store.source().entries())
 
     assert "aws sts get-caller-identity" in error.value.fix
+
+
+def test_a_wrong_prefix_is_named_if_the_identity_may_list_only_its_own_prefix() -> None:
+    # S3 responds 403 to HEAD of a missing object, unless the identity may list its name.
+    source = S3Source("data", "imagnet", "http://127.0.0.1:1")
+    with Stubber(source._client) as stub:
+        stub.add_response("list_objects_v2", {"KeyCount": 0, "IsTruncated": False})
+        stub.add_client_error("head_object", "403", "Forbidden", http_status_code=403)
+
+        with pytest.raises(EverstepError, match="s3://data/imagnet has no files") as error:
+            list(source.entries())
+
+    assert "Check the path or the prefix" in str(error.value.fix)
