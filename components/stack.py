@@ -186,6 +186,7 @@ class TrainingStack(Component):
                 source=self._args.volume,
                 namespace=self._namespace_name,
                 workers_access=self._workers_access,
+                protect=self._args.config.protect,
             ),
             self.child(depends_on=[*self._namespace_objects, *self._node_services]),
         )

@@ -53,6 +53,11 @@ class ExistingClusterConfig(Section):
     gpu_pool: PoolConfig = Field(
         default_factory=PoolConfig, description="The GPU nodes, where workers run."
     )
+    scales_from_zero: bool = Field(
+        default=False,
+        description="Whether an autoscaler creates the GPU nodes when workers wait for them: `up` then waits for no "
+        "pod on them.",
+    )
     system_pool: PoolConfig = Field(
         default_factory=PoolConfig,
         description="The on-demand nodes, where etcd, controller and data preparation run.",

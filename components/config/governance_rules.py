@@ -9,6 +9,9 @@ from components.config.registry_rules import IMAGES
 from components.config.rules import ConfigRule, Flag
 from everstep.catalog.names import PRODUCTION, REQUIRED_TAGS
 
+OTHER_PODS = 3
+"""Pods of the job's namespace besides workers and etcd: the controller, and the Jobs of data and credentials."""
+
 RESERVED_TAGS = ("managed-by", "stack")
 OTHER_NAMES_OF_PRODUCTION = ("live", "prd", "production")
 MAX_ENVIRONMENT_LENGTH = 20
@@ -144,19 +147,33 @@ def _prices_plausible(prices: Mapping[str, PriceConfig]) -> list[ConfigFault]:
 
 
 def _quota_fits_job(
-    pods: int, gpus: int | None, max_replicas: int, gpus_per_worker: int
+    pods: int,
+    gpus: int | None,
+    max_replicas: int,
+    gpus_per_worker: int,
+    on_demand: str | None,
+    members: int,
 ) -> list[ConfigFault]:
-    """Check that the quota allows the maximum number of workers."""
-    faults = []
-    if pods < max_replicas:
-        rule, fix = (
-            f"is less than job.maxReplicas ({max_replicas})",
-            f"use {max_replicas + 20} or more",
+    """Check that the quota allows the maximum number of workers beside the other pods of the namespace.
+
+    A worker that is bought on demand stands beside the pending spot worker, which counts too.
+    """
+    faults, buys = [], on_demand == "fallback"
+    workers = max_replicas * (2 if buys else 1)
+    bought = ", and as many that job.onDemand buys" if buys else ""
+    needed_pods = workers + members + OTHER_PODS
+    if pods < needed_pods:
+        rule = (
+            f"is less than {needed_pods}: job.maxReplicas ({max_replicas}) workers{bought}, etcd.members ({members}) "
+            f"and {OTHER_PODS} for the controller and preparations"
         )
+        fix = f"use {needed_pods + 20} or more"
         faults.append(ConfigFault("platform.quota.pods", pods, rule, fix))
-    max_gpus = max_replicas * gpus_per_worker
+    max_gpus = workers * gpus_per_worker
     if gpus is not None and gpus < max_gpus:
-        rule = f"is less than the {max_gpus} GPUs of job.maxReplicas ({max_replicas}) workers"
+        rule = (
+            f"is less than the {max_gpus} GPUs of job.maxReplicas ({max_replicas}) workers{bought}"
+        )
         faults.append(ConfigFault("platform.quota.gpus", gpus, rule, "raise it, or remove it"))
     return faults
 
@@ -180,6 +197,8 @@ RULES = (
             "platform.quota.gpus",
             "job.maxReplicas",
             "job.gpusPerWorker",
+            "job.onDemand",
+            "etcd.members",
         ),
         _quota_fits_job,
     ),

@@ -70,7 +70,8 @@ class QuotaConfig(Section):
     gpus: NodeCount | None = Field(
         default=None,
         description="Maximum number of GPUs; absent: no limit. With `cluster.gpuPools` in several zones, placeholders "
-        "and moves need more than the GPUs of `job.maxReplicas` workers, at most that number for each zone.",
+        "and moves need more than the GPUs of `job.maxReplicas` workers, at most that number for each zone; with "
+        "`job.onDemand: fallback`, at least twice as many.",
     )
 
 

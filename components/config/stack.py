@@ -26,6 +26,7 @@ from components.config import (
     registry_rules,
     secrets,
     storage_rules,
+    worker_rules,
 )
 from components.config.aks import AksConfig, BlobConfig
 from components.config.defaults import with_defaults
@@ -58,6 +59,7 @@ RULES: tuple[ConfigRule, ...] = (
     *storage_rules.RULES,
     *job_rules.RULES,
     *limits_rules.RULES,
+    *worker_rules.RULES,
     *data_rules.RULES,
     *registry_rules.RULES,
     *platform_stack_rules.RULES,
@@ -75,7 +77,8 @@ class StackConfig(Section):
     )
     protect: bool = Field(
         default=False,
-        description="Whether cluster, registry and data are protected against deletion; required if "
+        description="Whether cluster, registry and data, or the claim for which an existing cluster provisions a "
+        "volume, are protected against deletion; required if "
         "`tags.environment` is prod.",
     )
     cluster: ClusterConfig = Field(
@@ -191,12 +194,13 @@ def load(config: "pulumi.Config") -> StackConfig:
 
 
 def warnings(stack: StackConfig) -> list[str]:
-    """Return warnings about names that are newer than Everstep's table of facts."""
+    """Return warnings about names that are newer than Everstep's table of facts, and about idle GPUs."""
+    idle_gpus = worker_rules.idle_gpus_warning
     match stack.cluster:
-        case EksConfig():
-            return eks_warnings(stack.cluster)
-        case AksConfig():
-            return aks_warnings(stack.cluster)
+        case EksConfig() as cluster:
+            return [*eks_warnings(cluster), *idle_gpus(cluster, stack.job.gpus_per_worker)]
+        case AksConfig() as cluster:
+            return [*aks_warnings(cluster), *idle_gpus(cluster, stack.job.gpus_per_worker)]
     return []
 
 

@@ -56,6 +56,7 @@ class ExistingCluster(Component):
             ),
             gpu_pool=Placement.from_config(args.config.gpu_pool),
             system_pool=Placement.from_config(args.config.system_pool),
+            scales_from_zero=args.config.scales_from_zero,
             kubeconfig=kubeconfig,
         )
         self.register_outputs({"kubeconfig": kubeconfig})

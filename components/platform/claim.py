@@ -23,11 +23,14 @@ class SharedClaimArgs:
         source: the volume.
         namespace: namespace of the claim.
         workers_access: identity with which workers read an object store; None if they need none.
+        protect: whether Pulumi refuses to delete a claim for which the cluster provisions a volume: by the reclaim
+            policy of most classes, the data would be deleted with it.
     """
 
     source: VolumeSource
     namespace: pulumi.Input[str]
     workers_access: DataAccess | None = None
+    protect: bool = False
 
 
 class SharedClaim(Component):
@@ -92,6 +95,7 @@ class SharedClaim(Component):
     ) -> core.v1.PersistentVolumeClaim:
         """Declare the claim: on the volume that the stack declares, else as the source describes."""
         volume_name = args.source.volume_name
+        is_provisioned = volume is None and volume_name is None
         if volume is not None:
             volume_name = volume.metadata.apply(lambda metadata: metadata.name or "")
         return core.v1.PersistentVolumeClaim(
@@ -108,6 +112,7 @@ class SharedClaim(Component):
             ),
             opts=self.child(
                 delete_before_replace=True,
+                protect=args.protect and is_provisioned,
                 depends_on=[volume] if volume is not None else list(args.source.prerequisites),
                 # Kubernetes refuses to grow a claim without a class. The old request does not limit the grown volume.
                 ignore_changes=["spec.resources.requests"]

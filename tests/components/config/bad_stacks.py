@@ -1419,8 +1419,17 @@ CASES = [
     wrong_key(
         LOCAL, "job.resources.sharedMemory", "2097152Ki", "takes all of", "use less than 2Gi"
     ),
-    wrong_key(EKS, "platform.quota.pods", 2, "less than job.maxReplicas (3)", "use 23 or more"),
+    wrong_key(EKS, "platform.quota.pods", 8, "less than 9: job.maxReplicas (3)", "use 29 or more"),
     wrong_key(EKS, "platform.quota.gpus", 2, "less than the 3 GPUs", "raise it"),
+    Case(
+        EKS,
+        {"job.onDemand": "fallback", "cluster.gpuPool.fallbackNodes": 3, "platform.quota.gpus": 5},
+        "platform.quota.gpus",
+        ("less than the 6 GPUs", "as many that job.onDemand buys", "raise it"),
+    ),
+    wrong_key(EKS, "job.resources.memory", "16Gi", "g5.xlarge has 16 GiB", "larger machines"),
+    wrong_key(EKS, "job.resources.cpu", "4", "g5.xlarge has 4 vCPUs", "larger machines"),
+    wrong_key(AKS, "job.resources.memory", "500Gi", "does not fit on a node", "larger machines"),
     Case(
         EKS,
         {
@@ -1900,7 +1909,8 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (EKS, {"tags.environment": "pre-prod-2"}),
     (EKS, {"registry.kind": "ecr", "registry.name": "team/everstep"}),
     (EKS, {"job.image": "ghcr.io/everstep/trainer@sha256:" + "0" * 64}),
-    (EKS, {"platform.quota.pods": 3, "platform.quota.gpus": 3}),
+    (EKS, {"platform.quota.pods": 9, "platform.quota.gpus": 3}),
+    (EKS, {"job.resources.memory": "15Gi", "job.resources.cpu": "3"}),
     (EKS, {"cost.prices": {"g5.xlarge": {"onDemand": 1, "spot": 1}, "g6.xlarge": {"onDemand": 1}}}),
     (AKS, {"cluster.network.cidr": "172.16.0.0/13"}),
     (AKS, {"cluster.network.cidr": "172.29.0.0/16"}),

@@ -7,6 +7,9 @@ import pytest
 from components.config import ExistingClusterConfig
 from components.config.faults import ConfigurationError
 from components.existing.cluster import read_kubeconfig
+from components.job.elastic_job import ACCEPTED_CONDITION
+from tests.components.existing.existing_stack import declare_existing
+from tests.components.recorder import Graph
 
 KUBECONFIG = "contexts: [{name: kind-one}, {name: kind-two}]\n"
 
@@ -92,3 +95,21 @@ def test_no_error_shows_the_content_of_the_file(file: Path) -> None:
         read_kubeconfig(ExistingClusterConfig(), {"KUBECONFIG": str(file)})
 
     assert "hunter2" not in str(error.value)
+
+
+def test_on_a_cluster_that_scales_from_zero_nothing_waits_for_a_gpu_node() -> None:
+    platform = {"gpuPlugin": {"enabled": True}, "spot": {"enabled": True}}
+    waiting, immediate = (
+        declare_existing(platform=platform, cluster={"scalesFromZero": scales})
+        for scales in (False, True)
+    )
+
+    def annotations(graph: Graph) -> list[dict[str, str]]:
+        daemons = graph.of_type("DaemonSet")
+        return [daemon.inputs["metadata"]["annotations"] for daemon in daemons]
+
+    assert len(annotations(waiting)) == 2
+    assert all("pulumi.com/waitFor" in annotation for annotation in annotations(waiting))
+    assert annotations(immediate) == [{"pulumi.com/skipAwait": "true"}] * 2
+    job = immediate.one("ElasticJob").inputs["metadata"]["annotations"]["pulumi.com/waitFor"]
+    assert job == ACCEPTED_CONDITION

@@ -1,5 +1,7 @@
 """The claim of the shared volume."""
 
+import pytest
+
 from tests.components.existing.existing_stack import declare_existing
 
 
@@ -33,3 +35,20 @@ def test_a_claim_with_a_class_can_grow() -> None:
     )
 
     assert graph["training-storage-claim"].ignore_changes == ()
+
+
+@pytest.mark.parametrize(
+    ("storage", "protected"),
+    [
+        ({"kind": "claim", "storageClass": "azurefile-csi"}, True),
+        ({"kind": "claim"}, True),
+        ({"path": "/data/shared"}, False),  # its volume outlives the claim
+    ],
+)
+def test_the_claim_of_a_provisioned_volume_is_protected_with_the_stack(
+    storage: dict[str, str], protected: bool
+) -> None:
+    graph = declare_existing(storage=storage, protect=True)
+
+    assert graph["training-storage-claim"].protect is protected
+    assert not declare_existing(storage=storage)["training-storage-claim"].protect
