@@ -563,7 +563,7 @@ def _maximum_if_known(prices: Sequence[float | None]) -> float | None:
 def _pool(
     component: str, name: str, counts: tuple[int, int], price: _Price, *, spot: bool
 ) -> CostItem:
-    """Return the item of the machines of a pool."""
+    """Return the item of a pool's machines."""
     return replace(_item(component, name, counts, price, spot=spot), configurable=True)
 
 
