@@ -13,6 +13,7 @@ from typing import Any
 
 from cloudfacts import prices
 
+from components import aks_disks
 from components.config import (
     AksConfig,
     AksPool,
@@ -25,8 +26,8 @@ from components.config import (
 )
 from components.config.aks import NO_MAX_PRICE
 from components.config.machine_prices import machine_price
+from components.config.workload import ETCD_DISK_GIB
 
-STORAGE = "storage"  # component of the file system, whose price cost.prices does not set
 USAGE_NOTE = (
     "traffic, requests, logs, metrics, backups, keys and storage in S3 or Blob "
     "are billed by usage and not included"
@@ -45,6 +46,7 @@ class CostItem:
         on_demand: USD per hour for one; None if unknown.
         spot: USD per hour for one as a spot machine; equal to `on_demand` for items without spot.
         of_gpu_pool: whether it belongs to the nodes of a GPU pool, whose number follows the workers.
+        configurable: whether `cost.prices` can set its price.
     """
 
     component: str
@@ -54,6 +56,7 @@ class CostItem:
     on_demand: float | None
     spot: float | None
     of_gpu_pool: bool = False
+    configurable: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,7 +227,7 @@ def _aks_pool_price(pool: AksPool, cluster: AksConfig, config: StackConfig) -> G
         pool.name,
         (pool.vm_size,),
         _highest_price([pool.vm_size], cluster.location, config),
-        _disk("", pool.settings.disk_gib, "azureStandardSsd", (0, 0)),
+        _aks_disk("", aks_disks.os_disk(pool.vm_size, pool.settings.disk_gib), (0, 0)),
         zones=pool.zones,
         maximum=pool.max_nodes,
         spot=pool.spot,
@@ -274,10 +277,10 @@ def estimate(config: StackConfig) -> Cost:
     cluster = config.cluster
     if isinstance(cluster, EksConfig):
         items = [*_eks(cluster, config), *_fsx(config)]
-        notes = [*_reservations(config), *_between_zones(cluster, config)]
+        notes = [*_reservations(config), *_between_zones(cluster, config), *_cache_volumes(config)]
         return _cost(items, cluster.region, "us-east-1", "betweenZonesAws", notes)
     if isinstance(cluster, AksConfig):
-        notes = ceiling_notes(pool_prices(config))
+        notes = [*ceiling_notes(pool_prices(config)), *_cache_volumes(config)]
         return _cost(_aks(cluster, config), cluster.location, "eastus", "betweenZonesAzure", notes)
     note = "the stack creates no machines: it runs on existing ones"
     return Cost(items=(), as_of=prices.AS_OF, notes=(note,))
@@ -350,6 +353,15 @@ def _between_zones(cluster: EksConfig, config: StackConfig) -> list[str]:
     return notes
 
 
+def _cache_volumes(config: StackConfig) -> list[str]:
+    """Return a note on the volumes of the data cache, whose number and price the estimate does not have."""
+    cache = config.data.cache
+    if cache is None or cache.storage_class is None:
+        return []
+    volume = f"{cache.size} of the StorageClass {cache.storage_class}"
+    return [f"the volume of the data cache of each worker, {volume}, is not included"]
+
+
 def _counts(cluster: EksConfig | AksConfig, nodes: int, max_nodes: int) -> tuple[int, int]:
     """Return the number of a pool's nodes and their maximum, which only the autoscaler can reach."""
     return nodes, max_nodes if cluster.autoscaling.enabled else nodes
@@ -376,6 +388,7 @@ def _eks(cluster: EksConfig, config: StackConfig) -> list[CostItem]:
             spot=False,
         ),
         _disk("system pool", system.disk_gib, "gp3", counts),
+        *_eks_etcd(config),
         _service("control plane", "EKS, standard support", "eks", 1),
         _service("network", "NAT gateway", "natGatewayAws", gateways),
         _service("network", "public IPv4 address", "publicAddressAws", gateways),
@@ -405,6 +418,18 @@ def _eks_gpu(pool: EksPool, nodes: int, cluster: EksConfig, config: StackConfig)
         _disk(f"GPU fallback{suffix}", gpu.disk_gib, "gp3", fallback_counts),
     ]
     return [replace(item, of_gpu_pool=True) for item in items]
+
+
+def _eks_etcd(config: StackConfig) -> list[CostItem]:
+    """Return the item of the disks of etcd's members, if they have any.
+
+    EKS creates no StorageClass for them, so that the price of a disk of the user's class is unknown.
+    """
+    etcd = config.etcd
+    if etcd.persistence != "disk":
+        return []
+    name = f"volume of {ETCD_DISK_GIB} GiB, StorageClass {etcd.storage_class}"
+    return [_fixed("etcd", name, etcd.members, None)]
 
 
 def _reserved(
@@ -458,7 +483,7 @@ def _fsx(config: StackConfig) -> list[CostItem]:
     if not isinstance(storage, FsxConfig) or storage.existing is not None:
         return []
     name = f"FSx for Lustre {storage.tier}, {storage.size_gib} GiB"
-    return [_fixed(STORAGE, name, 1, prices.storage(storage.tier, storage.size_gib))]
+    return [_fixed("storage", name, 1, prices.storage(storage.tier, storage.size_gib))]
 
 
 def _aks(cluster: AksConfig, config: StackConfig) -> list[CostItem]:
@@ -480,7 +505,8 @@ def _aks(cluster: AksConfig, config: StackConfig) -> list[CostItem]:
             _highest_price([system.vm_size], location, config),
             spot=False,
         ),
-        _disk("system pool", system.disk_gib, "azureStandardSsd", counts),
+        _aks_disk("system pool", aks_disks.os_disk(system.vm_size, system.disk_gib), counts),
+        *_aks_etcd(cluster, config),
         _service("control plane", "AKS, Standard tier", "aksStandard", 1),
         _service("network", "NAT gateway", "natGatewayAzure", gateways),
         _service("network", "public IPv4 address", "publicAddressAzure", gateways),
@@ -494,9 +520,19 @@ def _aks_gpu(pool: AksPool, nodes: int, cluster: AksConfig, config: StackConfig)
     component = f"GPU pool {pool.name}"
     items = [
         _pool(component, pool.vm_size, counts, price, spot=pool.spot),
-        _disk(component, pool.settings.disk_gib, "azureStandardSsd", counts),
+        _aks_disk(component, aks_disks.os_disk(pool.vm_size, pool.settings.disk_gib), counts),
     ]
     return [replace(item, of_gpu_pool=True) for item in items]
+
+
+def _aks_etcd(cluster: AksConfig, config: StackConfig) -> list[CostItem]:
+    """Return the item of the disks of etcd's members, if they have any."""
+    etcd = config.etcd
+    if etcd.persistence != "disk":
+        return []
+    zones = {*cluster.system_pool.zones, *cluster.gpu_zones}
+    disk = aks_disks.volume(etcd.storage_class, ETCD_DISK_GIB, zones)
+    return [_fixed("etcd", disk.name, etcd.members, disk.usd_per_hour)]
 
 
 @dataclass(frozen=True)
@@ -527,6 +563,13 @@ def _maximum_if_known(prices: Sequence[float | None]) -> float | None:
 def _pool(
     component: str, name: str, counts: tuple[int, int], price: _Price, *, spot: bool
 ) -> CostItem:
+    """Return the item of a pool's machines."""
+    return replace(_item(component, name, counts, price, spot=spot), configurable=True)
+
+
+def _item(
+    component: str, name: str, counts: tuple[int, int], price: _Price, *, spot: bool
+) -> CostItem:
     count, maximum = counts
     spot_price = price.spot if spot else price.on_demand
     return CostItem(
@@ -541,7 +584,12 @@ def _pool(
 
 def _disk(component: str, gib: int, kind: str, counts: tuple[int, int]) -> CostItem:
     price = prices.storage(kind, gib)
-    return _pool(component, f"disk of {gib} GiB", counts, _Price(price, price), spot=False)
+    return _item(component, f"disk of {gib} GiB", counts, _Price(price, price), spot=False)
+
+
+def _aks_disk(component: str, disk: aks_disks.Disk, counts: tuple[int, int]) -> CostItem:
+    price = _Price(disk.usd_per_hour, disk.usd_per_hour)
+    return _item(component, disk.name, counts, price, spot=False)
 
 
 def _service(component: str, name: str, key: str, count: int) -> CostItem:
@@ -549,7 +597,7 @@ def _service(component: str, name: str, key: str, count: int) -> CostItem:
 
 
 def _fixed(component: str, name: str, count: int, price: float | None) -> CostItem:
-    return _pool(component, name, (count, count), _Price(price, price), spot=False)
+    return _item(component, name, (count, count), _Price(price, price), spot=False)
 
 
 def as_text(cost: Cost) -> str:
@@ -593,12 +641,14 @@ def _sums(cost: Cost) -> list[str]:
         lines.append(
             f"{title}: {spot} USD/hour with spot nodes, {on_demand} on demand ({month} a month)"
         )
-    storage = {item.name for item in cost.items if item.component == STORAGE}
+    configurable = {item.name for item in cost.items if item.configurable}
     unknown = cost.total(spot=True, maximum=True).unknown
-    if machines := ", ".join(name for name in unknown if name not in storage):
+    if machines := ", ".join(name for name in unknown if name in configurable):
         lines.append(f"No price is known for {machines}: set everstep:cost.prices to include them.")
     lines += [
-        f"No price is known for {name}: it is not included." for name in unknown if name in storage
+        f"No price is known for {name}: it is not included."
+        for name in unknown
+        if name not in configurable
     ]
     return lines
 

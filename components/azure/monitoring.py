@@ -82,7 +82,11 @@ class AksMonitoring(Component):
             self._associate(cluster, "metrics", "ContainerInsightsMetricsExtension", rule)
 
     def _log_workspace(self) -> operationalinsights.Workspace:
-        """Declare the workspace for logs."""
+        """Declare the workspace for logs.
+
+        Azure only soft-deletes it, because azure-native does not send the parameter `force` of the API. docs/aks.md,
+        "Teardown", describes what remains.
+        """
         return operationalinsights.Workspace(
             f"{self.name}-logs",
             workspace_name=f"{self._args.cluster}-logs",

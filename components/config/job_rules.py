@@ -10,7 +10,12 @@ from components.config.pool_rules import duplicate_faults
 from components.config.rules import ConfigRule
 from components.config.section import is_object_name, quantity_value
 from components.config.workload import DataConfig, JobConfig
-from everstep.catalog.names import NODE_NAME_VARIABLE, POD_IP_VARIABLE, POD_NAME_VARIABLE
+from everstep.catalog.names import (
+    NODE_NAME_VARIABLE,
+    POD_IP_VARIABLE,
+    POD_NAME_VARIABLE,
+    PREPARATION_JOB,
+)
 from everstep.catalog.trainer_options import TRAINER_OPTIONS
 
 
@@ -95,7 +100,7 @@ def _exact_without_compression(mode: str, compress: str) -> list[ConfigFault]:
 
 def _job_name_unused(name: str, dataset: str) -> list[ConfigFault]:
     """Check that the job does not have the name of the data preparation."""
-    if name != f"prepare-{dataset}":
+    if name != PREPARATION_JOB.format(dataset):
         return []
     return [
         ConfigFault("job.name", name, "is the name of the data preparation", "choose another name")

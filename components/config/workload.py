@@ -15,6 +15,7 @@ from everstep.catalog.trainer_options import DATASETS, MODELS, TRAINER_OPTIONS
 
 # 63, the limit of Kubernetes for a Service's name, minus "-worker-" and the index.
 MAX_JOB_NAME_LENGTH = 50
+ETCD_DISK_GIB = 1  # size of the disk of a member of etcd: the smallest of both clouds
 
 ModelName = Annotated[str, known_or_nearest("model", MODELS)]
 JobName = Annotated[

@@ -29,9 +29,11 @@ from components.platform.pods import (
     tolerations,
 )
 from everstep.catalog.names import (
+    JOB_STACK_PREPARATION_JOB,
     METRICS_PORT_VARIABLE,
     MOUNT,
     PLATFORM_PRIORITY_CLASS,
+    PREPARATION_JOB,
     WORKER_METRICS_PORT,
 )
 
@@ -67,6 +69,11 @@ class DataPrepArgs:
     job: str | None = None
 
 
+def _job_name(dataset: str, job: str | None) -> str:
+    """Return the name of the Job that prepares a data set, for a job of a job stack or the platform's job."""
+    return JOB_STACK_PREPARATION_JOB.format(job) if job else PREPARATION_JOB.format(dataset)
+
+
 class DataPrep(Component):
     """A Job that ends when the data set exists; immediately if it already exists.
 
@@ -85,10 +92,10 @@ class DataPrep(Component):
         account = self._account(args, args.access) if args.access else None
         batch.v1.Job(
             # The data set is part of the name: for another data set a new Job is created, instead of changing this one.
-            # Of a job stack it is the job, since several stacks may prepare one data set in the namespace.
+            # Of a job stack it is the job.
             f"{name}-{args.job or dataset}",
             metadata=meta.v1.ObjectMetaArgs(
-                name=f"prepare.{args.job}" if args.job else f"prepare-{dataset}",
+                name=_job_name(dataset, args.job),
                 namespace=args.namespace,
             ),
             spec=batch.v1.JobSpecArgs(

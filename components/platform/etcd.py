@@ -24,6 +24,7 @@ from pulumi_kubernetes import apps, core, meta, policy
 
 from components.component import Component
 from components.config import EtcdConfig
+from components.config.workload import ETCD_DISK_GIB
 from components.interface import Placement, Storage
 from components.platform import etcd_access
 from components.platform.pods import (
@@ -58,7 +59,6 @@ ELECTION_MILLISECONDS = 1200
 ETCD_MEMORY_LIMIT = "768Mi"  # includes the data with `memory`
 MEMORY_VOLUME_SIZE = "384Mi"
 AUTHENTICATION_ANNOTATION = {f"{DOMAIN}/etcd-authentication": "users"}
-DISK_SIZE = "1Gi"  # the smallest disk of both clouds
 QUOTA_BYTES = 256 * 2**20  # the membership needs only kilobytes; a bug must not fill the volume
 
 
@@ -252,7 +252,9 @@ def _disks(config: EtcdConfig) -> list[core.v1.PersistentVolumeClaimArgs] | None
     claim = core.v1.PersistentVolumeClaimSpecArgs(
         access_modes=["ReadWriteOnce"],
         storage_class_name=config.storage_class,
-        resources=core.v1.VolumeResourceRequirementsArgs(requests={"storage": DISK_SIZE}),
+        resources=core.v1.VolumeResourceRequirementsArgs(
+            requests={"storage": f"{ETCD_DISK_GIB}Gi"}
+        ),
     )
     return [
         core.v1.PersistentVolumeClaimArgs(metadata=meta.v1.ObjectMetaArgs(name=ETCD), spec=claim)

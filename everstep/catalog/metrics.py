@@ -10,7 +10,11 @@ from enum import StrEnum
 
 from everstep.catalog.names import (
     CONTROLLER_METRICS_PORT,
+    DATA_PREPARATION,
     GPU_METRICS_PORT,
+    JOB_STACK_PREPARATION_JOB,
+    NAME_LABEL,
+    PREPARATION_JOB,
     WORKER_METRICS_PORT,
 )
 
@@ -283,8 +287,10 @@ EXPORTERS = (
         ),
     ),
     Exporter(
-        "Data preparation: the Job `prepare-DATASET` while it copies a data set with `data.source`, "
-        f"on port {WORKER_METRICS_PORT}",
+        f"Data preparation: the Job `{PREPARATION_JOB.format('DATASET')}`, or "
+        f"`{JOB_STACK_PREPARATION_JOB.format('NAME')}` for a job NAME on the platform of another stack, while it "
+        f"copies a data set with `data.source`, on port {WORKER_METRICS_PORT}. The pods of both have the label "
+        f"`{NAME_LABEL}: {DATA_PREPARATION}`",
         (),
         (
             STAGING_LISTED_FILES,

@@ -53,6 +53,9 @@ PLACEHOLDER_LABEL = f"{DOMAIN}/placeholder-of"  # on a pod that requests a machi
 # --- Labels of pods
 NAME_LABEL = "app.kubernetes.io/name"
 DATA_PREPARATION = "prepare"  # name of the pods that prepare the data set
+PREPARATION_JOB = f"{DATA_PREPARATION}-{{}}"  # name of the Job of these pods, by the data set
+# Of a job on the platform of another stack: by the job, because several such stacks may prepare the same data set.
+JOB_STACK_PREPARATION_JOB = f"{DATA_PREPARATION}.{{}}"
 
 # --- Extended resources
 GPU_RESOURCE = "nvidia.com/gpu"

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from cloudfacts.data import load
 
@@ -33,6 +34,7 @@ class VmSize:
         name: name, such as `Standard_NC24ads_A100_v4`.
         vcpus: virtual CPUs.
         memory_mib: memory in MiB.
+        local_disk_gib: size in GiB of the largest OS disk that the machine's own disks can hold; 0 if they hold none.
         gpus: GPUs that the operating system sees, whole or partitioned.
         gpu_model: model, such as `A100`; empty without GPUs.
         gpu_memory_mib: memory of one GPU in MiB.
@@ -42,6 +44,7 @@ class VmSize:
     name: str
     vcpus: int
     memory_mib: int
+    local_disk_gib: int = 0
     gpus: int = 0
     gpu_model: str = ""
     gpu_memory_mib: int = 0
@@ -59,22 +62,36 @@ def has_gpus(vm_size: str) -> bool:
     return size.gpus > 0 if size else _GPU_SERIES.match(vm_size) is not None
 
 
-def _plain_sizes(table: Mapping[str, dict[str, int]], vcpus: list[int]) -> Iterator[VmSize]:
-    """Yield the sizes without GPUs."""
+def _plain_sizes(table: Mapping[str, Any]) -> Iterator[VmSize]:
+    """Yield the sizes of the series without GPUs."""
+    vcpus: list[int] = table["vcpus_of_series"]
     for series, gib in table["memory_gib_per_vcpu_of_series"].items():
-        for count in vcpus:
-            memory = count * gib * MIB_PER_GIB
-            yield VmSize(name=series.format(n=count), vcpus=count, memory_mib=memory)
+        local_disks = table["local_disk_gib_of_series"].get(series, [0] * len(vcpus))
+        for count, local_disk in zip(vcpus, local_disks, strict=True):
+            yield VmSize(
+                name=series.format(n=count),
+                vcpus=count,
+                memory_mib=count * gib * MIB_PER_GIB,
+                local_disk_gib=local_disk,
+            )
 
 
 def _gpu_size(
-    name: str, vcpus: int, gib: int, gpus: int, model: str, gpu_gib: int, partitions: int = 1
+    name: str,
+    vcpus: int,
+    gib: int,
+    local_disk_gib: int,
+    gpus: int,
+    model: str,
+    gpu_gib: int,
+    partitions: int = 1,
 ) -> VmSize:
     """Return a size with GPUs from its row."""
     return VmSize(
         name=name,
         vcpus=vcpus,
         memory_mib=gib * MIB_PER_GIB,
+        local_disk_gib=local_disk_gib,
         gpus=gpus,
         gpu_model=model,
         gpu_memory_mib=gpu_gib * MIB_PER_GIB,
@@ -84,9 +101,11 @@ def _gpu_size(
 
 def _vm_sizes() -> Iterator[VmSize]:
     """Yield all sizes of the table."""
-    yield from _plain_sizes(_TABLE, _TABLE["vcpus_of_series"])
-    for name, (vcpus, gib) in _TABLE["others"].items():
-        yield VmSize(name=name, vcpus=vcpus, memory_mib=gib * MIB_PER_GIB)
+    yield from _plain_sizes(_TABLE)
+    for name, (vcpus, gib, local_disk) in _TABLE["others"].items():
+        yield VmSize(
+            name=name, vcpus=vcpus, memory_mib=gib * MIB_PER_GIB, local_disk_gib=local_disk
+        )
     for name, row in _TABLE["gpu_sizes"].items():
         yield _gpu_size(name, *row)
 

@@ -57,6 +57,24 @@ def storage(kind: str, gib: int) -> float | None:
     return None if price is None else price * gib / HOURS_PER_MONTH
 
 
+def disk(kind: str, gib: int) -> float | None:
+    """Return the price of a managed disk of Azure in USD per hour; None if no source is known.
+
+    Azure bills the smallest of its disk sizes that is large enough, whatever part of it is used.
+
+    Args:
+        kind: redundancy and type as a SKU of Azure, such as `Premium_LRS`.
+        gib: size in GiB.
+
+    Raises:
+        KeyError: the table has no such kind of disk.
+    """
+    price_by_gib = {int(size): price for size, price in _TABLE["disks"][kind]["prices"].items()}
+    billed_gib = min((size for size in price_by_gib if size >= gib), default=None)
+    price: float | None = None if billed_gib is None else price_by_gib[billed_gib]
+    return None if price is None else price / HOURS_PER_MONTH
+
+
 def traffic(kind: str) -> float:
     """Return the price of traffic in USD per GB, for one direction.
 

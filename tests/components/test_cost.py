@@ -16,6 +16,8 @@ from tests.components.config.bad_stacks import AKS, EKS
 from tests.components.docs.test_stack_table import CLOUD_STACKS
 from tests.effort import examples
 
+# List prices in USD per month: a P6 for each system node and an E1 for each member of etcd.
+PREMIUM_SSD_64, STANDARD_SSD_4 = 10.21, 0.3
 TABLE = json.loads((FOLDER / "prices.json").read_text(encoding="utf-8"))
 
 
@@ -27,11 +29,67 @@ def cost_of(base: dict[str, Any], **sections: Any) -> Cost:
 def test_a_stack_on_azure_costs_the_sum_of_listed_prices() -> None:
     cost = cost_of(AKS)
 
-    disks = (3 * 128 + 2 * 64) * 0.075 / HOURS_PER_MONTH
+    disks = (2 * PREMIUM_SSD_64 + 3 * STANDARD_SSD_4) / HOURS_PER_MONTH  # T4 machines hold theirs
     services = 2 * 0.192 + 0.1 + 0.045 + 0.005 + disks
     assert cost.total(spot=True).usd == pytest.approx(3 * 0.149174 + services, abs=1e-4)
     assert cost.total(spot=False).usd == pytest.approx(3 * 0.526 + services, abs=1e-4)
     assert cost.total(spot=True).unknown == ()
+
+
+def disks_of(cost: Cost) -> dict[str, str]:
+    """Return the name of the disk of each component that has one."""
+    return {item.component: item.name for item in cost.items if "GiB" in item.name}
+
+
+def test_an_os_disk_on_azure_is_free_only_where_the_machine_can_hold_it() -> None:
+    cost = cost_of(AKS, cluster={"gpuPool": {"diskGib": 200}, "systemPool": {"diskGib": 100}})
+
+    assert disks_of(cost) == {
+        "GPU pool t4": "Premium SSD of 200 GiB",  # 176 GiB of its own
+        "GPU pool a100": "ephemeral disk of 200 GiB",
+        "system pool": "Premium SSD of 100 GiB",
+        "etcd": "Standard SSD of 1 GiB",
+    }
+    prices = {item.name: item.on_demand for item in cost.items}
+    assert prices["ephemeral disk of 200 GiB"] == 0
+    assert prices["Premium SSD of 100 GiB"] == pytest.approx(19.71 / HOURS_PER_MONTH), (
+        "billed as 128"
+    )
+
+
+def test_the_disk_of_a_size_that_the_facts_lack_is_unknown_and_no_key_sets_its_price() -> None:
+    prices = {"Standard_L8s_v3": {"onDemand": 0.2}}
+    cost = cost_of(
+        AKS, cluster={"systemPool": {"vmSize": "Standard_L8s_v3"}}, cost={"prices": prices}
+    )
+
+    assert cost.total(spot=True).unknown == ("disk of 64 GiB",)
+    assert "No price is known for disk of 64 GiB: it is not included." in as_text(cost)
+    assert "everstep:cost.prices" not in as_text(cost)
+
+
+def test_disks_of_etcd_have_the_price_of_their_storage_class() -> None:
+    def item(base: dict[str, Any], **etcd: Any) -> tuple[str, int, object]:
+        (disk,) = (item for item in cost_of(base, etcd=etcd).items if item.component == "etcd")
+        return disk.name, disk.count, disk.on_demand
+
+    standard = pytest.approx(STANDARD_SSD_4 / HOURS_PER_MONTH)
+    assert item(AKS, members=5) == ("Standard SSD of 1 GiB", 5, standard)
+    on_premium = item(AKS, storageClass="managed-csi-premium")
+    assert on_premium == ("Premium SSD of 1 GiB", 3, None), "a P1 has no source"
+    assert item(AKS, storageClass="fast")[2] is None
+    assert item(EKS, persistence="disk", storageClass="ebs")[2] is None
+
+
+def test_etcd_without_disks_has_none_to_pay_for() -> None:
+    assert "etcd" not in disks_of(cost_of(AKS, etcd={"persistence": "memory"}))
+
+
+def test_volumes_of_the_data_cache_are_named_as_not_included() -> None:
+    cache = {"source": "s3://data/shards", "size": "300Gi", "storageClass": "fast"}
+    cost = cost_of(EKS, data={"cache": cache, "dataset": "imagefolder"})
+
+    assert any("300Gi of the StorageClass fast, is not included" in note for note in cost.notes)
 
 
 def test_a_stack_on_aws_costs_the_highest_price_of_its_types() -> None:
@@ -193,6 +251,7 @@ def test_every_price_has_a_source_and_a_known_region() -> None:
         *(price for region in TABLE["machines"].values() for price in region.values()),
         *TABLE["services"].values(),
         *TABLE["storage"].values(),
+        *TABLE["disks"].values(),
     ]
 
     assert {entry["source"] for entry in entries} <= set(TABLE["sources"])

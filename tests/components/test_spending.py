@@ -9,9 +9,9 @@ from components.spending import DIGITS, job_spending, zone_ceilings, zone_prices
 from tests.components.config.bad_stacks import AKS, EKS, LOCAL, pools, with_changes
 
 PRICES = {"g5.xlarge": {"onDemand": 2.0, "spot": 0.5}}
-# List prices in USD: gp3, Standard SSD and SCRATCH_2 per GiB and month, all others per hour.
+# List prices in USD: gp3 and SCRATCH_2 per GiB and month, all others per hour.
 EKS_GPU_DISK = 100 * 0.08 / HOURS_PER_MONTH
-AKS_GPU_DISK = 128 * 0.075 / HOURS_PER_MONTH
+AKS_GPU_DISK = 0.0  # a machine's own disk holds it
 SYSTEM_NODES = 2 * (0.192 + 50 * 0.08 / HOURS_PER_MONTH)
 CONTROL_PLANE_AND_GATEWAY = 0.1 + 0.045 + 0.005
 FILE_SYSTEM = 1200 * 0.14 / HOURS_PER_MONTH

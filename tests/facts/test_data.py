@@ -1,6 +1,7 @@
 """The checked-in data files of cloudfacts are complete and current."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,27 @@ def test_gpus_have_a_model_and_memory() -> None:
         assert bool(machine.gpus) == bool(machine.gpu_model) == bool(machine.gpu_memory_mib), (
             machine
         )
+
+
+def test_every_vm_size_supports_premium_disks() -> None:
+    names = [
+        name for name in azure.VM_SIZES if not re.match(r"Standard_([A-Z]+\d+[a-z]*s|DS)", name)
+    ]
+    assert names == [], "components.aks_disks takes a Premium SSD for each size of the table"
+
+
+def test_every_size_with_gpus_has_a_local_disk() -> None:
+    assert [
+        size.name for size in azure.VM_SIZES.values() if size.gpus and not size.local_disk_gib
+    ] == []
+
+
+def test_local_disks_of_a_series_belong_to_a_described_series() -> None:
+    table = json.loads((FOLDER / "azure_vm_sizes.json").read_text(encoding="utf-8"))
+    series = set(table["memory_gib_per_vcpu_of_series"])
+    assert set(table["local_disk_gib_of_series"]) <= series
+    with_d = {name for name in series if re.search(r"}[a-z]*d[a-z]*s", name)}
+    assert with_d <= set(table["local_disk_gib_of_series"]), "a `d` in the name is a local disk"
 
 
 def test_retired_vm_sizes_are_not_listed() -> None:

@@ -64,6 +64,10 @@ AZURE: dict[str, frozenset[str]] = {
     "vm list-usage": frozenset({"--location", "--query"}),
     "acr login": frozenset({"--name", "--expose-token", "--query", "--output"}),
     "group delete": frozenset({"--name"}),
+    "monitor log-analytics workspace delete": frozenset(
+        {"--resource-group", "--workspace-name", "--force", "--yes"}
+    ),
+    "monitor log-analytics workspace recover": frozenset({"--resource-group", "--workspace-name"}),
     "role assignment list": frozenset({"--all", "--query"}),
 }
 """Commands of `az` with their options. Source: Azure CLI reference, 2026-11-22."""

@@ -72,14 +72,14 @@ def test_up_and_down_act_on_the_stack_in_the_users_backend_and_on_no_other(tmp_p
             machine, f"PULUMI_BACKEND_URL=file://{other} everstep down --stack {STACK} --yes"
         )
         assert f"there is no stack {STACK} in the backend file://{other}" in refusal
-        assert "nothing is left" not in refusal
+        assert "the stack is destroyed" not in refusal
         assert "aws:ecr/repository:Repository" in resource_types(machine)
 
         machine.shell.run(f"everstep down --stack {STACK} --yes", COMMAND_SECONDS)
         assert resource_types(machine) == []
         second_result = run_failing(machine, f"everstep down --stack {STACK} --yes")
         assert f"stack {STACK} has no resources in the backend file://" in second_result
-        assert "nothing is left" not in second_result
+        assert "the stack is destroyed" not in second_result
 
 
 def choose_backend(machine: UserMachine, choice: str, backend: Path) -> None:

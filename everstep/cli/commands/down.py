@@ -34,11 +34,20 @@ def down(
     with exclusive_lock(context.workspace.lock, "`everstep down`", fix):
         _keep_or_confirm(context, keep_run, yes=yes)
         take_down(context, progress())
-    say(f"   nothing is left; {_check_hint(context)}")
+    say(f"   {_result(context)}; {_check_hint(context)}")
+
+
+def _result(context: StackContext) -> str:
+    """Return what is left of a destroyed stack: real clouds keep soft-deleted logs and keys for days."""
+    if context.target is not Target.CLOUD:
+        return "nothing is left"
+    kind = context.config.cluster.kind
+    page = f"docs/{kind}.md" if kind in {"aks", "eks"} else "docs/aks.md or docs/eks.md"
+    return f"the stack is destroyed; {page}, 'Teardown', lists what the cloud can keep"
 
 
 def _check_hint(context: StackContext) -> str:
-    """Return the commands that verify that nothing is left."""
+    """Return the commands that verify the result."""
     if context.target is not Target.CLOUD:
         return "to verify: `everstep doctor`"
     stack = context.workspace.stack
