@@ -184,16 +184,20 @@ def pool_prices(config: StackConfig) -> tuple[GpuPoolPrice, ...]:
 
 
 def machine_prices(config: StackConfig) -> tuple[GpuPoolPrice, ...]:
-    """Return the prices of each machine type of each pool and of its fallback; a pool of AKS has one type."""
+    """Return the prices of each machine type of each pool and of its fallback, without pools that have no machines.
+
+    A pool of AKS has one type.
+    """
     cluster = config.cluster
     if not isinstance(cluster, EksConfig):
         return pool_prices(config)
-    return tuple(
+    prices = (
         _eks_pool_price(pool, (machine,), config, fallback=fallback)
         for pool in cluster.pools
         for machine in pool.settings.instance_types
         for fallback in (False, True)
     )
+    return tuple(price for price in prices if price.maximum)
 
 
 def _eks_pool_price(
