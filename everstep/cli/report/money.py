@@ -261,6 +261,11 @@ def traffic_sentence(traffic: TrafficSpending | None) -> str:
     )
 
 
+def as_sentence(note: str) -> str:
+    """Return a note on the prices as a sentence."""
+    return f"{note[:1].upper()}{note[1:].rstrip('.')}."
+
+
 def usd(amount: float) -> str:
     """Return an amount in USD as text, with more digits if it is small."""
     sign, size = "-" if amount < 0 else "", abs(amount)

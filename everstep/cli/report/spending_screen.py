@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from everstep.cli.report.money import Money, PoolSpending, usd
+from everstep.cli.report.money import Money, PoolSpending, as_sentence, usd
 
 UNKNOWN = "unknown"
 
@@ -42,6 +42,7 @@ def sentences(cost: Money) -> Iterator[str]:
     )
     if cost.unknown:
         yield f"Not included, because their price is unknown: {', '.join(cost.unknown)}."
+    yield from map(as_sentence, cost.notes)
 
 
 def _saved(cost: Money) -> str:

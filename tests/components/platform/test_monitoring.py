@@ -214,6 +214,22 @@ def test_a_gpu_node_has_the_price_of_the_most_expensive_pool() -> None:
     assert t4 < prices.gpu_node_per_hour == pytest.approx(a100, abs=0.0001)
 
 
+def test_reserved_machines_are_a_fixed_price_and_add_their_disks() -> None:
+    pool = {
+        "instanceTypes": ["g5.xlarge"],
+        "capacity": "onDemand",
+        "maxNodes": 6,
+        "reservation": {"id": "cr-0123456789abcdef0"},
+    }
+    config = from_mapping(with_changes(EKS, {"cluster.gpuPool": pool}))
+    prices = prices_of(config)
+
+    assert prices is not None
+    while_training = prices.fixed_per_hour + config.job.replicas * prices.gpu_node_per_hour
+    assert while_training == pytest.approx(estimate(config).total(spot=True).usd, abs=0.001)
+    assert prices.fixed_per_hour > 6 * 1.006
+
+
 NO_PRICES_KNOWN = {"cluster.region": "eu-west-1", "cluster.zones": ["eu-west-1a", "eu-west-1b"]}
 
 

@@ -96,6 +96,14 @@ def test_a_resource_without_a_price_is_named_as_not_included(two_pools: Recorded
     assert "Not included, because their price is unknown: traffic." in text
 
 
+def test_the_caveats_of_the_prices_follow_the_sum(two_pools: RecordedRun) -> None:
+    rates = replace(BY_POOL, notes=("traffic is not included",))
+
+    text = render(two_pools, Billing(billed=True, rates=rates, machines=MACHINES))
+
+    assert "\nTraffic is not included." in text
+
+
 def test_a_stack_that_buys_nothing_has_no_table_of_spending(two_pools: RecordedRun) -> None:
     text = render(two_pools, Billing(billed=False, reason="the stack runs on this machine"))
 
