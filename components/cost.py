@@ -422,7 +422,7 @@ def _reserved(
 
 
 def _training_nodes(cluster: EksConfig | AksConfig, config: StackConfig) -> list[int]:
-    """Return the GPU nodes of each pool while training: with autoscaling, one for each worker.
+    """Return the GPU nodes of each pool while training: with autoscaling, one for each desired worker.
 
     Workers fill the pools of `cluster.gpuPools` in their order, each up to its maximum; by default, only pools in the
     zone of the first one. With `cluster.gpuPool`, only the first pool gets workers.
@@ -430,7 +430,7 @@ def _training_nodes(cluster: EksConfig | AksConfig, config: StackConfig) -> list
     pools = [_Sizes.from_pool(pool) for pool in cluster.pools]
     if not cluster.autoscaling.enabled:
         return [min(pool.nodes, pool.maximum) for pool in pools]
-    remaining, counts = config.job.replicas, []
+    remaining, counts = config.job.desired_workers, []
     for pool in pools:
         usable = config.job.spread_zones or not cluster.gpu_pools or pool.zones == pools[0].zones
         workers = 0 if pool.fallback or not usable else remaining

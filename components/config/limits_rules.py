@@ -158,7 +158,7 @@ def _budget_pays_an_hour(
     usable_prices = [
         price for _, is_on_demand, price in prices if price and is_on_demand is on_demand
     ]
-    machines = job.max_replicas if job.scaling == "capacity" else job.replicas
+    machines = job.desired_workers
     all_prices = [price for _, _, price in prices if price]
     hourly_usd = machines * min(usable_prices or all_prices, default=0.0)
     if budget >= hourly_usd:

@@ -34,6 +34,18 @@ def test_a_stack_on_azure_costs_the_sum_of_listed_prices() -> None:
     assert cost.total(spot=True).unknown == ()
 
 
+@pytest.mark.parametrize(("scaling", "count"), [("fixed", 3), ("capacity", 6)])
+def test_a_job_that_grows_with_capacity_trains_on_the_maximum_of_its_workers(
+    scaling: str, count: int
+) -> None:
+    job = {"replicas": 3, "maxReplicas": 6, "scaling": scaling}
+    pool = {"instanceTypes": ["g5.xlarge"], "maxNodes": 6}
+
+    cost = cost_of(EKS, cluster={"gpuPool": pool}, job=job, controller={"kind": "maintained"})
+
+    assert [item.count for item in cost.items if item.name == "g5.xlarge"] == [count, 0]
+
+
 def test_a_stack_on_aws_costs_the_highest_price_of_its_types() -> None:
     cost = cost_of(EKS)
 
