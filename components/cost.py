@@ -27,8 +27,14 @@ from components.config.aks import NO_MAX_PRICE
 from components.config.machine_prices import machine_price
 
 STORAGE = "storage"  # component of the file system, whose price cost.prices does not set
+DATA_CACHE = "data cache"
+"""Component of the workers' volumes, whose price depends on a StorageClass that the stack does not define."""
+
+WITHOUT_CONFIGURED_PRICE = frozenset({STORAGE, DATA_CACHE})
+"""Components whose prices `cost.prices` does not set."""
+
 USAGE_NOTE = (
-    "traffic, requests, logs, metrics, backups, keys and storage in S3 or Blob "
+    "traffic, requests, logs, metrics, backups, keys and storage in S3, Blob or ECR "
     "are billed by usage and not included"
 )
 
@@ -92,7 +98,10 @@ class Cost:
 
     @property
     def fixed_items(self) -> tuple[CostItem, ...]:
-        """Items that do not belong to GPU nodes, and are billed whether these run or not."""
+        """Items that do not belong to GPU nodes.
+
+        They are billed whether these run or not, except the volumes of workers, whose price is not known.
+        """
         return tuple(item for item in self.items if item.count and not item.of_gpu_pool)
 
     def total(self, *, spot: bool, maximum: bool = False) -> Total:
@@ -277,12 +286,13 @@ def estimate(config: StackConfig) -> Cost:
     """Return the cost of a stack, which is 0 on existing machines."""
     cluster = config.cluster
     if isinstance(cluster, EksConfig):
-        items = [*_eks(cluster, config), *_fsx(config)]
-        notes = [*_reservations(config), *_between_zones(cluster, config)]
+        items = [*_eks(cluster, config), *_fsx(config), *_data_cache(config)]
+        notes = [*_reservations(config), *_between_zones(cluster, config), *_etcd_disks(config)]
         return _cost(items, cluster.region, "us-east-1", "betweenZonesAws", notes)
     if isinstance(cluster, AksConfig):
-        notes = ceiling_notes(pool_prices(config))
-        return _cost(_aks(cluster, config), cluster.location, "eastus", "betweenZonesAzure", notes)
+        items = [*_aks(cluster, config), *_data_cache(config)]
+        notes = [*ceiling_notes(pool_prices(config)), *_etcd_disks(config)]
+        return _cost(items, cluster.location, "eastus", "betweenZonesAzure", notes)
     note = "the stack creates no machines: it runs on existing ones"
     return Cost(items=(), as_of=prices.AS_OF, notes=(note,))
 
@@ -333,6 +343,15 @@ def _reservations(config: StackConfig) -> list[str]:
                 "a larger reservation costs more"
             )
     return notes
+
+
+def _etcd_disks(config: StackConfig) -> list[str]:
+    """Return a note on the disks of etcd, whose price depends on their StorageClass."""
+    if config.etcd.persistence != "disk":
+        return []
+    return [
+        "the disks of etcd (etcd.persistence) are billed by their StorageClass and not included"
+    ]
 
 
 def _between_zones(cluster: EksConfig, config: StackConfig) -> list[str]:
@@ -465,6 +484,15 @@ def _fsx(config: StackConfig) -> list[CostItem]:
     return [_fixed(STORAGE, name, 1, prices.storage(storage.tier, storage.size_gib))]
 
 
+def _data_cache(config: StackConfig) -> list[CostItem]:
+    """Return the item of the volumes of `data.cache.storageClass`, one for each worker."""
+    cache = config.data.cache
+    if cache is None or cache.storage_class is None:
+        return []
+    name = f"volume of {cache.size}, StorageClass {cache.storage_class}"
+    return [_fixed(DATA_CACHE, name, config.job.desired_workers, None)]
+
+
 def _aks(cluster: AksConfig, config: StackConfig) -> list[CostItem]:
     """Return the items of a cluster on AKS."""
     system, location = cluster.system_pool, cluster.location
@@ -488,6 +516,9 @@ def _aks(cluster: AksConfig, config: StackConfig) -> list[CostItem]:
         _service("control plane", "AKS, Standard tier", "aksStandard", 1),
         _service("network", "NAT gateway", "natGatewayAzure", gateways),
         _service("network", "public IPv4 address", "publicAddressAzure", gateways),
+        _service(
+            "registry", "ACR, Standard tier", "acrStandard", int(config.registry.kind == "acr")
+        ),
     ]
 
 
@@ -597,12 +628,14 @@ def _sums(cost: Cost) -> list[str]:
         lines.append(
             f"{title}: {spot} USD/hour with spot nodes, {on_demand} on demand ({month} a month)"
         )
-    storage = {item.name for item in cost.items if item.component == STORAGE}
+    other_items = {item.name for item in cost.items if item.component in WITHOUT_CONFIGURED_PRICE}
     unknown = cost.total(spot=True, maximum=True).unknown
-    if machines := ", ".join(name for name in unknown if name not in storage):
+    if machines := ", ".join(name for name in unknown if name not in other_items):
         lines.append(f"No price is known for {machines}: set everstep:cost.prices to include them.")
     lines += [
-        f"No price is known for {name}: it is not included." for name in unknown if name in storage
+        f"No price is known for {name}: it is not included."
+        for name in unknown
+        if name in other_items
     ]
     return lines
 

@@ -105,8 +105,15 @@ def rule_groups(config: StackConfig) -> str:
 
 
 def prices_of(config: StackConfig) -> StackPrices | None:
-    """Return the prices of a stack; None if a price is unknown, or the stack creates no GPU nodes."""
-    items = [item for item in cost.estimate(config).items if item.maximum]
+    """Return the prices of a stack; None if a price is unknown, or the stack creates no GPU nodes.
+
+    The volumes of `data.cache.storageClass` are not included: without them a budget can still be nearly spent.
+    """
+    items = [
+        item
+        for item in cost.estimate(config).items
+        if item.maximum and item.component != cost.DATA_CACHE
+    ]
     node_prices = [pool.marginal_price for pool in cost.pool_prices(config)]
     known_prices = [price for price in node_prices if price is not None]
     if not known_prices or any(item.spot is None for item in items):

@@ -54,6 +54,37 @@ def test_a_stack_on_aws_costs_the_highest_price_of_its_types() -> None:
     assert cost.total(spot=False).usd == pytest.approx(3 * 2.0144 + other_costs, abs=1e-4)
 
 
+def test_the_registry_of_the_stack_on_azure_costs_its_daily_fee() -> None:
+    registry = {"kind": "acr", "name": "orgeverstepdev"}
+
+    with_registry, without = cost_of(AKS, registry=registry), cost_of(AKS)
+
+    for maximum in (False, True):
+        totals = (cost.total(spot=True, maximum=maximum).usd for cost in (with_registry, without))
+        assert next(totals) - next(totals) == pytest.approx(0.667 / 24, abs=1e-4)
+
+
+CACHE = {"source": "s3://bucket/shards", "size": "1000Gi", "storageClass": "fast"}
+
+
+def test_volumes_of_the_cache_have_no_price_and_are_named() -> None:
+    cost = cost_of(EKS, data={"dataset": "imagefolder", "cache": CACHE})
+
+    name = "volume of 1000Gi, StorageClass fast"
+    assert [item.count for item in cost.items if item.name == name] == [3], "one for each worker"
+    assert name in str(cost.total(spot=True))
+    assert f"No price is known for {name}: it is not included." in as_text(cost)
+    on_node = cost_of(EKS, data={"dataset": "imagefolder", "cache": CACHE | {"storageClass": None}})
+    assert on_node.total(spot=True).unknown == (), "a cache on the node's disk is part of the node"
+
+
+@pytest.mark.parametrize(("persistence", "noted"), [("disk", True), ("memory", False)])
+def test_disks_of_etcd_are_named_as_not_included(persistence: str, noted: bool) -> None:
+    text = as_text(cost_of(AKS, etcd={"persistence": persistence}))
+
+    assert ("The disks of etcd (etcd.persistence)" in text) is noted
+
+
 def test_a_spot_price_without_a_source_is_unknown_and_not_guessed() -> None:
     cost = cost_of(EKS, cluster={"gpuPool": {"instanceTypes": ["g5.2xlarge"]}})
 

@@ -230,6 +230,13 @@ def test_reserved_machines_are_a_fixed_price_and_add_their_disks() -> None:
     assert prices.fixed_per_hour > 6 * 1.006
 
 
+def test_volumes_of_unknown_price_do_not_remove_the_other_prices() -> None:
+    cache = {"source": "s3://bucket/shards", "storageClass": "fast"}
+    data = {"data.dataset": "imagefolder", "data.cache": cache}
+
+    assert prices_of(from_mapping(with_changes(EKS, data))) == prices_of(from_mapping(EKS))
+
+
 NO_PRICES_KNOWN = {"cluster.region": "eu-west-1", "cluster.zones": ["eu-west-1a", "eu-west-1b"]}
 
 
