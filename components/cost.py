@@ -1,8 +1,8 @@
-"""Cost estimate of a stack per hour, from its configuration and a dated price table.
+"""Cost estimate of a stack per hour, from its configuration and a price table.
 
 The estimate needs no account, so a pull request from a fork shows it too. A price that is not in the
-table is reported as unknown and never guessed. The table (prices.json) states its date and its
-sources; `everstep:cost.prices` overrides a machine's price.
+table is reported as unknown and never guessed. The table (prices.json) states its sources and their
+dates; `everstep:cost.prices` overrides a machine's price.
 
 Usage-based costs are not included: traffic, requests, logs, backups, keys, data in S3 or Blob.
 """
@@ -51,6 +51,7 @@ class CostItem:
         on_demand: USD per hour for one; None if unknown.
         spot: USD per hour for one as a spot machine; equal to `on_demand` for items without spot.
         of_gpu_pool: whether it belongs to the nodes of a GPU pool, whose number follows the workers.
+        sources: sources of its prices in the table; empty for a configured or unknown price.
     """
 
     component: str
@@ -60,6 +61,7 @@ class CostItem:
     on_demand: float | None
     spot: float | None
     of_gpu_pool: bool = False
+    sources: tuple[prices.Source, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,15 +88,17 @@ class Cost:
 
     Attributes:
         items: items that are billed by the hour.
-        as_of: date of the price table, YYYY-MM-DD.
+        as_of: date of the oldest dated price, YYYY-MM-DD.
         notes: caveats, such as usage-based costs.
         between_zones: price of traffic between zones in USD per GB, sent and received.
+        undated: names of the sources of prices that state no date.
     """
 
     items: tuple[CostItem, ...]
     as_of: str
     notes: tuple[str, ...]
     between_zones: float = 0.0
+    undated: tuple[str, ...] = ()
 
     @property
     def fixed_items(self) -> tuple[CostItem, ...]:
@@ -307,12 +311,23 @@ def _cost(
     """Return the cost of the items, with notes on its region and on costs that are not included."""
     other_region = f"services and storage are priced as in {price_region}; {region} may differ"
     notes = (USAGE_NOTE,) if region == price_region else (other_region, USAGE_NOTE)
+    all_items = tuple(items)
+    sources = {source: None for item in all_items if item.maximum for source in item.sources}
+    undated = tuple(source.name for source in sources if source.date is None)
     return Cost(
-        items=tuple(items),
-        as_of=prices.AS_OF,
-        notes=(*notes, *further_notes),
+        items=all_items,
+        as_of=min((source.date for source in sources if source.date), default=prices.AS_OF),
+        notes=(*_undated_note(undated), *notes, *further_notes),
         between_zones=2 * prices.traffic(between_zones),
+        undated=undated,
     )
+
+
+def _undated_note(undated: Sequence[str]) -> list[str]:
+    """Return a note on sources that state no date; empty without any."""
+    if not undated:
+        return []
+    return [f"the date of some prices is unknown; they are from {' and from '.join(undated)}"]
 
 
 def ceiling_notes(pools: Iterable[GpuPoolPrice]) -> list[str]:
@@ -481,7 +496,15 @@ def _fsx(config: StackConfig) -> list[CostItem]:
     if not isinstance(storage, FsxConfig) or storage.existing is not None:
         return []
     name = f"FSx for Lustre {storage.tier}, {storage.size_gib} GiB"
-    return [_fixed(STORAGE, name, 1, prices.storage(storage.tier, storage.size_gib))]
+    return [
+        _fixed(
+            STORAGE,
+            name,
+            1,
+            prices.storage(storage.tier, storage.size_gib),
+            prices.storage_source(storage.tier),
+        )
+    ]
 
 
 def _data_cache(config: StackConfig) -> list[CostItem]:
@@ -536,10 +559,11 @@ def _aks_gpu(pool: AksPool, nodes: int, cluster: AksConfig, config: StackConfig)
 
 @dataclass(frozen=True)
 class _Price:
-    """The prices of a machine in USD per hour; an unknown price is None."""
+    """The prices of a machine in USD per hour and their sources; an unknown price is None."""
 
     on_demand: float | None
     spot: float | None
+    sources: tuple[prices.Source, ...] = ()
 
 
 def _highest_price(machines: Sequence[str], region: str, config: StackConfig) -> _Price:
@@ -551,6 +575,7 @@ def _highest_price(machines: Sequence[str], region: str, config: StackConfig) ->
     return _Price(
         _maximum_if_known([price.on_demand for price in prices]),
         _maximum_if_known([price.spot for price in prices]),
+        tuple(dict.fromkeys(price.source for price in prices if price.source)),
     )
 
 
@@ -571,20 +596,25 @@ def _pool(
         maximum=maximum,
         on_demand=price.on_demand,
         spot=spot_price,
+        sources=price.sources,
     )
 
 
 def _disk(component: str, gib: int, kind: str, counts: tuple[int, int]) -> CostItem:
     price = prices.storage(kind, gib)
-    return _pool(component, f"disk of {gib} GiB", counts, _Price(price, price), spot=False)
+    sources = (prices.storage_source(kind),)
+    return _pool(component, f"disk of {gib} GiB", counts, _Price(price, price, sources), spot=False)
 
 
 def _service(component: str, name: str, key: str, count: int) -> CostItem:
-    return _fixed(component, name, count, prices.service(key))
+    return _fixed(component, name, count, prices.service(key), prices.service_source(key))
 
 
-def _fixed(component: str, name: str, count: int, price: float | None) -> CostItem:
-    return _pool(component, name, (count, count), _Price(price, price), spot=False)
+def _fixed(
+    component: str, name: str, count: int, price: float | None, source: prices.Source | None = None
+) -> CostItem:
+    sources = () if price is None or source is None else (source,)
+    return _pool(component, name, (count, count), _Price(price, price, sources), spot=False)
 
 
 def as_text(cost: Cost) -> str:
@@ -596,7 +626,10 @@ def as_text(cost: Cost) -> str:
     if billed_items:
         text.insert(1, "-" * len(text[0]))
         text += ["", *_sums(cost)]
-    notes = [f"Prices of {cost.as_of}.", *(f"{note[0].upper()}{note[1:]}." for note in cost.notes)]
+    notes = [
+        f"Prices of {cost.as_of} or later.",
+        *(f"{note[0].upper()}{note[1:]}." for note in cost.notes),
+    ]
     return "\n".join([*(text if billed_items else []), *([""] if billed_items else []), *notes])
 
 

@@ -121,6 +121,27 @@ def test_every_stack_in_the_repository_has_a_price_for_each_item(name: str) -> N
     assert cost.total(spot=False, maximum=True).unknown == ()
 
 
+def test_the_date_of_the_prices_is_that_of_the_oldest_and_undated_sources_are_named() -> None:
+    cost = cost_of(EKS)
+
+    text = as_text(cost)
+
+    assert cost.as_of == "2026-02-01", "the control plane is as quoted from 2026-02 on"
+    assert "Prices of 2026-02-01 or later." in text
+    assert "The date of some prices is unknown; they are from SkyPilot catalog v8" in text
+
+
+def test_sources_of_prices_that_are_not_used_are_not_named() -> None:
+    prices = {"g5.xlarge": {"onDemand": 1, "spot": 0.4}}
+
+    configured = cost_of(
+        EKS, cluster={"gpuPool": {"instanceTypes": ["g5.xlarge"]}}, cost={"prices": prices}
+    )
+
+    assert cost_of(AKS).undated == configured.undated == ()
+    assert "SkyPilot" not in as_text(configured)
+
+
 def test_a_configured_price_replaces_the_listed_price() -> None:
     prices = {"g5.xlarge": {"onDemand": 1, "spot": 0.4}, "g6.xlarge": {"onDemand": 1, "spot": 0.3}}
     two_types = {"gpuPool": {"instanceTypes": ["g5.xlarge", "g6.xlarge"]}}

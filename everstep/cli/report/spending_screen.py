@@ -38,7 +38,7 @@ def sentences(cost: Money) -> Iterator[str]:
         return
     yield (
         f"With all other resources of the stack: {usd(cost.spent_usd)}{_saved(cost)}, "
-        f"at list prices of {cost.prices_as_of}."
+        f"at list prices of {cost.prices_as_of} or later."
     )
     if cost.unknown:
         yield f"Not included, because their price is unknown: {', '.join(cost.unknown)}."

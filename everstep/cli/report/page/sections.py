@@ -252,7 +252,7 @@ def money(page: ReportPage) -> Html | None:
     notes = [*cost.notes, *([_unknown(cost)] if cost.unknown else [])]
     basis = (
         f"An estimate: hours from the first worker's start to the end of the training, at list prices of "
-        f"{cost.prices_as_of}. {' '.join(as_sentence(note) for note in notes)}"
+        f"{cost.prices_as_of} or later. {' '.join(as_sentence(note) for note in notes)}"
     )
     pools = _pools_table(cost.pools) if len(cost.pools) > 1 else None
     traffic_text = traffic_sentence(cost.between_zones)
