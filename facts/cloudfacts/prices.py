@@ -65,7 +65,7 @@ def service(name: str) -> float | None:
 
 
 def service_source(name: str) -> Source:
-    """Return the source of the price of a service.
+    """Return the source of a service's price.
 
     Raises:
         KeyError: the table has no such service.
@@ -84,7 +84,7 @@ def storage(kind: str, gib: int) -> float | None:
 
 
 def storage_source(kind: str) -> Source:
-    """Return the source of the price of storage.
+    """Return the source of a storage price.
 
     Raises:
         KeyError: the table has no such kind of storage.

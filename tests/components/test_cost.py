@@ -121,7 +121,7 @@ def test_every_stack_in_the_repository_has_a_price_for_each_item(name: str) -> N
     assert cost.total(spot=False, maximum=True).unknown == ()
 
 
-def test_the_date_of_the_prices_is_that_of_the_oldest_and_undated_sources_are_named() -> None:
+def test_the_estimate_has_the_date_of_its_oldest_price_and_names_undated_sources() -> None:
     cost = cost_of(EKS)
 
     text = as_text(cost)

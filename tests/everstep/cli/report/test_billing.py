@@ -47,7 +47,7 @@ def ten_hours(recorded_run: RecordedRun) -> RecordedRun:
     return recorded_run.wait(HOURS * 3600.0 - 10 * STEP_SECONDS)
 
 
-def test_a_machine_of_a_capacity_block_costs_its_disk_and_is_no_fallback() -> None:
+def test_a_machine_of_a_capacity_block_has_the_price_of_its_disk_and_the_name_on_demand() -> None:
     rate = rates(reserved(capacityBlock=True)).machines[ON_DEMAND]
 
     assert (rate.pool, rate.price) == ("on demand", DISK)

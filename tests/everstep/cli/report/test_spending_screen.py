@@ -85,7 +85,10 @@ def test_a_spot_price_above_the_on_demand_price_saves_nothing(two_pools: Recorde
 
     text = render(two_pools, Billing(billed=True, rates=rates, machines=MACHINES))
 
-    assert "With all other resources of the stack: $1.80, at list prices of 2026-11-01 or later." in text
+    assert (
+        "With all other resources of the stack: $1.80, at list prices of 2026-11-01 or later."
+        in text
+    )
 
 
 def test_a_resource_without_a_price_is_named_as_not_included(two_pools: RecordedRun) -> None:
