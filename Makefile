@@ -143,7 +143,7 @@ catalog: .venv/.development  ## Write the data that come from botocore and Azure
 	.venv/bin/python -P -m cloudtwin.providers.aws.read_shapes
 	.venv/bin/python -P -m cloudtwin.providers.azure.read_shapes
 
-facts-age:       ## List prices, limits, quota codes and versions with their sources, the oldest first
+facts-age:       ## List prices, limits, quota codes and versions with their sources, undated ones and the oldest first
 	@$(PYTHON) facts/age.py
 
 docs: .venv/.development  ## Write docs/configuration.md, docs/cli.md, docs/metrics.md, stacks/README.md, the actions in docs/eks.md and docs/aks.md, the recorded messages, the diff of the example

@@ -28,10 +28,12 @@ class Disk:
     Attributes:
         name: its kind and its size.
         usd_per_hour: its price; None if its kind or its price is unknown.
+        sources: sources of the price in the table.
     """
 
     name: str
     usd_per_hour: float | None
+    sources: tuple[prices.Source, ...] = ()
 
 
 def os_disk(vm_size: str, gib: int) -> Disk:
@@ -60,4 +62,7 @@ def volume(storage_class: str | None, gib: int, zones: Collection[str]) -> Disk:
 
 def _managed(kind: str, redundancy: str, gib: int) -> Disk:
     suffix = f" {redundancy}" if redundancy == "ZRS" else ""
-    return Disk(f"{_TITLES[kind]}{suffix} of {gib} GiB", prices.disk(f"{kind}_{redundancy}", gib))
+    sku = f"{kind}_{redundancy}"
+    price = prices.disk(sku, gib)
+    sources = () if price is None else (prices.disk_source(sku),)
+    return Disk(f"{_TITLES[kind]}{suffix} of {gib} GiB", price, sources)

@@ -1,8 +1,8 @@
-"""Cost estimate of a stack per hour, from its configuration and a dated price table.
+"""Cost estimate of a stack per hour, from its configuration and a price table.
 
 The estimate needs no account, so a pull request from a fork shows it too. A price that is not in the
-table is reported as unknown and never guessed. The table (prices.json) states its date and its
-sources; `everstep:cost.prices` overrides a machine's price.
+table is reported as unknown and never guessed. The table (prices.json) states its sources and their
+dates; `everstep:cost.prices` overrides a machine's price.
 
 Usage-based costs are not included: traffic, requests, logs, backups, keys, data in S3 or Blob.
 """
@@ -28,8 +28,11 @@ from components.config.aks import NO_MAX_PRICE
 from components.config.machine_prices import machine_price
 from components.config.workload import ETCD_DISK_GIB
 
+DATA_CACHE = "data cache"
+"""Component of the workers' volumes, whose price depends on a StorageClass that the stack does not define."""
+
 USAGE_NOTE = (
-    "traffic, requests, logs, metrics, backups, keys and storage in S3 or Blob "
+    "traffic, requests, logs, metrics, backups, keys and storage in S3, Blob or ECR "
     "are billed by usage and not included"
 )
 
@@ -47,6 +50,7 @@ class CostItem:
         spot: USD per hour for one as a spot machine; equal to `on_demand` for items without spot.
         of_gpu_pool: whether it belongs to the nodes of a GPU pool, whose number follows the workers.
         configurable: whether `cost.prices` can set its price.
+        sources: sources of its prices in the table; empty for a configured or unknown price.
     """
 
     component: str
@@ -57,6 +61,7 @@ class CostItem:
     spot: float | None
     of_gpu_pool: bool = False
     configurable: bool = False
+    sources: tuple[prices.Source, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,19 +88,24 @@ class Cost:
 
     Attributes:
         items: items that are billed by the hour.
-        as_of: date of the price table, YYYY-MM-DD.
+        as_of: date of the oldest dated price, YYYY-MM-DD.
         notes: caveats, such as usage-based costs.
         between_zones: price of traffic between zones in USD per GB, sent and received.
+        undated: names of the sources of prices that state no date.
     """
 
     items: tuple[CostItem, ...]
     as_of: str
     notes: tuple[str, ...]
     between_zones: float = 0.0
+    undated: tuple[str, ...] = ()
 
     @property
     def fixed_items(self) -> tuple[CostItem, ...]:
-        """Items that do not belong to GPU nodes, and are billed whether these run or not."""
+        """Items that do not belong to GPU nodes.
+
+        They are billed whether these run or not, except the volumes of workers, whose price is not known.
+        """
         return tuple(item for item in self.items if item.count and not item.of_gpu_pool)
 
     def total(self, *, spot: bool, maximum: bool = False) -> Total:
@@ -187,16 +197,20 @@ def pool_prices(config: StackConfig) -> tuple[GpuPoolPrice, ...]:
 
 
 def machine_prices(config: StackConfig) -> tuple[GpuPoolPrice, ...]:
-    """Return the prices of each machine type of each pool and of its fallback; a pool of AKS has one type."""
+    """Return the prices of each machine type of each pool and of its fallback, without pools that have no machines.
+
+    A pool of AKS has one type.
+    """
     cluster = config.cluster
     if not isinstance(cluster, EksConfig):
         return pool_prices(config)
-    return tuple(
+    prices = (
         _eks_pool_price(pool, (machine,), config, fallback=fallback)
         for pool in cluster.pools
         for machine in pool.settings.instance_types
         for fallback in (False, True)
     )
+    return tuple(price for price in prices if price.maximum)
 
 
 def _eks_pool_price(
@@ -276,12 +290,13 @@ def estimate(config: StackConfig) -> Cost:
     """Return the cost of a stack, which is 0 on existing machines."""
     cluster = config.cluster
     if isinstance(cluster, EksConfig):
-        items = [*_eks(cluster, config), *_fsx(config)]
-        notes = [*_reservations(config), *_between_zones(cluster, config), *_cache_volumes(config)]
+        items = [*_eks(cluster, config), *_fsx(config), *_data_cache(config)]
+        notes = [*_reservations(config), *_between_zones(cluster, config)]
         return _cost(items, cluster.region, "us-east-1", "betweenZonesAws", notes)
     if isinstance(cluster, AksConfig):
-        notes = [*ceiling_notes(pool_prices(config)), *_cache_volumes(config)]
-        return _cost(_aks(cluster, config), cluster.location, "eastus", "betweenZonesAzure", notes)
+        items = [*_aks(cluster, config), *_data_cache(config)]
+        notes = ceiling_notes(pool_prices(config))
+        return _cost(items, cluster.location, "eastus", "betweenZonesAzure", notes)
     note = "the stack creates no machines: it runs on existing ones"
     return Cost(items=(), as_of=prices.AS_OF, notes=(note,))
 
@@ -296,12 +311,23 @@ def _cost(
     """Return the cost of the items, with notes on its region and on costs that are not included."""
     other_region = f"services and storage are priced as in {price_region}; {region} may differ"
     notes = (USAGE_NOTE,) if region == price_region else (other_region, USAGE_NOTE)
+    all_items = tuple(items)
+    sources = {source: None for item in all_items if item.maximum for source in item.sources}
+    undated = tuple(source.name for source in sources if source.date is None)
     return Cost(
-        items=tuple(items),
-        as_of=prices.AS_OF,
-        notes=(*notes, *further_notes),
+        items=all_items,
+        as_of=min((source.date for source in sources if source.date), default=prices.AS_OF),
+        notes=(*_undated_note(undated), *notes, *further_notes),
         between_zones=2 * prices.traffic(between_zones),
+        undated=undated,
     )
+
+
+def _undated_note(undated: Sequence[str]) -> list[str]:
+    """Return a note on sources that state no date; empty without any."""
+    if not undated:
+        return []
+    return [f"the date of some prices is unknown; they are from {' and from '.join(undated)}"]
 
 
 def ceiling_notes(pools: Iterable[GpuPoolPrice]) -> list[str]:
@@ -351,15 +377,6 @@ def _between_zones(cluster: EksConfig, config: StackConfig) -> list[str]:
     if config.job.spread_zones:
         notes.append(f"job.spreadZones lets gradients cross zones in every step: {price}")
     return notes
-
-
-def _cache_volumes(config: StackConfig) -> list[str]:
-    """Return a note on the volumes of the data cache, whose number and price the estimate does not have."""
-    cache = config.data.cache
-    if cache is None or cache.storage_class is None:
-        return []
-    volume = f"{cache.size} of the StorageClass {cache.storage_class}"
-    return [f"the volume of the data cache of each worker, {volume}, is not included"]
 
 
 def _counts(cluster: EksConfig | AksConfig, nodes: int, max_nodes: int) -> tuple[int, int]:
@@ -443,7 +460,7 @@ def _reserved(
 
 
 def _training_nodes(cluster: EksConfig | AksConfig, config: StackConfig) -> list[int]:
-    """Return the GPU nodes of each pool while training: with autoscaling, one for each worker.
+    """Return the GPU nodes of each pool while training: with autoscaling, one for each desired worker.
 
     Workers fill the pools of `cluster.gpuPools` in their order, each up to its maximum; by default, only pools in the
     zone of the first one. With `cluster.gpuPool`, only the first pool gets workers.
@@ -451,7 +468,7 @@ def _training_nodes(cluster: EksConfig | AksConfig, config: StackConfig) -> list
     pools = [_Sizes.from_pool(pool) for pool in cluster.pools]
     if not cluster.autoscaling.enabled:
         return [min(pool.nodes, pool.maximum) for pool in pools]
-    remaining, counts = config.job.replicas, []
+    remaining, counts = config.job.desired_workers, []
     for pool in pools:
         usable = config.job.spread_zones or not cluster.gpu_pools or pool.zones == pools[0].zones
         workers = 0 if pool.fallback or not usable else remaining
@@ -483,7 +500,24 @@ def _fsx(config: StackConfig) -> list[CostItem]:
     if not isinstance(storage, FsxConfig) or storage.existing is not None:
         return []
     name = f"FSx for Lustre {storage.tier}, {storage.size_gib} GiB"
-    return [_fixed("storage", name, 1, prices.storage(storage.tier, storage.size_gib))]
+    return [
+        _fixed(
+            "storage",
+            name,
+            1,
+            prices.storage(storage.tier, storage.size_gib),
+            prices.storage_source(storage.tier),
+        )
+    ]
+
+
+def _data_cache(config: StackConfig) -> list[CostItem]:
+    """Return the item of the volumes of `data.cache.storageClass`, one for each worker."""
+    cache = config.data.cache
+    if cache is None or cache.storage_class is None:
+        return []
+    name = f"volume of {cache.size}, StorageClass {cache.storage_class}"
+    return [_fixed(DATA_CACHE, name, config.job.desired_workers, None)]
 
 
 def _aks(cluster: AksConfig, config: StackConfig) -> list[CostItem]:
@@ -510,6 +544,9 @@ def _aks(cluster: AksConfig, config: StackConfig) -> list[CostItem]:
         _service("control plane", "AKS, Standard tier", "aksStandard", 1),
         _service("network", "NAT gateway", "natGatewayAzure", gateways),
         _service("network", "public IPv4 address", "publicAddressAzure", gateways),
+        _service(
+            "registry", "ACR, Standard tier", "acrStandard", int(config.registry.kind == "acr")
+        ),
     ]
 
 
@@ -537,10 +574,11 @@ def _aks_etcd(cluster: AksConfig, config: StackConfig) -> list[CostItem]:
 
 @dataclass(frozen=True)
 class _Price:
-    """The prices of a machine in USD per hour; an unknown price is None."""
+    """The prices of a machine in USD per hour and their sources; an unknown price is None."""
 
     on_demand: float | None
     spot: float | None
+    sources: tuple[prices.Source, ...] = ()
 
 
 def _highest_price(machines: Sequence[str], region: str, config: StackConfig) -> _Price:
@@ -552,6 +590,7 @@ def _highest_price(machines: Sequence[str], region: str, config: StackConfig) ->
     return _Price(
         _maximum_if_known([price.on_demand for price in prices]),
         _maximum_if_known([price.spot for price in prices]),
+        tuple(dict.fromkeys(price.source for price in prices if price.source)),
     )
 
 
@@ -579,25 +618,30 @@ def _item(
         maximum=maximum,
         on_demand=price.on_demand,
         spot=spot_price,
+        sources=price.sources,
     )
 
 
 def _disk(component: str, gib: int, kind: str, counts: tuple[int, int]) -> CostItem:
-    price = prices.storage(kind, gib)
-    return _item(component, f"disk of {gib} GiB", counts, _Price(price, price), spot=False)
+    usd = prices.storage(kind, gib)
+    price = _Price(usd, usd, (prices.storage_source(kind),))
+    return _item(component, f"disk of {gib} GiB", counts, price, spot=False)
 
 
 def _aks_disk(component: str, disk: aks_disks.Disk, counts: tuple[int, int]) -> CostItem:
-    price = _Price(disk.usd_per_hour, disk.usd_per_hour)
+    price = _Price(disk.usd_per_hour, disk.usd_per_hour, disk.sources)
     return _item(component, disk.name, counts, price, spot=False)
 
 
 def _service(component: str, name: str, key: str, count: int) -> CostItem:
-    return _fixed(component, name, count, prices.service(key))
+    return _fixed(component, name, count, prices.service(key), prices.service_source(key))
 
 
-def _fixed(component: str, name: str, count: int, price: float | None) -> CostItem:
-    return _item(component, name, (count, count), _Price(price, price), spot=False)
+def _fixed(
+    component: str, name: str, count: int, price: float | None, source: prices.Source | None = None
+) -> CostItem:
+    sources = () if price is None or source is None else (source,)
+    return _item(component, name, (count, count), _Price(price, price, sources), spot=False)
 
 
 def as_text(cost: Cost) -> str:
@@ -609,7 +653,10 @@ def as_text(cost: Cost) -> str:
     if billed_items:
         text.insert(1, "-" * len(text[0]))
         text += ["", *_sums(cost)]
-    notes = [f"Prices of {cost.as_of}.", *(f"{note[0].upper()}{note[1:]}." for note in cost.notes)]
+    notes = [
+        f"Prices of {cost.as_of} or later.",
+        *(f"{note[0].upper()}{note[1:]}." for note in cost.notes),
+    ]
     return "\n".join([*(text if billed_items else []), *([""] if billed_items else []), *notes])
 
 

@@ -158,7 +158,7 @@ def _budget_pays_an_hour(
     usable_prices = [
         price for _, is_on_demand, price in prices if price and is_on_demand is on_demand
     ]
-    machines = job.max_replicas if job.scaling == "capacity" else job.replicas
+    machines = job.desired_workers
     all_prices = [price for _, _, price in prices if price]
     hourly_usd = machines * min(usable_prices or all_prices, default=0.0)
     if budget >= hourly_usd:
@@ -208,6 +208,15 @@ def _machines(pool: EksPool | AksPool) -> tuple[str, ...]:
     return pool.settings.instance_types if isinstance(pool, EksPool) else (pool.vm_size,)
 
 
+def _cache_has_price(budget: float | None, cache_class: str | None) -> list[ConfigFault]:
+    """Check that the cache of the workers is not on volumes whose price is not known."""
+    if budget is None or cache_class is None:
+        return []
+    rule = "cannot be enforced: no price is known for the volumes of data.cache.storageClass"
+    fix = "remove data.cache.storageClass, which puts the cache on the nodes' disks, or remove the budget"
+    return [ConfigFault(BUDGET, budget, rule, fix)]
+
+
 _CLOUDS = {"cluster": ("eks", "aks")}
 
 RULES = (
@@ -217,4 +226,5 @@ RULES = (
     ConfigRule((BUDGET, ON_DEMAND), _no_prices_on_existing, {"cluster": ("existing",)}),
     ConfigRule((ON_DEMAND, "job", "cluster"), _on_demand_has_nodes, _CLOUDS),
     ConfigRule((BUDGET, "job", "cluster", "cost.prices", "storage"), _budget_pays_an_hour, _CLOUDS),
+    ConfigRule((BUDGET, "data.cache.storageClass"), _cache_has_price, _CLOUDS),
 )

@@ -1,4 +1,4 @@
-"""The price of a machine: from the stack's configuration, else from the dated table."""
+"""The price of a machine: from the stack's configuration, else from the price table."""
 
 from collections.abc import Mapping
 

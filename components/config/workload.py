@@ -293,6 +293,11 @@ class JobConfig(Section):
     )
 
     @property
+    def desired_workers(self) -> int:
+        """Number of workers that train if enough machines are available: with `capacity`, the job grows to it."""
+        return self.max_replicas if self.scaling == "capacity" else self.replicas
+
+    @property
     def program(self) -> tuple[str, ...]:
         """`command` followed by its arguments; empty for Everstep's trainer."""
         return (*self.command, *self.args) if self.command else ()

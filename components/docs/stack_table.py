@@ -5,7 +5,7 @@ The descriptions are the first comments of the stack files. docs/configuration.m
 unit test fails if the page is not current.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,11 +57,19 @@ def page() -> str:
     header = ["| stack | cluster | GPU nodes | volume | job | USD per hour |"]
     rows = [_row(name, config) for name, config in stacks.items()]
     table = "\n".join([*header, "| --- " * 6 + "|", *rows])
-    as_of = cost.estimate(stacks["local"]).as_of
-    price_note = f"Prices include the GPU nodes of a running job, as of {as_of}; `everstep cost`"
     sections = "".join(map(_section, stacks))
-    text = f"{price_note} shows the components, and the costs that are not included.\n"
-    return f"{HEAD}\n{table}\n\n{text}{sections}{_sections()}{FOOT}"
+    return f"{HEAD}\n{table}\n\n{_price_note(stacks.values())}\n{sections}{_sections()}{FOOT}"
+
+
+def _price_note(configs: Iterable[StackConfig]) -> str:
+    """Return a note on the date of the prices and on what they include."""
+    estimates = [cost.estimate(config) for config in configs]
+    as_of = min(estimate.as_of for estimate in estimates)
+    undated = ", some undated" if any(estimate.undated for estimate in estimates) else ""
+    return (
+        f"Prices include the GPU nodes of a running job, as of {as_of} or later{undated}; `everstep cost` shows the "
+        "components, the sources without a date, and the costs that are not included."
+    )
 
 
 def write() -> None:

@@ -8,7 +8,7 @@ import pulumi
 import yaml
 from pulumi_kubernetes import apiextensions, core, meta
 
-from components import cost
+from components import cost, spending
 from components.component import Component
 from components.config import StackConfig
 from components.config.monitoring import PrometheusConfig
@@ -105,23 +105,22 @@ def rule_groups(config: StackConfig) -> str:
 
 
 def prices_of(config: StackConfig) -> StackPrices | None:
-    """Return the prices of a stack; None if a price is unknown, or the stack creates no GPU nodes."""
-    nodes: dict[str, float] = {}
-    fixed = 0.0
-    for item in cost.estimate(config).items:
-        if not item.maximum:
-            continue
-        if item.spot is None:
-            return None
-        if item.of_gpu_pool:
-            nodes[item.component] = nodes.get(item.component, 0.0) + item.spot
-        else:
-            fixed += item.count * item.spot
-    if not nodes:
+    """Return the prices of a stack; None if a price is unknown, or the stack creates no GPU nodes.
+
+    The volumes of `data.cache.storageClass` are not included: without them a budget can still be nearly spent.
+    """
+    items = [
+        item
+        for item in cost.estimate(config).items
+        if item.maximum and item.component != cost.DATA_CACHE
+    ]
+    node_prices = [pool.marginal_price for pool in cost.pool_prices(config)]
+    known_prices = [price for price in node_prices if price is not None]
+    if not known_prices or any(item.spot is None for item in items):
         return None
     budget = config.cost.budget
     return StackPrices(
-        fixed_per_hour=round(fixed, 4),
-        gpu_node_per_hour=round(max(nodes.values()), 4),  # the rules cannot distinguish pools
+        fixed_per_hour=round(spending.fixed_usd_per_hour(config), 4),
+        gpu_node_per_hour=round(max(known_prices), 4),  # the rules cannot distinguish pools
         budget_per_month=budget.monthly_usd if budget else None,
     )

@@ -57,8 +57,8 @@ class StackPrices:
     """Prices and budget of the stack in USD, according to its price table.
 
     Attributes:
-        fixed_per_hour: price of all resources except the GPU nodes.
-        gpu_node_per_hour: highest price of one GPU node among the pools.
+        fixed_per_hour: price of all resources except the GPU nodes; reserved machines are included, used or not.
+        gpu_node_per_hour: highest price of one more GPU node among the pools.
         budget_per_month: monthly budget; None: there is no budget.
     """
 

@@ -58,7 +58,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
         "fsx:DescribeDataRepositoryTasks",
         "logs:DeleteLogGroup",
     ),
-    "`everstep cost` with live prices": ("ec2:DescribeSpotPriceHistory",),
+    "`everstep plan --live`": ("ec2:DescribeSpotPriceHistory",),
 }
 """Task other than managing a stack's resources -> actions."""
 

@@ -1,5 +1,6 @@
-"""Prices of machines, services and storage, from a dated table."""
+"""Prices of machines, services and storage, from a table whose sources have dates."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +10,24 @@ HOURS_PER_MONTH = 730  # the number that AWS and Azure use in their own calculat
 
 _TABLE: dict[str, Any] = load("prices")
 
-AS_OF: str = _TABLE["asOf"]
-"""The date of the table, YYYY-MM-DD."""
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A source of prices.
+
+    Attributes:
+        name: name of the price list.
+        date: date of its oldest price, YYYY-MM-DD; None if the source states no date.
+    """
+
+    name: str
+    date: str | None
+
+
+SOURCES: Mapping[str, Source] = {key: Source(**entry) for key, entry in _TABLE["sources"].items()}
+
+AS_OF: str = min(source.date for source in SOURCES.values() if source.date)
+"""The date of the oldest dated price, YYYY-MM-DD."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,13 +36,13 @@ class MachinePrice:
 
     Attributes:
         on_demand: price on demand.
-        spot: price on the spot market on the table's date.
-        source: source of the price.
+        spot: price on the spot market on the date of the source.
+        source: source of both prices; None for a price of a configuration, or without a price.
     """
 
     on_demand: float | None = None
     spot: float | None = None
-    source: str = ""
+    source: Source | None = None
 
 
 def machine(name: str, region: str) -> MachinePrice:
@@ -33,7 +50,7 @@ def machine(name: str, region: str) -> MachinePrice:
     row = _TABLE["machines"].get(region, {}).get(name)
     if row is None:
         return MachinePrice()
-    source = _TABLE["sources"][row["source"]]
+    source = SOURCES[row["source"]]
     return MachinePrice(on_demand=row["onDemand"], spot=row["spot"], source=source)
 
 
@@ -45,6 +62,15 @@ def service(name: str) -> float | None:
     """
     price: float | None = _TABLE["services"][name]["price"]
     return price
+
+
+def service_source(name: str) -> Source:
+    """Return the source of a service's price.
+
+    Raises:
+        KeyError: the table has no such service.
+    """
+    return SOURCES[_TABLE["services"][name]["source"]]
 
 
 def storage(kind: str, gib: int) -> float | None:
@@ -73,6 +99,24 @@ def disk(kind: str, gib: int) -> float | None:
     billed_gib = min((size for size in price_by_gib if size >= gib), default=None)
     price: float | None = None if billed_gib is None else price_by_gib[billed_gib]
     return None if price is None else price / HOURS_PER_MONTH
+
+
+def disk_source(kind: str) -> Source:
+    """Return the source of the prices of a kind of disk.
+
+    Raises:
+        KeyError: the table has no such kind of disk.
+    """
+    return SOURCES[_TABLE["disks"][kind]["source"]]
+
+
+def storage_source(kind: str) -> Source:
+    """Return the source of a storage price.
+
+    Raises:
+        KeyError: the table has no such kind of storage.
+    """
+    return SOURCES[_TABLE["storage"][kind]["source"]]
 
 
 def traffic(kind: str) -> float:

@@ -85,11 +85,16 @@ def test_etcd_without_disks_has_none_to_pay_for() -> None:
     assert "etcd" not in disks_of(cost_of(AKS, etcd={"persistence": "memory"}))
 
 
-def test_volumes_of_the_data_cache_are_named_as_not_included() -> None:
-    cache = {"source": "s3://data/shards", "size": "300Gi", "storageClass": "fast"}
-    cost = cost_of(EKS, data={"cache": cache, "dataset": "imagefolder"})
+@pytest.mark.parametrize(("scaling", "count"), [("fixed", 3), ("capacity", 6)])
+def test_a_job_that_grows_with_capacity_trains_on_the_maximum_of_its_workers(
+    scaling: str, count: int
+) -> None:
+    job = {"replicas": 3, "maxReplicas": 6, "scaling": scaling}
+    pool = {"instanceTypes": ["g5.xlarge"], "maxNodes": 6}
 
-    assert any("300Gi of the StorageClass fast, is not included" in note for note in cost.notes)
+    cost = cost_of(EKS, cluster={"gpuPool": pool}, job=job, controller={"kind": "maintained"})
+
+    assert [item.count for item in cost.items if item.name == "g5.xlarge"] == [count, 0]
 
 
 def test_a_stack_on_aws_costs_the_highest_price_of_its_types() -> None:
@@ -98,6 +103,30 @@ def test_a_stack_on_aws_costs_the_highest_price_of_its_types() -> None:
     disks = (3 * 100 + 2 * 50) * 0.08 / HOURS_PER_MONTH
     other_costs = 2 * 0.192 + 0.1 + 0.045 + 0.005 + 1200 * 0.14 / HOURS_PER_MONTH + disks
     assert cost.total(spot=False).usd == pytest.approx(3 * 2.0144 + other_costs, abs=1e-4)
+
+
+def test_the_registry_of_the_stack_on_azure_costs_its_daily_fee() -> None:
+    registry = {"kind": "acr", "name": "orgeverstepdev"}
+
+    with_registry, without = cost_of(AKS, registry=registry), cost_of(AKS)
+
+    for maximum in (False, True):
+        totals = (cost.total(spot=True, maximum=maximum).usd for cost in (with_registry, without))
+        assert next(totals) - next(totals) == pytest.approx(0.667 / 24, abs=1e-4)
+
+
+CACHE = {"source": "s3://bucket/shards", "size": "1000Gi", "storageClass": "fast"}
+
+
+def test_volumes_of_the_cache_have_no_price_and_are_named() -> None:
+    cost = cost_of(EKS, data={"dataset": "imagefolder", "cache": CACHE})
+
+    name = "volume of 1000Gi, StorageClass fast"
+    assert [item.count for item in cost.items if item.name == name] == [3], "one for each worker"
+    assert name in str(cost.total(spot=True))
+    assert f"No price is known for {name}: it is not included." in as_text(cost)
+    on_node = cost_of(EKS, data={"dataset": "imagefolder", "cache": CACHE | {"storageClass": None}})
+    assert on_node.total(spot=True).unknown == (), "a cache on the node's disk is part of the node"
 
 
 def test_a_spot_price_without_a_source_is_unknown_and_not_guessed() -> None:
@@ -134,6 +163,27 @@ def test_every_stack_in_the_repository_has_a_price_for_each_item(name: str) -> N
 
     assert cost.total(spot=True, maximum=True).unknown == ()
     assert cost.total(spot=False, maximum=True).unknown == ()
+
+
+def test_the_estimate_has_the_date_of_its_oldest_price_and_names_undated_sources() -> None:
+    cost = cost_of(EKS)
+
+    text = as_text(cost)
+
+    assert cost.as_of == "2026-02-01", "the control plane is as quoted from 2026-02 on"
+    assert "Prices of 2026-02-01 or later." in text
+    assert "The date of some prices is unknown; they are from SkyPilot catalog v8" in text
+
+
+def test_sources_of_prices_that_are_not_used_are_not_named() -> None:
+    prices = {"g5.xlarge": {"onDemand": 1, "spot": 0.4}}
+
+    configured = cost_of(
+        EKS, cluster={"gpuPool": {"instanceTypes": ["g5.xlarge"]}}, cost={"prices": prices}
+    )
+
+    assert cost_of(AKS).undated == configured.undated == ()
+    assert "SkyPilot" not in as_text(configured)
 
 
 def test_a_configured_price_replaces_the_listed_price() -> None:

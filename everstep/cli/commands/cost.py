@@ -1,4 +1,4 @@
-"""`everstep cost`: hourly cost of a stack from a dated price table, without access to an account."""
+"""`everstep cost`: hourly cost of a stack from a price table, without access to an account."""
 
 import json
 

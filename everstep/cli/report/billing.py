@@ -8,7 +8,7 @@ from everstep.cli.report.money import Billing, MachineRate, Rates
 
 if TYPE_CHECKING:
     from components.config import StackConfig
-    from components.cost import Cost, GpuPoolPrice
+    from components.cost import GpuPoolPrice
 
 UNKNOWN_POOL = "unknown pool"
 """Display name of the pool of machines that no command observed or that match no pool, billed at the highest price."""
@@ -26,19 +26,22 @@ def billing_of(
         unbilled_reason: reason why a run on the stack's target costs nothing; empty if it is billed.
         machines: its machines, by the name of the node.
     """
-    from components import cost
-
-    rates = rates_of(cost.estimate(config), cost.machine_prices(config))
     return Billing(
         billed=not unbilled_reason,
         reason=unbilled_reason,
-        rates=rates,
+        rates=rates_of(config),
         machines={} if machines is None else machines,
     )
 
 
-def rates_of(estimate: "Cost", pools: "Sequence[GpuPoolPrice]") -> Rates | None:
-    """Return the prices of an estimate and of its training machines; None if the stack buys nothing."""
+def rates_of(config: "StackConfig") -> Rates | None:
+    """Return the prices of a stack and of its training machines; None if the stack buys nothing.
+
+    Reserved machines are part of the fixed price, used or not, so that a used one costs only its disk.
+    """
+    from components import cost, spending
+
+    estimate, pools = cost.estimate(config), cost.machine_prices(config)
     others = estimate.fixed_items
     if not others and not pools:
         return None
@@ -48,17 +51,22 @@ def rates_of(estimate: "Cost", pools: "Sequence[GpuPoolPrice]") -> Rates | None:
         most_expensive=_most_expensive(pools),
         machines={
             MachineKind(name, pool.label, on_demand=not pool.spot): MachineRate(
-                _title(pool), pool.price, pool.on_demand
+                _title(pool), pool.marginal_price, _on_demand(pool)
             )
             for pool in pools
             for name in pool.machines
         },
-        fixed=sum(item.count * item.on_demand for item in others if item.on_demand is not None),
+        fixed=spending.fixed_usd_per_hour(config),
         between_zones=estimate.between_zones,
         as_of=estimate.as_of,
         unknown=tuple(dict.fromkeys(unknown)),
         notes=estimate.notes,
     )
+
+
+def _on_demand(pool: "GpuPoolPrice") -> float | None:
+    """Return the on-demand price for comparison: a reserved machine saves nothing, it was paid for in any case."""
+    return pool.marginal_price if pool.reservation else pool.on_demand
 
 
 def _title(pool: "GpuPoolPrice") -> str:
@@ -69,15 +77,14 @@ def _title(pool: "GpuPoolPrice") -> str:
 
 
 def _most_expensive(pools: "Sequence[GpuPoolPrice]") -> MachineRate:
-    """Return the highest price, and the highest on-demand price, of all pools except fallbacks.
+    """Return the highest price, and the highest on-demand price, of all pools, fallbacks included.
 
     Each is None if it is unknown for one of these pools.
     """
-    main_pools = [pool for pool in pools if not pool.fallback]
     return MachineRate(
         UNKNOWN_POOL,
-        _maximum([pool.price for pool in main_pools]),
-        _maximum([pool.on_demand for pool in main_pools]),
+        _maximum([pool.marginal_price for pool in pools]),
+        _maximum([_on_demand(pool) for pool in pools]),
     )
 
 

@@ -1,6 +1,6 @@
 """Money that a run has spent and saved, from the machines' hours and a stack's hourly prices.
 
-Pure functions: the prices come from `components.cost`, which takes them from a dated table, and the hours from
+Pure functions: the prices come from `components.cost`, which takes them from a price table, and the hours from
 the timelines of the nodes. A price that is unknown stays unknown.
 """
 
@@ -43,7 +43,7 @@ class Rates:
         machines: training machines by type, pool and capacity type.
         fixed: everything else: control plane, system machines, storage, network.
         between_zones: USD per GB sent from one zone to another, for sending and receiving.
-        as_of: date of the prices, YYYY-MM-DD.
+        as_of: date of the oldest dated price, YYYY-MM-DD.
         unknown: names of items without a known price.
         notes: caveats of the prices.
     """
@@ -259,6 +259,11 @@ def traffic_sentence(traffic: TrafficSpending | None) -> str:
     return (
         f"{sentence} {traffic.unknown_steps:,} steps on machines of unknown zones are not counted."
     )
+
+
+def as_sentence(note: str) -> str:
+    """Return a note on the prices as a sentence."""
+    return f"{note[:1].upper()}{note[1:].rstrip('.')}."
 
 
 def usd(amount: float) -> str:

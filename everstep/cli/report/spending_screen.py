@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from everstep.cli.report.money import Money, PoolSpending, usd
+from everstep.cli.report.money import Money, PoolSpending, as_sentence, usd
 
 UNKNOWN = "unknown"
 
@@ -38,10 +38,11 @@ def sentences(cost: Money) -> Iterator[str]:
         return
     yield (
         f"With all other resources of the stack: {usd(cost.spent_usd)}{_saved(cost)}, "
-        f"at list prices of {cost.prices_as_of}."
+        f"at list prices of {cost.prices_as_of} or later."
     )
     if cost.unknown:
         yield f"Not included, because their price is unknown: {', '.join(cost.unknown)}."
+    yield from map(as_sentence, cost.notes)
 
 
 def _saved(cost: Money) -> str:

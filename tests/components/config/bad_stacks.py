@@ -1800,6 +1800,18 @@ CASES = [
         ("no price is known for the file system", "set storage.throughput to 125"),
     ),
     Case(
+        EKS,
+        {
+            "job.budgetUsd": 500,
+            "data": {
+                "dataset": "imagefolder",
+                "cache": {"source": "s3://bucket/shards", "storageClass": "gp3"},
+            },
+        },
+        "job.budgetUsd",
+        ("no price is known for the volumes of data.cache", "remove data.cache.storageClass"),
+    ),
+    Case(
         AKS,
         {"job.budgetUsd": 500, "cluster.systemPool.vmSize": "Standard_FX4mds"},
         "job.budgetUsd",

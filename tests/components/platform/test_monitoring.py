@@ -214,6 +214,29 @@ def test_a_gpu_node_has_the_price_of_the_most_expensive_pool() -> None:
     assert t4 < prices.gpu_node_per_hour == pytest.approx(a100, abs=0.0001)
 
 
+def test_reserved_machines_are_a_fixed_price_and_add_their_disks() -> None:
+    pool = {
+        "instanceTypes": ["g5.xlarge"],
+        "capacity": "onDemand",
+        "maxNodes": 6,
+        "reservation": {"id": "cr-0123456789abcdef0"},
+    }
+    config = from_mapping(with_changes(EKS, {"cluster.gpuPool": pool}))
+    prices = prices_of(config)
+
+    assert prices is not None
+    while_training = prices.fixed_per_hour + config.job.replicas * prices.gpu_node_per_hour
+    assert while_training == pytest.approx(estimate(config).total(spot=True).usd, abs=0.001)
+    assert prices.fixed_per_hour > 6 * 1.006
+
+
+def test_volumes_of_unknown_price_do_not_remove_the_other_prices() -> None:
+    cache = {"source": "s3://bucket/shards", "storageClass": "fast"}
+    data = {"data.dataset": "imagefolder", "data.cache": cache}
+
+    assert prices_of(from_mapping(with_changes(EKS, data))) == prices_of(from_mapping(EKS))
+
+
 NO_PRICES_KNOWN = {"cluster.region": "eu-west-1", "cluster.zones": ["eu-west-1a", "eu-west-1b"]}
 
 

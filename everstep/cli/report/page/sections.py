@@ -7,7 +7,7 @@ from everstep.cli.durations import clock
 from everstep.cli.report.goodput import Goodput, RestartEstimate, WorkerSeconds, total
 from everstep.cli.report.goodput_screen import ACTIVITY_LABELS, PARTS
 from everstep.cli.report.incidents import Incident, losses
-from everstep.cli.report.money import Money, PoolSpending, traffic_sentence, usd
+from everstep.cli.report.money import Money, PoolSpending, as_sentence, traffic_sentence, usd
 from everstep.cli.report.page.markup import Html, element
 from everstep.cli.report.page.model import ReportPage
 from everstep.cli.report.page.words import UNKNOWN, percent, seconds_text
@@ -252,7 +252,7 @@ def money(page: ReportPage) -> Html | None:
     notes = [*cost.notes, *([_unknown(cost)] if cost.unknown else [])]
     basis = (
         f"An estimate: hours from the first worker's start to the end of the training, at list prices of "
-        f"{cost.prices_as_of}. {' '.join(_sentence(note) for note in notes)}"
+        f"{cost.prices_as_of} or later. {' '.join(as_sentence(note) for note in notes)}"
     )
     pools = _pools_table(cost.pools) if len(cost.pools) > 1 else None
     traffic_text = traffic_sentence(cost.between_zones)
@@ -286,10 +286,6 @@ def _pools_table(pools: Sequence[PoolSpending]) -> Html:
         element("thead", header),
         element("tbody", *rows),
     )
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
 def _usd(amount: float | None) -> str:

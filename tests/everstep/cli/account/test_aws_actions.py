@@ -3,9 +3,11 @@
 import inspect
 import re
 from functools import cache
+from pathlib import Path
 
 import pytest
 from botocore.loaders import Loader
+from cloudfacts import azure_actions
 from cloudfacts.aws_actions import ACTIONS, DOCTOR, TASKS, UNSCOPED, all_actions
 
 from everstep.cli.account import aws_account
@@ -62,6 +64,23 @@ def test_each_type_with_a_tag_action_has_the_untag_action() -> None:
             service, _, name = action.partition(":")
             if name.startswith("Tag"):
                 assert f"{service}:Un{name[0].lower()}{name[1:]}" in actions, token
+
+
+COMMANDS = sorted(
+    {task for tasks in (TASKS, azure_actions.TASKS) for task in tasks if "`everstep" in task}
+)
+CLI_PAGE = Path(__file__).parents[4] / "docs" / "cli.md"
+
+
+@pytest.mark.parametrize("task", COMMANDS)
+def test_a_task_names_a_command_and_options_that_exist(task: str) -> None:
+    command = task.split("`")[1]
+    name, *options = command.split(" --")
+    section = CLI_PAGE.read_text(encoding="utf-8").partition(f"# {name}\n")[2].partition("\n###")[0]
+
+    assert f"{name} [OPTIONS]" in section, "the guide would name a command that does not exist"
+    assert [option for option in options if f"`--{option}" not in section] == []
+    assert " with " not in task, "an option is part of the command"
 
 
 def test_each_request_of_the_doctor_is_in_the_guide() -> None:

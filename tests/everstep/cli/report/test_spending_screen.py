@@ -49,7 +49,7 @@ def test_the_sum_includes_all_other_resources_and_what_spot_machines_saved(
 
     assert (
         "With all other resources of the stack: $1.30, on demand $1.60, 19% saved, "
-        "at list prices of 2026-11-01."
+        "at list prices of 2026-11-01 or later."
     ) in text
 
 
@@ -85,7 +85,10 @@ def test_a_spot_price_above_the_on_demand_price_saves_nothing(two_pools: Recorde
 
     text = render(two_pools, Billing(billed=True, rates=rates, machines=MACHINES))
 
-    assert "With all other resources of the stack: $1.80, at list prices of 2026-11-01." in text
+    assert (
+        "With all other resources of the stack: $1.80, at list prices of 2026-11-01 or later."
+        in text
+    )
 
 
 def test_a_resource_without_a_price_is_named_as_not_included(two_pools: RecordedRun) -> None:
@@ -94,6 +97,14 @@ def test_a_resource_without_a_price_is_named_as_not_included(two_pools: Recorded
     text = render(two_pools, Billing(billed=True, rates=rates, machines=MACHINES))
 
     assert "Not included, because their price is unknown: traffic." in text
+
+
+def test_the_caveats_of_the_prices_follow_the_sum(two_pools: RecordedRun) -> None:
+    rates = replace(BY_POOL, notes=("traffic is not included",))
+
+    text = render(two_pools, Billing(billed=True, rates=rates, machines=MACHINES))
+
+    assert "\nTraffic is not included." in text
 
 
 def test_a_stack_that_buys_nothing_has_no_table_of_spending(two_pools: RecordedRun) -> None:
