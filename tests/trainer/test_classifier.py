@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,10 @@ from everstep.elastic.training.skipped_steps import MAX_SKIPPED_STEPS
 from everstep.elastic.transport.group import PeerLostError, RankAssignment
 from everstep.errors import EverstepError
 from tests.trainer.elastic.nodes import small_data
+from tests.trainer.verification import run_verify
 from trainer import models
 from trainer.classifier import Classifier, assemble
+from trainer.data import load
 from trainer.settings import parse, result
 from trainer.verify import Commit, verify
 
@@ -60,6 +63,11 @@ def classifier(data: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Cl
     return assemble_classifier(data, tmp_path, request.param)
 
 
+def digest_of(data: Path) -> str:
+    """Return the digest that accepts the training images in this folder."""
+    return load("fashion-mnist", data, "train", 32).identity
+
+
 def tiny_network(classifier: Classifier) -> Tiny:
     """Return the network as a `Tiny`."""
     assert isinstance(classifier.model, Tiny)
@@ -67,11 +75,13 @@ def tiny_network(classifier: Classifier) -> Tiny:
 
 
 def train(classifier: Classifier, steps: int) -> None:
-    """Train until this number of steps is completed."""
+    """Train until this number of steps is completed, and their checkpoints are written."""
     for batch in classifier.run:
         if classifier.run.step == steps:
             break
         classifier.train(batch)
+        classifier.run._session.state.flush()
+    classifier.run._session.state.flush()
 
 
 def ledger(classifier: Classifier) -> SampleLedger:
@@ -212,6 +222,33 @@ def test_a_complete_run_has_its_result_and_is_not_continued(
     assert second_classifier.run.metrics["accuracy"] == recorded_result["accuracy"]
     newest_checkpoint = check(max((tmp_path / "run" / "checkpoints").iterdir()))
     assert newest_checkpoint.manifest.extra["accuracy"] == recorded_result["accuracy"]
+
+
+@pytest.mark.parametrize("lost_steps", [0, 1])
+def test_a_run_that_returns_to_its_first_data_is_verified(
+    lost_steps: int, data: Path, tmp_path: Path
+) -> None:
+    """It continues from the last checkpoint with these data, at the step of the change or before it."""
+    (tmp_path / "other").mkdir()
+    other_data = small_data(tmp_path / "other", samples=30)
+    options = ["--checkpoint-steps", "1", "--keep-checkpoints", "9"]
+    first_classifier = assemble_classifier(data, tmp_path, options)
+    train(first_classifier, 4)
+    changed_classifier = assemble_classifier(
+        other_data, tmp_path, [*options, "--accept-data", digest_of(other_data)]
+    )
+    train(changed_classifier, 7)
+    if lost_steps:
+        shutil.rmtree(tmp_path / "run" / "checkpoints" / "step-00000004")
+
+    last_classifier = assemble_classifier(data, tmp_path, options)
+    train(last_classifier, 9)
+
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    verification = run_verify(tmp_path / "run")
+    assert verification.returncode == 0, verification.stdout
+    changes = [(change["step"], change["samples"]) for change in record["data_changes"]]
+    assert changes == [(4, 30), (4 - lost_steps, 10)]
 
 
 @pytest.mark.parametrize("classifier", STOP_OPTIONS, indirect=True)
