@@ -14,6 +14,7 @@ from torch import nn
 from everstep.elastic.accounting.time_account import TimeAccount
 from everstep.elastic.checkpoint.files import Manifest, check, write
 from everstep.elastic.data_order.sample_ledger import SampleLedger
+from everstep.elastic.recovery.compatibility import describe_differences
 from everstep.elastic.recovery.worker import Group, SingleProcessGroup, TrainingState
 from everstep.elastic.training.skipped_steps import MAX_SKIPPED_STEPS
 from everstep.elastic.transport.group import PeerLostError, RankAssignment
@@ -63,9 +64,15 @@ def classifier(data: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Cl
     return assemble_classifier(data, tmp_path, request.param)
 
 
-def digest_of(data: Path) -> str:
-    """Return the digest that accepts the training images in this folder."""
-    return load("fashion-mnist", data, "train", 32).identity
+def digest_of(data: Path, split: str) -> str:
+    """Return the digest that accepts the images of a split in this folder."""
+    return load("fashion-mnist", data, split, 32).identity
+
+
+@pytest.fixture(scope="module")
+def other_test_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return data with the same training images as `data`, and other test images."""
+    return small_data(tmp_path_factory.mktemp("other-test-data"), samples=10, test_samples=30)
 
 
 def tiny_network(classifier: Classifier) -> Tiny:
@@ -234,8 +241,9 @@ def test_a_run_that_returns_to_its_first_data_is_verified(
     options = ["--checkpoint-steps", "1", "--keep-checkpoints", "9"]
     first_classifier = assemble_classifier(data, tmp_path, options)
     train(first_classifier, 4)
+    accepted_data = digest_of(other_data, "train") + digest_of(other_data, "test")
     changed_classifier = assemble_classifier(
-        other_data, tmp_path, [*options, "--accept-data", digest_of(other_data)]
+        other_data, tmp_path, [*options, "--accept-data", accepted_data]
     )
     train(changed_classifier, 7)
     if lost_steps:
@@ -249,6 +257,39 @@ def test_a_run_that_returns_to_its_first_data_is_verified(
     assert verification.returncode == 0, verification.stdout
     changes = [(change["step"], change["samples"]) for change in record["data_changes"]]
     assert changes == [(4, 30), (4 - lost_steps, 10)]
+
+
+def test_a_node_with_another_test_set_is_incompatible(
+    data: Path, other_test_data: Path, tmp_path: Path
+) -> None:
+    """Otherwise each worker evaluates its part of another set, and the sum of the parts is no accuracy."""
+    own, reference = (
+        assemble_classifier(folder, tmp_path, []).run._session.state.identity()
+        for folder in (other_test_data, data)
+    )
+
+    assert describe_differences(own, reference) == (
+        f"test data is {digest_of(other_test_data, 'test')} here and {digest_of(data, 'test')} on rank 0"
+    )
+
+
+def test_a_run_with_another_test_set_is_refused_until_it_is_accepted(
+    data: Path, other_test_data: Path, tmp_path: Path
+) -> None:
+    options = ["--checkpoint-steps", "1"]
+    train(assemble_classifier(data, tmp_path, options), 2)
+
+    with pytest.raises(EverstepError, match="the test data have changed") as error:
+        train(assemble_classifier(other_test_data, tmp_path, options), 3)
+
+    digest = digest_of(other_test_data, "test")
+    assert f"{digest_of(data, 'test')} then; {digest} now" in error.value.problem
+    assert f"--accept-data={digest} " in error.value.fix
+    accepting_classifier = assemble_classifier(
+        other_test_data, tmp_path, [*options, "--accept-data", digest]
+    )
+    train(accepting_classifier, 3)
+    assert accepting_classifier.run.step == 3
 
 
 @pytest.mark.parametrize("classifier", STOP_OPTIONS, indirect=True)
