@@ -262,7 +262,7 @@ def test_a_run_that_returns_to_its_first_data_is_verified(
 def test_a_node_with_another_test_set_is_incompatible(
     data: Path, other_test_data: Path, tmp_path: Path
 ) -> None:
-    """Otherwise each worker evaluates its part of another set, and the sum of the parts is no accuracy."""
+    """Otherwise each worker evaluates its part of another set, and the accuracy mixes the sets."""
     own, reference = (
         assemble_classifier(folder, tmp_path, []).run._session.state.identity()
         for folder in (other_test_data, data)

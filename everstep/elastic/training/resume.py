@@ -43,7 +43,7 @@ def choose_checkpoint(
         store: store of the checkpoints.
         fingerprint: settings of this run.
         accepted_data: digest of the data with which a run of other data may continue, or ""; if training and test data
-            have changed, the digest of the first, followed by that of the second.
+            have changed, the digest of the training data, followed by the digest of the test data.
         on_skip: called with every checkpoint that failed verification.
         record: record of the run's newest commit.
         accept_lost_step: step of a missing committed checkpoint without which the run may continue; 0 for none.
