@@ -14,6 +14,7 @@ from everstep.elastic.data_order.sampler import Ids
 from everstep.elastic.recovery.worker import Group
 from everstep.elastic.training.options import CompletedRun
 from everstep.elastic.training.program import version
+from everstep.elastic.training.resume import DATA, TEST_DATA
 from trainer import data, models
 from trainer.augment import Images
 from trainer.data import BatchRequest
@@ -115,7 +116,11 @@ def assemble(
         dataset_size=len(train_set),
         checkpoint=settings.run,
         scaler=torch.amp.GradScaler(device.type, enabled=precision.needs_scaler),
-        fingerprint={**settings.fingerprint, "data": train_set.identity},
+        fingerprint={
+            **settings.fingerprint,
+            DATA: train_set.identity,
+            TEST_DATA: test_set.identity,
+        },
         identity=version(Path(__file__).parent),
         labels={"model": settings.model, "dataset": settings.dataset},
         hooks=_hooks(settings, train_set, device, cache),

@@ -11,9 +11,10 @@ verify: no commit or no settings.
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -39,12 +40,14 @@ class Commit:
         generation: generation of the group that committed.
         samples: number of samples trained since the start of the run.
         digest: sum of the hashes of these samples, modulo 2^64.
+        at: Unix time of the line, in seconds; infinite for a manifest, which has none.
     """
 
     step: int
     generation: int
     samples: int
     digest: int
+    at: float = field(default=math.inf, compare=False)
 
 
 def main() -> None:
@@ -105,6 +108,7 @@ def parse_commit(entry: dict[str, Any], ledger: dict[str, Any]) -> Commit:
         _number(entry["generation"]),
         _number(ledger["samples"]),
         _number(int(ledger["digest"], 16), maximum=MAX_DIGEST),
+        float(entry.get("at", math.inf)),
     )
 
 
@@ -134,6 +138,8 @@ def read_record(path: Path) -> dict[str, Any]:
         _number(settings["seed"], minimum=-MAX_NUMBER)
         for change in changes:
             _number(change["step"])
+            _number(change.get("generation", 0))
+            float(change.get("at", 0))
     except PARSE_ERRORS as error:
         raise ValueError("it does not contain the settings of a run") from error
     return record
@@ -174,6 +180,42 @@ def verify(run: dict[str, Any], commits: list[Commit]) -> list[str]:
         run: content of run.json: the settings and the size of the data set.
         commits: the commits, in the order in which they were written.
     """
+    changes = run.get("data_changes", [])
+    histories: dict[tuple[int, ...], list[Commit]] = {}
+    for commit in commits:
+        histories.setdefault(_preceding_changes(changes, commit), []).append(commit)
+    faults = []
+    for numbers, history in histories.items():
+        faults += _history_faults(
+            {**run, "data_changes": [changes[number] for number in numbers]}, history
+        )
+    # Without agents, a run may continue from any older checkpoint: no record of its newest commit prevents it.
+    steps = [(commit.generation, commit.step if commit.generation else 0) for commit in commits]
+    if steps != sorted(steps):
+        faults.append(
+            "a commit follows one of a newer generation, or of a later step in its generation"
+        )
+    return faults
+
+
+def _preceding_changes(changes: list[dict[str, Any]], commit: Commit) -> tuple[int, ...]:
+    """Return the positions of the data changes that precede a commit.
+
+    A run that restores an older checkpoint leaves a history, whose commits remain in the ledger. Each later commit
+    has a newer generation or, without agents, a later time.
+    """
+
+    def precedes(change: dict[str, Any]) -> bool:
+        generation = change.get("generation", 0)
+        if generation or commit.generation:
+            return bool(generation <= commit.generation)
+        return bool(change.get("at", 0) <= commit.at)
+
+    return tuple(number for number, change in enumerate(changes) if precedes(change))
+
+
+def _history_faults(run: dict[str, Any], commits: list[Commit]) -> list[str]:
+    """Return the commits with other samples than those expected by one history, as sentences."""
     # The digests take much longer than the numbers, and a damaged step may have billions of predecessors.
     plausible_steps = {
         commit.step for commit in commits if commit.samples == expected_samples(run, commit.step)
@@ -186,11 +228,6 @@ def verify(run: dict[str, Any], commits: list[Commit]) -> list[str]:
             faults.append(f"{text} instead of {samples}")
         elif commit.digest != digests[commit.step]:
             faults.append(f"{text}, but not the expected ones")
-    steps = [(commit.generation, commit.step) for commit in commits]
-    if steps != sorted(steps):
-        faults.append(
-            "a commit follows one of a newer generation, or of a later step in its generation"
-        )
     return faults
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,16 @@ from torch import nn
 from everstep.elastic.accounting.time_account import TimeAccount
 from everstep.elastic.checkpoint.files import Manifest, check, write
 from everstep.elastic.data_order.sample_ledger import SampleLedger
+from everstep.elastic.recovery.compatibility import describe_differences
 from everstep.elastic.recovery.worker import Group, SingleProcessGroup, TrainingState
 from everstep.elastic.training.skipped_steps import MAX_SKIPPED_STEPS
 from everstep.elastic.transport.group import PeerLostError, RankAssignment
 from everstep.errors import EverstepError
 from tests.trainer.elastic.nodes import small_data
+from tests.trainer.verification import run_verify
 from trainer import models
 from trainer.classifier import Classifier, assemble
+from trainer.data import load
 from trainer.settings import parse, result
 from trainer.verify import Commit, verify
 
@@ -60,6 +64,17 @@ def classifier(data: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Cl
     return assemble_classifier(data, tmp_path, request.param)
 
 
+def digest_of(data: Path, split: str) -> str:
+    """Return the digest that accepts the images of a split in this folder."""
+    return load("fashion-mnist", data, split, 32).identity
+
+
+@pytest.fixture(scope="module")
+def other_test_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return data with the same training images as `data`, and other test images."""
+    return small_data(tmp_path_factory.mktemp("other-test-data"), samples=10, test_samples=30)
+
+
 def tiny_network(classifier: Classifier) -> Tiny:
     """Return the network as a `Tiny`."""
     assert isinstance(classifier.model, Tiny)
@@ -67,11 +82,13 @@ def tiny_network(classifier: Classifier) -> Tiny:
 
 
 def train(classifier: Classifier, steps: int) -> None:
-    """Train until this number of steps is completed."""
+    """Train until this number of steps is completed, and their checkpoints are written."""
     for batch in classifier.run:
         if classifier.run.step == steps:
             break
         classifier.train(batch)
+        classifier.run._session.state.flush()
+    classifier.run._session.state.flush()
 
 
 def ledger(classifier: Classifier) -> SampleLedger:
@@ -212,6 +229,67 @@ def test_a_complete_run_has_its_result_and_is_not_continued(
     assert second_classifier.run.metrics["accuracy"] == recorded_result["accuracy"]
     newest_checkpoint = check(max((tmp_path / "run" / "checkpoints").iterdir()))
     assert newest_checkpoint.manifest.extra["accuracy"] == recorded_result["accuracy"]
+
+
+@pytest.mark.parametrize("lost_steps", [0, 1])
+def test_a_run_that_returns_to_its_first_data_is_verified(
+    lost_steps: int, data: Path, tmp_path: Path
+) -> None:
+    """It continues from the last checkpoint with these data, at the step of the change or before it."""
+    (tmp_path / "other").mkdir()
+    other_data = small_data(tmp_path / "other", samples=30)
+    options = ["--checkpoint-steps", "1", "--keep-checkpoints", "9"]
+    first_classifier = assemble_classifier(data, tmp_path, options)
+    train(first_classifier, 4)
+    accepted_data = digest_of(other_data, "train") + digest_of(other_data, "test")
+    changed_classifier = assemble_classifier(
+        other_data, tmp_path, [*options, "--accept-data", accepted_data]
+    )
+    train(changed_classifier, 7)
+    if lost_steps:
+        shutil.rmtree(tmp_path / "run" / "checkpoints" / "step-00000004")
+
+    last_classifier = assemble_classifier(data, tmp_path, options)
+    train(last_classifier, 9)
+
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    verification = run_verify(tmp_path / "run")
+    assert verification.returncode == 0, verification.stdout
+    changes = [(change["step"], change["samples"]) for change in record["data_changes"]]
+    assert changes == [(4, 30), (4 - lost_steps, 10)]
+
+
+def test_a_node_with_another_test_set_is_incompatible(
+    data: Path, other_test_data: Path, tmp_path: Path
+) -> None:
+    """Otherwise each worker evaluates its part of another set, and the accuracy mixes the sets."""
+    own, reference = (
+        assemble_classifier(folder, tmp_path, []).run._session.state.identity()
+        for folder in (other_test_data, data)
+    )
+
+    assert describe_differences(own, reference) == (
+        f"test data is {digest_of(other_test_data, 'test')} here and {digest_of(data, 'test')} on rank 0"
+    )
+
+
+def test_a_run_with_another_test_set_is_refused_until_it_is_accepted(
+    data: Path, other_test_data: Path, tmp_path: Path
+) -> None:
+    options = ["--checkpoint-steps", "1"]
+    train(assemble_classifier(data, tmp_path, options), 2)
+
+    with pytest.raises(EverstepError, match="the test data have changed") as error:
+        train(assemble_classifier(other_test_data, tmp_path, options), 3)
+
+    digest = digest_of(other_test_data, "test")
+    assert f"{digest_of(data, 'test')} then; {digest} now" in error.value.problem
+    assert f"--accept-data={digest} " in error.value.fix
+    accepting_classifier = assemble_classifier(
+        other_test_data, tmp_path, [*options, "--accept-data", digest]
+    )
+    train(accepting_classifier, 3)
+    assert accepting_classifier.run.step == 3
 
 
 @pytest.mark.parametrize("classifier", STOP_OPTIONS, indirect=True)

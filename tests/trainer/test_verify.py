@@ -79,6 +79,53 @@ def test_an_accepted_data_change_applies_from_its_step() -> None:
     assert len(verify(RUN, checkpoints)) == 5
 
 
+def history(sizes: list[int], generation: int, at: float = 0) -> list[Commit]:
+    """Return the ledger entries of a run from the size of the data set in each of its steps."""
+    ledger, entries = SampleLedger(), []
+    for step, samples in enumerate(sizes):
+        ids = SampleOrder(samples=samples, global_batch=7, epochs=9, seed=11).batch(step)
+        ledger = ledger.with_step(len(ids), digest(step, ids))
+        entries.append(Commit(step + 1, generation, ledger.samples, ledger.digest, at))
+    return entries
+
+
+@pytest.mark.parametrize("generations", [(1, 2), (0, 0)], ids=["agents", "no agents"])
+@pytest.mark.parametrize("restored_step", [2, 4])
+def test_a_run_that_went_back_has_two_histories_with_their_own_data(
+    generations: tuple[int, int], restored_step: int
+) -> None:
+    """The ledger keeps the commits of the first one, with the change that the second one does not have."""
+    ledger = history([50] * 4 + [30] * 5, generations[0], at=15)
+    ledger += history([50] * 20, generations[1], at=25)[restored_step:]
+    changes = [
+        {"step": 4, "samples": 30, "generation": generations[0], "at": 10},
+        {"step": restored_step, "samples": 50, "generation": generations[1], "at": 20},
+    ]
+
+    assert verify({**RUN, "data_changes": changes}, ledger) == []
+
+    faults = verify({**RUN, "data_changes": changes[:1]}, ledger)
+    assert len(faults) == 16, "the steps from 5 on of the second history"
+
+
+def test_samples_of_an_abandoned_history_are_wrong_in_a_later_generation() -> None:
+    ledger = history([50] * 4 + [30] * 5, generation=2)
+    changes = [
+        {"step": 4, "samples": 30, "generation": 1, "at": 10},
+        {"step": 2, "samples": 50, "generation": 2, "at": 20},
+    ]
+
+    assert len(verify({**RUN, "data_changes": changes}, ledger)) == 5
+
+
+def test_only_a_run_without_agents_may_go_back_in_one_generation() -> None:
+    later_commits, earlier_commits = commits(3, 8), commits(3)
+
+    for generation, expected in ((0, 0), (1, 1)):
+        ledger = [replace(c, generation=generation) for c in later_commits + earlier_commits]
+        assert len(verify(RUN, ledger)) == expected
+
+
 def write_run(folder: Path, ledger: list[Commit], manifests: list[Commit]) -> None:
     (folder / "run.json").write_text(json.dumps(RUN))
     lines = [{**vars(commit), "digest": f"{commit.digest:016x}"} for commit in ledger]
@@ -189,6 +236,7 @@ def test_the_number_of_samples_is_the_sum_over_all_steps(
         '{"samples": 50, "fingerprint": {"global_batch": 0, "seed": 11}}',
         '{"samples": 50, "fingerprint": {"global_batch": 7, "seed": 1e999}}',
         '{"samples": 50, "fingerprint": {"global_batch": 7, "seed": 11}, "data_changes": [{}]}',
+        json.dumps({**RUN, "data_changes": [{"step": 1, "samples": 9, "generation": -1}]}),
     ],
 )
 def test_a_run_without_its_settings_cannot_be_verified(tmp_path: Path, text: str | None) -> None:

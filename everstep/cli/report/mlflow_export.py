@@ -22,6 +22,9 @@ MLFLOW = OptionalPackages("trackers", "'everstep[mlflow]'")
 NAME_TAG = "everstep.run"
 """Tag of an MLflow run, with the name of Everstep's run."""
 
+DELETED = "deleted"
+"""MLflow's lifecycle stage of a deleted experiment, which is still found by its name."""
+
 BATCH = 1000
 """Metrics in one request, MLflow's limit."""
 
@@ -38,7 +41,7 @@ def export(uri: str, run: RunRecord) -> str:
 
     Raises:
         EverstepError: the client or a package for the URI is not installed, or the server cannot be reached or refuses
-            the run.
+            the run, or the experiment is deleted.
     """
     MLFLOW.require("mlflow", "--mlflow needs the package mlflow-skinny, which is not installed")
     from mlflow import MlflowClient
@@ -46,7 +49,7 @@ def export(uri: str, run: RunRecord) -> str:
 
     os.environ.setdefault(RETRIES, "2")
     try:
-        return _export(MlflowClient(tracking_uri=uri), run)
+        return _export(MlflowClient(tracking_uri=uri), uri, run)
     except ModuleNotFoundError as error:
         raise EverstepError(
             f"--mlflow {_redacted(uri)} needs the package {error.name}, which is not installed",
@@ -56,15 +59,16 @@ def export(uri: str, run: RunRecord) -> str:
         problem, _, _ = str(error).partition("\n")
         raise EverstepError(
             f"--mlflow {_redacted(uri)}: {_redacted(problem)}",
-            "Name the tracking URI of a server that runs, such as http://localhost:5000.",
+            "Name the tracking URI of a server that runs, such as http://localhost:5000. "
+            "If the message is the server's response, correct what it names.",
         ) from None
 
 
-def _export(client: "MlflowClient", run: RunRecord) -> str:
+def _export(client: "MlflowClient", uri: str, run: RunRecord) -> str:
     """Add the missing scalars and parameters, in requests of a size that MLflow accepts."""
     from mlflow.entities import Metric, Param
 
-    tracked_run = _find_or_create(client, run)
+    tracked_run = find_or_create(client, uri, run)
     exported = _exported_points(client, tracked_run)
     metrics = [
         Metric(s.tag, s.value, round(s.at * 1000), s.step) for s in missing_scalars(run, exported)
@@ -82,9 +86,15 @@ def _export(client: "MlflowClient", run: RunRecord) -> str:
     return str(tracked_run.info.run_id)
 
 
-def _find_or_create(client: "MlflowClient", run: RunRecord) -> "Run":
-    """Return the MLflow run with the tag of a run, created if needed."""
+def find_or_create(client: "MlflowClient", uri: str, run: RunRecord) -> "Run":
+    """Return the MLflow run with the tag of a run, created if needed.
+
+    Raises:
+        EverstepError: the experiment with the name of the job is deleted.
+    """
     experiment = client.get_experiment_by_name(job_name(run))
+    if experiment and experiment.lifecycle_stage == DELETED:
+        raise _deleted_experiment(uri, experiment.name, experiment.experiment_id)
     experiment_id = (
         experiment.experiment_id if experiment else client.create_experiment(job_name(run))
     )
@@ -94,6 +104,16 @@ def _find_or_create(client: "MlflowClient", run: RunRecord) -> "Run":
         return matches[0]
     started_at = round(run.starts[0].at * 1000)
     return client.create_run(experiment_id, started_at, tags={NAME_TAG: name}, run_name=name)
+
+
+def _deleted_experiment(uri: str, name: str, experiment_id: str) -> EverstepError:
+    command = f"MLFLOW_TRACKING_URI={_redacted(uri)} mlflow experiments"
+    return EverstepError(
+        f"--mlflow {_redacted(uri)}: the experiment {name!r}, with the id {experiment_id}, is deleted; MLflow adds no "
+        "run to it, and reserves its name",
+        f"Restore it: `{command} restore --experiment-id {experiment_id}`. For a new experiment of this name, then "
+        f"rename the restored one: `{command} rename --experiment-id {experiment_id} --new-name NAME`.",
+    )
 
 
 def _exported_points(client: "MlflowClient", tracked_run: "Run") -> set[tuple[str, int]]:

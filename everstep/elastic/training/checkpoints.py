@@ -228,7 +228,7 @@ class Checkpoints:
     def note_samples(self, step: int, samples: int) -> None:
         """Record the number of samples from the step after `step` on."""
         if self._storage and self._leads:
-            self._storage.note_samples(step, samples)
+            self._storage.note_samples(step, samples, self._group.generation)
 
     def newest_checkpoint(self, committed: StepProgress) -> StoredCheckpoint | None:
         """Return the newest valid checkpoint of this run, after making the committed checkpoint visible.

@@ -22,6 +22,10 @@ from everstep.errors import EverstepError
 
 MODEL_PREFIX = "model."  # prefix of the model's tensors in a checkpoint
 DATA = "data"  # the fingerprint's name for the data's identity
+TEST_DATA = (
+    "test data"  # the same for the data of evaluations; absent if the program does not pass it
+)
+DATA_NAMES = (DATA, TEST_DATA)
 
 
 def choose_checkpoint(
@@ -38,7 +42,8 @@ def choose_checkpoint(
     Args:
         store: store of the checkpoints.
         fingerprint: settings of this run.
-        accepted_data: digest of the data with which a run of other data may continue, or "".
+        accepted_data: digest of the data with which a run of other data may continue, or ""; if training and test data
+            have changed, the digest of the training data, followed by the digest of the test data.
         on_skip: called with every checkpoint that failed verification.
         record: record of the run's newest commit.
         accept_lost_step: step of a missing committed checkpoint without which the run may continue; 0 for none.
@@ -63,13 +68,25 @@ def choose_checkpoint(
         return restore(fingerprint)
     except OtherRunError as error:
         recorded_fingerprint = error.newest.manifest.fingerprint
-        if {**recorded_fingerprint, DATA: ""} != {**fingerprint, DATA: ""}:
+        if not _differs_only_in_data(recorded_fingerprint, fingerprint):
             raise
-        if accepted_data != contents_digest(fingerprint[DATA]):
-            raise _other_data(
-                error.newest, recorded_fingerprint[DATA], fingerprint[DATA]
-            ) from error
+        changed_data = {
+            name: (recorded_fingerprint[name], fingerprint[name])
+            for name in DATA_NAMES
+            if name in recorded_fingerprint and recorded_fingerprint[name] != fingerprint[name]
+        }
+        digest = "".join(contents_digest(str(current)) for _, current in changed_data.values())
+        if changed_data and accepted_data != digest:
+            raise _other_data(error.newest, changed_data, digest) from error
         return restore(recorded_fingerprint)
+
+
+def _differs_only_in_data(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
+    """Return True if only data have changed; earlier versions did not record test data."""
+    ignored = dict.fromkeys(DATA_NAMES, "")
+    return {**recorded, **ignored} == {**current, **ignored} and (
+        TEST_DATA in current or TEST_DATA not in recorded
+    )
 
 
 def contents_digest(identity: str) -> str:
@@ -130,11 +147,22 @@ def check_unchanged_shapes(
         )
 
 
-def _other_data(checkpoint: StoredCheckpoint, recorded: str, current: str) -> EverstepError:
+def _other_data(
+    checkpoint: StoredCheckpoint, changed_data: Mapping[str, tuple[str, str]], digest: str
+) -> EverstepError:
+    """Return the error about changed data, given as recorded and current identity by name."""
+    differences = {
+        name: f"{recorded} then; {current} now"
+        for name, (recorded, current) in changed_data.items()
+    }
+    text = "; ".join(
+        f"{name}: {difference}" if len(differences) > 1 else difference
+        for name, difference in differences.items()
+    )
     return EverstepError(
-        f"the data have changed since {checkpoint.location} was written: {recorded} then; {current} now",
+        f"the {' and the '.join(differences)} have changed since {checkpoint.location} was written: {text}",
         "Restore the previous data. Or continue with the current data from that step: pass "
-        f"--accept-data={contents_digest(current)} (in a stack: job.acceptData; without our trainer: "
-        f"Run(accept_data={contents_digest(current)!r})). "
+        f"--accept-data={digest} (in a stack: job.acceptData; without our trainer: "
+        f"Run(accept_data={digest!r})). "
         "Or start again: pass --fresh=WORD with a new word, or, without our trainer, another folder.",
     )

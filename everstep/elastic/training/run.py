@@ -31,7 +31,7 @@ from everstep.elastic.training.evaluation import EpochEnd
 from everstep.elastic.training.interrupt import make_interruptible
 from everstep.elastic.training.microbatches import Microbatch, MicrobatchLimit
 from everstep.elastic.training.options import RunHooks, RunOptions, options_from
-from everstep.elastic.training.resume import DATA
+from everstep.elastic.training.resume import DATA, DATA_NAMES
 from everstep.elastic.training.run_storage import RunStorage, storage_at
 from everstep.elastic.training.samples import SampleLoader, size_of
 from everstep.elastic.training.session import Session
@@ -436,7 +436,7 @@ class _Setup:
 
 
 def _setting(name: str) -> str:
-    return DATA if name == DATA else f"setting {name}"
+    return name if name in DATA_NAMES else f"setting {name}"
 
 
 def _worker(

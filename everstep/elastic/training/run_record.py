@@ -60,24 +60,41 @@ def run_id(folder: Path) -> str:
     return str(record.get("id", "")) if isinstance(record, dict) else ""
 
 
-def note_samples(folder: Path, step: int, samples: int) -> None:
+def note_samples(folder: Path, step: int, samples: int, generation: int) -> None:
     """Record the number of samples from the step after `step` on, if it has changed."""
     record = json.loads((folder / RUN_FILE).read_text())
-    updated_record = with_samples(record, step, samples)
+    updated_record = with_samples(record, step, samples, generation)
     if updated_record != record:
         write_json(folder / RUN_FILE, updated_record)
 
 
-def with_samples(record: Mapping[str, Any], step: int, samples: int) -> dict[str, Any]:
+def with_samples(
+    record: Mapping[str, Any], step: int, samples: int, generation: int
+) -> dict[str, Any]:
     """Return a record in which the steps after `step` have this number of samples.
 
-    `trainer.verify` needs this number, which changes if a user accepts other data.
+    `trainer.verify` needs this number, which changes if a user accepts other data. A run may restore a checkpoint
+    from before a change. The new change then replaces that one in later commits, and both stay in the record:
+    the ledger has commits of both histories. Generation and time tell which changes precede a commit.
+
+    Args:
+        record: the record.
+        step: completed steps of the restored state.
+        samples: size of the data set.
+        generation: generation that restores the state; 0 if it has no agent.
     """
     changes = record.get("data_changes", [])
-    current_samples = [record["samples"], *(c["samples"] for c in changes if c["step"] <= step)][-1]
-    if current_samples == samples:
+    edges = [step, *(change["step"] for change in changes if change["step"] > step)]
+    if all(_samples_after(record, edge) == samples for edge in edges):
         return dict(record)
-    return {**record, "data_changes": [*changes, {"step": step, "samples": samples}]}
+    change = {"step": step, "samples": samples, "generation": generation, "at": time.time()}
+    return {**record, "data_changes": [*changes, change]}
+
+
+def _samples_after(record: Mapping[str, Any], step: int) -> int:
+    """Return the recorded number of samples of the step after `step`: the latest change at or before it counts."""
+    changes = record.get("data_changes", [])
+    return int([record["samples"], *(c["samples"] for c in changes if c["step"] <= step)][-1])
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -51,8 +51,14 @@ class RunStorage(Protocol):
     def run_id(self) -> str:
         """Return the identity of the run; empty if this storage has no record of it."""
 
-    def note_samples(self, step: int, samples: int) -> None:
-        """Record the size of the data set, in samples, for the steps after `step`, if it has changed."""
+    def note_samples(self, step: int, samples: int, generation: int) -> None:
+        """Record the size of the data set for the steps after `step`, if it has changed.
+
+        Args:
+            step: completed steps of the restored state.
+            samples: size of the data set.
+            generation: generation that restores the state; 0 if it has no agent.
+        """
 
     def note_commit(self, manifest: Manifest) -> None:
         """Record a committed checkpoint in the ledger of samples."""
@@ -86,9 +92,9 @@ class FolderStorage:
         """Return the identity of the run; empty if this storage has no record of it."""
         return run_record.run_id(self._folder)
 
-    def note_samples(self, step: int, samples: int) -> None:
+    def note_samples(self, step: int, samples: int, generation: int) -> None:
         """Record the size of the data set, in samples, for the steps after `step`, if it has changed."""
-        run_record.note_samples(self._folder, step, samples)
+        run_record.note_samples(self._folder, step, samples, generation)
 
     def note_commit(self, manifest: Manifest) -> None:
         """Append a line to the ledger, in one write; readers skip a torn line, as in a journal."""
@@ -119,11 +125,11 @@ class BucketStorage:
             self._id = self._id or str(self._record()[0].get("id", ""))
         return self._id
 
-    def note_samples(self, step: int, samples: int) -> None:
+    def note_samples(self, step: int, samples: int, generation: int) -> None:
         """Record the size of the data set, in samples, for the steps after `step`, if it has changed."""
         while True:
             record, version = self._record()
-            updated_record = with_samples(record, step, samples)
+            updated_record = with_samples(record, step, samples, generation)
             if updated_record == record:
                 return
             if self._bucket.put_if(RUN_FILE, _json(updated_record), version):

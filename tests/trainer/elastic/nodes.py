@@ -244,8 +244,8 @@ class Nodes:
         return processes_in_session(self._agents[name].pid)
 
 
-def small_data(folder: Path, samples: int) -> Path:
+def small_data(folder: Path, samples: int, test_samples: int = 24) -> Path:
     """Prepare a data set of random images, small enough for steps of a fraction of a second."""
-    source = write_source(folder / "source", train=samples, test=24)
+    source = write_source(folder / "source", train=samples, test=test_samples)
     prepare_fashion_mnist(source, folder / "data")
     return folder / "data"

@@ -2,12 +2,13 @@
 
 import importlib.util
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from everstep.cli.report import mlflow_export
-from everstep.cli.report.mlflow_export import export
+from everstep.cli.report.mlflow_export import export, find_or_create
 from everstep.cli.report.run_record import RunRecord
 from everstep.cli.report.scalars import scalars
 from everstep.errors import EverstepError
@@ -130,6 +131,47 @@ def test_a_step_that_is_repeated_after_an_export_keeps_its_first_value(
     assert [value[:2] for value in second_metric_points] == [
         value[:2] for value in expected_metric_points(recorded_run.run())
     ]
+
+
+class DeletedExperiment:
+    """A client of a store in which the experiment of the job is deleted: MLflow finds it by name, too."""
+
+    def get_experiment_by_name(self, name: str) -> SimpleNamespace:
+        return SimpleNamespace(name=name, experiment_id="7", lifecycle_stage="deleted")
+
+
+def test_a_deleted_experiment_is_an_error_with_the_command_that_restores_it(
+    recorded_run: RecordedRun,
+) -> None:
+    client: Any = DeletedExperiment()
+
+    with pytest.raises(EverstepError, match="experiment 'fashion', with the id 7, is deleted") as e:
+        find_or_create(client, "http://user:hunter2@host:5000", recorded_run.form("gpu-0").run())
+
+    assert (
+        "`MLFLOW_TRACKING_URI=http://***@host:5000 mlflow experiments restore --experiment-id 7`"
+        in e.value.fix
+    )
+    assert "mlflow experiments rename --experiment-id 7 --new-name NAME" in e.value.fix
+
+
+def test_an_export_into_a_deleted_experiment_continues_once_it_is_restored(
+    store: str, recorded_run: RecordedRun
+) -> None:
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=store)
+    run = recorded_run.form("gpu-0").train(1).run()
+    export(store, run)
+    experiment_id = client.get_experiment_by_name("fashion").experiment_id
+    client.delete_experiment(experiment_id)
+
+    with pytest.raises(EverstepError, match=f"with the id {experiment_id}, is deleted"):
+        export(store, run)
+
+    client.restore_experiment(experiment_id)
+    export(store, run)
+    assert metric_points(store) == expected_metric_points(run)
 
 
 @pytest.mark.usefixtures("store")

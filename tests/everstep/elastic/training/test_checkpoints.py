@@ -64,6 +64,21 @@ def test_without_free_descriptors_training_continues_and_saves_fail(tmp_path: Pa
     assert committed_steps == [4, 5], "saves succeed again as soon as there are descriptors"
 
 
+def test_changed_data_are_recorded_with_the_generation_that_restores_the_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = SingleProcessGroup()
+    monkeypatch.setattr(group, "generation", 3)
+    FolderStorage(tmp_path).open(samples=1, fingerprint={})
+    run, model, _ = start_run(group, checkpoint=tmp_path)
+
+    compute(next(iter(run)), model)
+
+    [change] = json.loads((tmp_path / "run.json").read_text())["data_changes"]
+    assert (change["step"], change["generation"]) == (0, 3)
+    assert change["samples"] > 1
+
+
 def test_a_run_whose_last_checkpoint_fails_ends_as_failed_and_commits_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

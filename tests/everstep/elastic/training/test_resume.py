@@ -65,6 +65,58 @@ def test_data_that_are_identified_by_their_number_of_samples_are_accepted_by_it(
         assert "Run(accept_data='9')" in error.value.fix
 
 
+def resume_with_test_data(
+    folder: Path, recorded: str | None, accept_data: str = "", data: str = SAVED_DATA
+) -> StoredCheckpoint | None:
+    """Resume a run with test data from a checkpoint that records other ones, or none."""
+    fingerprint = {"data": SAVED_DATA} | ({"test data": recorded} if recorded else {})
+    manifest = Manifest(step=6, generation=1, fingerprint=fingerprint)
+    write(folder / "other", {"w": torch.zeros(2, 3)}, manifest, commit=lambda _: True)
+    return choose_checkpoint(
+        FolderStore(folder / "other"),
+        {"data": data, "test data": "7 images in 2 classes, contents 7777"},
+        accept_data,
+        lambda _: None,
+    )
+
+
+def test_changed_test_data_are_refused_and_accepted_like_training_data(folder: Path) -> None:
+    recorded = "6 images in 2 classes, contents 6666"
+    with pytest.raises(EverstepError, match="the test data have changed since") as error:
+        resume_with_test_data(folder, recorded)
+
+    assert f"{recorded} then; 7 images in 2 classes, contents 7777 now" in error.value.problem
+    assert "--accept-data=7777 " in error.value.fix
+    assert resume_with_test_data(folder, recorded, accept_data="7777") is not None
+
+
+def test_a_change_of_both_splits_is_accepted_by_both_digests(folder: Path) -> None:
+    recorded = "6 images in 2 classes, contents 6666"
+    for accept_data in ("bbbb", "7777"):
+        with pytest.raises(EverstepError, match="the data and the test data have changed") as error:
+            resume_with_test_data(folder, recorded, accept_data, CURRENT_DATA)
+        assert "--accept-data=bbbb7777 " in error.value.fix
+        assert f"test data: {recorded} then; 7 images" in error.value.problem
+
+    assert resume_with_test_data(folder, recorded, "bbbb7777", CURRENT_DATA) is not None
+
+
+def test_a_checkpoint_of_a_version_that_did_not_record_test_data_is_continued(folder: Path) -> None:
+    assert resume_with_test_data(folder, recorded=None) is not None
+    with pytest.raises(EverstepError, match="the data have changed") as error:
+        resume_with_test_data(folder, recorded=None, data=CURRENT_DATA)
+    assert "--accept-data=bbbb " in error.value.fix
+
+
+def test_test_data_that_only_the_checkpoint_has_are_another_run(folder: Path) -> None:
+    fingerprint = {"model": "resnet18", "data": SAVED_DATA, "test data": "6"}
+    write(folder, {"w": torch.zeros(2, 3)}, Manifest(5, 2, fingerprint), commit=lambda _: True)
+    (folder / "step-00000004").rename(folder / "moved")
+
+    with pytest.raises(OtherRunError, match="test data is '6' there and None here"):
+        resume(folder, data=SAVED_DATA)
+
+
 def test_accepting_data_accepts_no_other_settings(folder: Path) -> None:
     with pytest.raises(OtherRunError, match="model is 'resnet18' there") as error:
         resume(folder, accept_data="bbbb", model="resnet50")

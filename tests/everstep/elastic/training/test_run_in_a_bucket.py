@@ -70,12 +70,13 @@ def test_a_changed_number_of_samples_is_recorded_once() -> None:
     identity = storage.run_id()
     BucketStorage(bucket_at(URL)).open(60, {"seed": 1})
 
-    storage.note_samples(4, 50)
-    storage.note_samples(4, 30)
-    storage.note_samples(9, 30)
+    storage.note_samples(4, 50, generation=1)
+    storage.note_samples(4, 30, generation=2)
+    storage.note_samples(9, 30, generation=3)
 
     record, _ = storage._record()
-    assert record["data_changes"] == [{"step": 4, "samples": 30}]
+    [change] = record["data_changes"]
+    assert (change["step"], change["samples"], change["generation"]) == (4, 30, 2)
     assert record["id"] == identity, "the second worker has found the record of the first"
 
 

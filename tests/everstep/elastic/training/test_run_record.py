@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,30 +15,43 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def changes(folder: Path) -> Any:
-    return json.loads((folder / "run.json").read_text()).get("data_changes")
+def changes(folder: Path) -> list[tuple[int, int, int]]:
+    """Return step, samples and generation of each recorded change."""
+    record = json.loads((folder / "run.json").read_text())
+    return [(c["step"], c["samples"], c["generation"]) for c in record.get("data_changes", [])]
 
 
 def test_unchanged_data_are_not_recorded(folder: Path) -> None:
-    note_samples(folder, 4, 50)
+    note_samples(folder, 4, 50, generation=1)
 
-    assert changes(folder) is None
+    assert changes(folder) == []
 
 
 def test_changed_data_are_recorded_once_with_their_step(folder: Path) -> None:
-    note_samples(folder, 4, 30)
-    note_samples(folder, 9, 30)
+    note_samples(folder, 4, 30, generation=1)
+    note_samples(folder, 9, 30, generation=2)
 
-    assert changes(folder) == [{"step": 4, "samples": 30}]
+    assert changes(folder) == [(4, 30, 1)]
 
 
 def test_a_run_that_resumes_before_a_change_records_the_data_used_from_there(
     folder: Path,
 ) -> None:
-    note_samples(folder, 4, 30)
-    note_samples(folder, 2, 30)
+    note_samples(folder, 4, 30, generation=1)
+    note_samples(folder, 2, 30, generation=2)
 
-    assert changes(folder)[-1] == {"step": 2, "samples": 30}
+    assert changes(folder)[-1] == (2, 30, 2)
+
+
+@pytest.mark.parametrize("step", [0, 2, 4])
+def test_a_run_that_resumes_with_the_data_before_a_change_records_that_the_change_is_undone(
+    folder: Path, step: int
+) -> None:
+    note_samples(folder, 4, 30, generation=1)
+    note_samples(folder, step, 50, generation=2)
+    note_samples(folder, step + 1, 50, generation=3)
+
+    assert changes(folder) == [(4, 30, 1), (step, 50, 2)], "later steps have 50 samples again"
 
 
 def test_a_run_that_continues_keeps_its_identity(folder: Path) -> None:
