@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudtwin.errors import TwinError
+from cloudtwin.owned_folders import claim as claim_folder
+from cloudtwin.owned_folders import has_foreign_files
+from cloudtwin.owned_folders import remove as remove_folder
 from cloudtwin.paths import DEFAULT as DEFAULT_TWIN
 from cloudtwin.paths import cache_directory, state_directory, twin_name
 
@@ -60,6 +63,7 @@ __all__ = [
     "build",
     "build_context",
     "cache_directory",
+    "claim_folder",
     "close_market",
     "engine_backend_url",
     "engine_plugins",
@@ -68,6 +72,7 @@ __all__ = [
     "ensure_programs",
     "ensure_tools",
     "go_version",
+    "has_foreign_files",
     "images_are_built",
     "install_provider",
     "is_this_machine",
@@ -82,6 +87,7 @@ __all__ = [
     "reclaim",
     "registry",
     "remaining_resources",
+    "remove_folder",
     "replay_market",
     "shared_volume",
     "source_key",
