@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from everstep.cli.commands import market, node
 from everstep.cli.commands import up as up_command
 from everstep.cli.commands.down import down
 from everstep.cli.commands.drain import drain
@@ -64,9 +65,12 @@ def contents(folder: Path) -> dict[Path, str]:
     [
         *COMMANDS,
         lambda: drain("gpu-0", stack="local"),
+        lambda: node.add("gpu-9", stack="local"),
+        lambda: market.close(stack="local"),
+        lambda: market.open_(stack="local", seed="a"),
         lambda: open_stack("local").engine(Silent()),
     ],
-    ids=["up", "down", "drain", "pulumi"],
+    ids=["up", "down", "drain", "add", "close", "open", "pulumi"],
 )
 def test_the_stack_of_another_project_is_refused_and_not_changed(
     first: StackContext, tmp_path: Path, command: Callable[[], object]
