@@ -34,6 +34,8 @@ if TYPE_CHECKING:
         leftovers,
         twins,
     )
+    from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
+    from cloudtwin.nodes.linux.memory import available_bytes
     from cloudtwin.nodes.options import TwinOptions
     from cloudtwin.progress import Progress
     from cloudtwin.providers import BANNER
@@ -44,6 +46,7 @@ __all__ = [
     "BANNER",
     "DEFAULT_TWIN",
     "Base",
+    "CgroupHierarchies",
     "ImageStore",
     "Leftover",
     "Login",
@@ -60,6 +63,7 @@ __all__ = [
     "Twin",
     "TwinError",
     "TwinOptions",
+    "available_bytes",
     "build",
     "build_context",
     "cache_directory",
@@ -102,6 +106,7 @@ __all__ = [
 _LAZY_MODULES = {
     "BANNER": "cloudtwin.providers",
     "Base": "cloudtwin.images",
+    "CgroupHierarchies": "cloudtwin.nodes.linux.cgroups",
     "ImageStore": "cloudtwin.images",
     "Leftover": "cloudtwin.nodes",
     "Login": "cloudtwin.images.registry_client",
@@ -115,6 +120,7 @@ _LAZY_MODULES = {
     "Taint": "cloudtwin.nodes",
     "Twin": "cloudtwin.nodes",
     "TwinOptions": "cloudtwin.nodes.options",
+    "available_bytes": "cloudtwin.nodes.linux.memory",
     "build": "cloudtwin.images",
     "ensure_images": "cloudtwin.images",
     "ensure_packages": "cloudtwin.toolchain",
