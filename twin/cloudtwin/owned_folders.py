@@ -1,8 +1,8 @@
 """Marks on the folders of twins and stacks, so that no command removes files of the user.
 
 A user may choose any folder as the state root, such as the top of a disk, and a folder in it may have the name of a
-twin. Commands mark the folders that they create, and `down` removes only marked folders. A lock file is no mark:
-`down` creates it before it looks at the folder.
+twin. Commands mark the folders that they create, and `down` removes only marked folders. A lock file does not mark a
+folder: `down` creates it before it looks at the folder.
 """
 
 import contextlib
@@ -22,7 +22,8 @@ LOGS = ("events.jsonl", "machines.json", "moves-*.json")
 """Files that commands create that only read a cluster."""
 EVIDENCE = (
     "twin.json", "pulumi/passphrase", "pulumi/state/.pulumi", "registry/rules",
-    "cloud/account-*.json", "cloud/pools.json", "cloud/market.json",
+    "cloud/account-*.json", "cloud/pools.json", "cloud/market.json", "cloud/faults*.json",
+    "cloud/capacity-limits.json", "cloud/quotas.json",
 )  # fmt: skip
 """Files that only a twin or a stack has; folders of earlier versions have no mark."""
 

@@ -102,7 +102,7 @@ def test_a_state_folder_without_its_network_holder_is_a_leftover(state_root: Pat
 
 
 @pytest.mark.parametrize("name", ["default", "lost+found"])
-def test_a_users_folder_in_the_state_root_survives_down_and_is_no_leftover(
+def test_a_users_folder_in_the_state_root_survives_down_and_is_not_listed(
     state_root: Path, name: str
 ) -> None:
     photograph = state_root / name / "images" / "0.jpg"
@@ -137,9 +137,9 @@ def test_a_mount_is_a_leftover_only_in_the_folder_of_a_twin(
     targets = [state_root / "nfs", state_root / "old" / "disk"]
     monkeypatch.setattr(mounts, "mount_points_below", lambda _root: targets)
 
-    found = [entry.name for entry in doctor.leftovers() if entry.kind == "mount"]
+    listed = [entry.name for entry in doctor.leftovers() if entry.kind == "mount"]
 
-    assert found == [str(targets[1])]
+    assert listed == [str(targets[1])]
 
 
 def test_down_removes_the_folder_of_a_twin(state_root: Path) -> None:

@@ -82,8 +82,8 @@ def test_the_stack_of_another_project_is_refused_and_not_changed(
 
     assert str(tmp_path / "first") in error.value.problem
     assert str(tmp_path / "second") in error.value.problem
-    for remedy in ("EVERSTEP_STATE", ADOPT_VARIABLE, f"in {tmp_path / 'first'}"):
-        assert remedy in error.value.fix
+    for advice in ("EVERSTEP_STATE", ADOPT_VARIABLE, f"in {tmp_path / 'first'}"):
+        assert advice in error.value.fix
     assert contents(tmp_path) == before
 
 

@@ -59,7 +59,7 @@ def _limits(root: Path, process: Path) -> Iterator[tuple[int, int]]:
     top = root if is_version_2 else root / "memory"
     for folder in _cgroups(top, process, "" if is_version_2 else "memory"):
         limit = "".join(_lines(folder / names.limit))
-        if limit.isdecimal():  # `max` is no limit
+        if limit.isdecimal():  # without a limit it is `max`
             yield int(limit), _used_bytes(folder, names)
 
 
