@@ -27,7 +27,11 @@ from everstep.errors import EverstepError
 
 FAILED = 1
 BUG = 70  # EX_SOFTWARE of sysexits.h
-STATE_FIX = "If it is Everstep's state, set EVERSTEP_STATE to a folder of your own."
+STATE_FIX = "If it is Everstep's state, set EVERSTEP_STATE to a new folder of your own."
+CGROUP_FOLDER = "/sys/fs/cgroup"
+CGROUP_FIX = (
+    "In a container, start it with --privileged: otherwise the control groups are read-only."
+)
 FIXES = {
     errno.ENOSPC: "Free some disk space and run the same command again: it continues where it stopped.",
     errno.EDQUOT: "Delete some of your files, or raise your quota, and run the same command again.",
@@ -66,7 +70,7 @@ def run_guarded(action: Callable[[], None], *, debug: bool) -> int:
             show_bug(error)
             return BUG
         location = f"{error.filename}: " if error.filename else ""  # a full disk names no file
-        show_error(EverstepError(f"{location}{error.strerror}", FIXES[error.errno]))
+        show_error(EverstepError(f"{location}{error.strerror}", _fix(error)))
         return FAILED
     except Exception as error:  # the outermost frame: any other error is a bug
         if debug:
@@ -74,6 +78,13 @@ def run_guarded(action: Callable[[], None], *, debug: bool) -> int:
         show_bug(error)
         return BUG
     return 0
+
+
+def _fix(error: OSError) -> str:
+    """Return the fix for an error that only the user can correct."""
+    if str(error.filename).startswith(f"{CGROUP_FOLDER}/"):
+        return CGROUP_FIX
+    return FIXES[error.errno or 0]
 
 
 def show_error(error: EverstepError | TwinError) -> None:

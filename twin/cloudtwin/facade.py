@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudtwin.errors import TwinError
+from cloudtwin.owned_folders import claim as claim_folder
+from cloudtwin.owned_folders import has_foreign_files
+from cloudtwin.owned_folders import remove as remove_folder
 from cloudtwin.paths import DEFAULT as DEFAULT_TWIN
 from cloudtwin.paths import cache_directory, state_directory, twin_name
 
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
         leftovers,
         twins,
     )
+    from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
+    from cloudtwin.nodes.linux.memory import available_bytes
     from cloudtwin.nodes.options import TwinOptions
     from cloudtwin.progress import Progress
     from cloudtwin.providers import BANNER
@@ -41,6 +46,7 @@ __all__ = [
     "BANNER",
     "DEFAULT_TWIN",
     "Base",
+    "CgroupHierarchies",
     "ImageStore",
     "Leftover",
     "Login",
@@ -57,9 +63,11 @@ __all__ = [
     "Twin",
     "TwinError",
     "TwinOptions",
+    "available_bytes",
     "build",
     "build_context",
     "cache_directory",
+    "claim_folder",
     "close_market",
     "engine_backend_url",
     "engine_plugins",
@@ -68,6 +76,7 @@ __all__ = [
     "ensure_programs",
     "ensure_tools",
     "go_version",
+    "has_foreign_files",
     "images_are_built",
     "install_provider",
     "is_this_machine",
@@ -82,6 +91,7 @@ __all__ = [
     "reclaim",
     "registry",
     "remaining_resources",
+    "remove_folder",
     "replay_market",
     "shared_volume",
     "source_key",
@@ -96,6 +106,7 @@ __all__ = [
 _LAZY_MODULES = {
     "BANNER": "cloudtwin.providers",
     "Base": "cloudtwin.images",
+    "CgroupHierarchies": "cloudtwin.nodes.linux.cgroups",
     "ImageStore": "cloudtwin.images",
     "Leftover": "cloudtwin.nodes",
     "Login": "cloudtwin.images.registry_client",
@@ -109,6 +120,7 @@ _LAZY_MODULES = {
     "Taint": "cloudtwin.nodes",
     "Twin": "cloudtwin.nodes",
     "TwinOptions": "cloudtwin.nodes.options",
+    "available_bytes": "cloudtwin.nodes.linux.memory",
     "build": "cloudtwin.images",
     "ensure_images": "cloudtwin.images",
     "ensure_packages": "cloudtwin.toolchain",

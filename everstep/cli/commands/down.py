@@ -8,8 +8,8 @@ import typer
 from everstep.cli.commands.options import DEFAULT_STACK, OnTwin, Stack, Yes
 from everstep.cli.console import can_ask, messages, progress, say, warn
 from everstep.cli.engine.context import StackContext, open_stack_to_destroy
-from everstep.cli.engine.file_lock import exclusive_lock
 from everstep.cli.engine.lifecycle import describe_run, take_down
+from everstep.cli.engine.stack_folder import locked_stack
 from everstep.cli.engine.target import Target
 from everstep.cli.report.readers import copy_result
 from everstep.errors import EverstepError
@@ -31,7 +31,7 @@ def down(
         problem = context.config_error.problem
         warn(f"{problem}; the resources of the stack on {context.target} are removed anyway")
     fix = "Press Ctrl-C there first, or wait for it."
-    with exclusive_lock(context.workspace.lock, "`everstep down`", fix):
+    with locked_stack(context.workspace, "`everstep down`", fix):
         _keep_or_confirm(context, keep_run, yes=yes)
         take_down(context, progress())
     say(f"   {_result(context)}; {_check_hint(context)}")

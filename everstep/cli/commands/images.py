@@ -14,7 +14,7 @@ from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack, 
 from everstep.cli.console import progress, results, say
 from everstep.cli.engine import cloud_twin, prerequisites
 from everstep.cli.engine.context import StackContext, open_stack
-from everstep.cli.engine.file_lock import exclusive_lock
+from everstep.cli.engine.stack_folder import locked_stack
 from everstep.cli.engine.target import Target
 from everstep.cli.image_builders import find_builder
 from everstep.cli.image_push import PushedImage
@@ -118,7 +118,8 @@ def _exclusive_use(context: StackContext) -> AbstractContextManager[None]:
     """Return the lock of the twin's folder, which `up` creates and `down` removes; none for a registry elsewhere."""
     if context.target is not Target.TWIN_CLOUD:
         return nullcontext()
-    return exclusive_lock(context.workspace.lock, "`everstep images push`", "Wait for it.")
+    command, fix = "`everstep images push`", "Wait for it."
+    return locked_stack(context.workspace, command, fix, record_project=True)
 
 
 def _build_for_twin() -> list[str]:

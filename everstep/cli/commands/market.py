@@ -45,6 +45,7 @@ def open_(
     from cloudtwin.facade import open_market
 
     context = open_running_stack(stack)
+    context.require_own_project()
     _spot_pools(context)
     open_market(context.workspace.state, seed, speed=speed, changes_per_hour=changes_per_hour)
     say(f"The market {seed!r} is open, {speed:g} times as fast as a real one.")
@@ -73,6 +74,7 @@ def replay(
 
     history = read_traces(trace)
     context = open_running_stack(stack)
+    context.require_own_project()
     _spot_pools(context)
     zones = replay_market(
         context.workspace.state, history.by_zone(), history.gap_seconds, speed=speed
@@ -97,6 +99,7 @@ def close(*, stack: Stack) -> None:
     from cloudtwin.facade import close_market
 
     context = open_running_stack(stack)
+    context.require_own_project()
     _spot_pools(context)
     close_market(context.workspace.state)
     say("The market is closed: it no longer limits the pools.")

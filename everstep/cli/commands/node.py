@@ -40,7 +40,9 @@ def add(
     """Start another machine and let it join the cluster."""
     from cloudtwin.facade import Role
 
-    twin = open_running_stack(stack).twin()
+    context = open_running_stack(stack)
+    context.require_own_project()
+    twin = context.twin()
     if node in machine_names(twin):
         raise EverstepError(f"a node named {node} already exists", "Choose another name.")
     if role not in set(Role):

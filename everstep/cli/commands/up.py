@@ -10,8 +10,8 @@ from everstep.cli.commands.options import DEFAULT_STACK, OnTwin, PolicyPacks, St
 from everstep.cli.console import can_ask, progress, results, say
 from everstep.cli.engine import cloud_twin, partial_update
 from everstep.cli.engine.context import StackContext, open_stack_to_deploy
-from everstep.cli.engine.file_lock import exclusive_lock
 from everstep.cli.engine.lifecycle import bring_up, bring_up_part, check_machine
+from everstep.cli.engine.stack_folder import locked_stack
 from everstep.cli.engine.target import Target
 from everstep.errors import EverstepError
 
@@ -51,7 +51,8 @@ def up(
     if context.target is Target.TWIN_CLOUD:
         cloud_twin.show_banner(context)
     fix = "Wait for it; `everstep follow` shows the training, `everstep status` the cluster."
-    with exclusive_lock(context.workspace.lock, "`everstep up`", fix):
+    keeps_state = context.target is not Target.CLOUD
+    with locked_stack(context.workspace, "`everstep up`", fix, record_project=keeps_state):
         if target:
             registry = bring_up_part(context, target, progress())
             say(f"Push the images next: everstep images push{_options(context)}")

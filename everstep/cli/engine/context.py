@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from cloudtwin.facade import TwinError
 
 from everstep.cli.console import warn
-from everstep.cli.engine import plugins, stand_ins
+from everstep.cli.engine import plugins, stack_folder, stand_ins
 from everstep.cli.engine.driver import Engine, open_engine, open_user_engine
 from everstep.cli.engine.stack_file import check_deadline, default_config, read_config
 from everstep.cli.engine.target import (
@@ -163,11 +163,13 @@ class StackContext:
             policy_packs: folders of policy packs to check the stack with.
 
         Raises:
-            EverstepError: a policy pack does not exist, or this machine lacks a program or package for the
-                stack's cloud.
+            EverstepError: a policy pack does not exist, another project has the stack, or this machine lacks a
+                program or package for the stack's cloud.
             TwinError: Pulumi cannot be built.
         """
         packs = [policy_pack_folder(pack) for pack in policy_packs]
+        self.require_own_project()
+        stack_folder.claim(self.workspace)
         if self.target is Target.CLOUD:
             program, variables = plugins.real_clouds(self.clouds)
             return open_user_engine(self.workspace, program, variables, packs)
@@ -183,12 +185,21 @@ class StackContext:
             kubeconfig = None  # the stack gets it from its own cluster, as in the cloud
         return open_engine(self.workspace, program, kubeconfig, variables, packs)
 
-    def check_node(self, name: str) -> str:
-        """Return the name of a machine if it exists.
+    def require_own_project(self) -> None:
+        """Check that the stack may be changed from this project.
 
         Raises:
-            EverstepError: it does not exist; the error names similar machines.
+            EverstepError: another project has the stack.
         """
+        stack_folder.require_own_project(self.workspace)
+
+    def check_node(self, name: str) -> str:
+        """Return the name of a machine to change, if it exists.
+
+        Raises:
+            EverstepError: it does not exist; the error names similar machines. Or another project has the stack.
+        """
+        self.require_own_project()
         names = machine_names(self.twin())
         if not names:
             raise no_local_cluster()

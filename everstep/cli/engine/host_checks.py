@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from everstep.cli.errors import CGROUP_FIX, CGROUP_FOLDER
 from everstep.errors import EverstepError
 
 MIN_DISK_GIB = 8
@@ -50,10 +51,9 @@ class HostCheck:
 def run_checks(state: Path) -> list[HostCheck]:
     """Return all checks of this machine for a twin with this state folder."""
     root_check = root()
-    namespace_checks = (
-        [namespaces()] if root_check.passed else []
-    )  # other users cannot create namespaces
-    return [system(), root_check, *namespace_checks, control_groups(), disk(state), memory()]
+    # Other users can create neither namespaces nor control groups.
+    checks_of_root = [namespaces(), control_groups()] if root_check.passed else []
+    return [system(), root_check, *checks_of_root, disk(state), memory()]
 
 
 def may_install(checks: Iterable[HostCheck]) -> bool:
@@ -80,10 +80,7 @@ def namespaces() -> HostCheck:
     """Check that the kernel allows the namespaces of a machine."""
     command = ["unshare", "--net", "--mount", "--pid", "--ipc", "--uts", "--fork", "true"]
     name = "namespaces"
-    fix = (
-        "In a container, start it with --privileged (or CAP_SYS_ADMIN and CAP_NET_ADMIN).\n"
-        + OWN_CLUSTER
-    )
+    fix = f"In a container, start it with --privileged.\n{OWN_CLUSTER}"
     if shutil.which("unshare") is None:
         return HostCheck(
             name, passed=False, observed="no unshare", fix="apt-get install util-linux"
@@ -93,14 +90,14 @@ def namespaces() -> HostCheck:
     return HostCheck(name, result.returncode == 0, observed, fix)
 
 
-def control_groups() -> HostCheck:
-    """Check that control groups are mounted, version 1 or 2."""
-    cgroup_root = Path("/sys/fs/cgroup")
-    if (cgroup_root / "cgroup.controllers").exists():
-        return HostCheck("cgroups", passed=True, observed="version 2")
-    is_version_1 = (cgroup_root / "memory").is_dir() and (cgroup_root / "pids").is_dir()
-    fix = "Mount the control groups: /sys/fs/cgroup has none."
-    return HostCheck("cgroups", is_version_1, "version 1" if is_version_1 else "none", fix)
+def control_groups(folder: Path = Path(CGROUP_FOLDER)) -> HostCheck:
+    """Check that control groups of version 1 or 2 are mounted and can be created."""
+    from cloudtwin.facade import CgroupHierarchies
+
+    hierarchies = CgroupHierarchies.detect(folder)
+    problems = hierarchies.problems()
+    observed = "; ".join(problems) or f"version {hierarchies.version}"
+    return HostCheck("cgroups", not problems, observed, f"{CGROUP_FIX}\n{OWN_CLUSTER}")
 
 
 def disk(folder: Path) -> HostCheck:
@@ -112,23 +109,27 @@ def disk(folder: Path) -> HostCheck:
             "disk",
             passed=False,
             observed=observed,
-            fix="Set EVERSTEP_STATE to a folder of your own.",
+            fix="Set EVERSTEP_STATE to a new folder of your own.",
         )
     free = shutil.disk_usage(existing_folder).free / 2**30
-    fix = f"Free {MIN_DISK_GIB} GiB there, or set EVERSTEP_STATE to a folder on a larger disk."
+    fix = f"Free {MIN_DISK_GIB} GiB there, or set EVERSTEP_STATE to a new folder on a larger disk."
     return HostCheck(
         "disk", free >= MIN_DISK_GIB, f"{free:.0f} GiB free in {existing_folder}", fix, fatal=False
     )
 
 
-def memory() -> HostCheck:
-    """Check the memory that is available without swapping."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
+def memory(cgroups: Path = Path(CGROUP_FOLDER), process: Path = Path("/proc/self")) -> HostCheck:
+    """Check the memory that is available without swapping, in a container within its limit."""
+    from cloudtwin.facade import available_bytes
+
+    available = available_bytes(cgroups, process)
+    if available is None:
         return HostCheck("memory", passed=True, observed="unknown", fatal=False)
-    free = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable")) / 2**20
-    fix = f"The local stack needs {MIN_MEMORY_GIB} GiB: lower job.replicas, or stop other work."
+    free = available / 2**30
+    fix = (
+        f"The local stack needs {MIN_MEMORY_GIB} GiB: lower job.replicas, stop other work, or raise the memory limit "
+        "of the container."
+    )
     return HostCheck(
         "memory", free >= MIN_MEMORY_GIB, f"{free:.0f} GiB available", fix, fatal=False
     )

@@ -4,11 +4,12 @@ Every phase starts from the existing state, so the next command completes an int
 """
 
 import os
-import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from cloudtwin.facade import remove_folder
 
 from everstep.catalog.plurals import amount
 from everstep.cli.console import say, warn
@@ -142,7 +143,7 @@ def take_down(context: StackContext, progress: Progress) -> None:
     if context.on_twin:
         context.twin().down(progress)  # removes the folder; the next `up` may already use a new one
     else:
-        shutil.rmtree(context.workspace.home, ignore_errors=True)
+        _remove_home(context)
     if remaining:
         raise EverstepError(
             "the stack is destroyed, but in a real cloud these resources would remain and cost money:",
@@ -170,7 +171,13 @@ def _take_down_in_cloud(context: StackContext, progress: Progress) -> None:
         _refuse_protected(engine)
     say(f"   {engine.destroy(progress).describe()}", style="bright_black")
     if not is_job:  # the folder of a job is the platform's
-        shutil.rmtree(context.workspace.home, ignore_errors=True)
+        _remove_home(context)
+
+
+def _remove_home(context: StackContext) -> None:
+    """Remove the folder of a destroyed stack's state if that is possible."""
+    with suppress(OSError):
+        remove_folder(context.workspace.home)
 
 
 def _other_deployments(engine: Engine) -> dict[str, Deployment]:

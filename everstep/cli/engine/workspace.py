@@ -105,7 +105,7 @@ def find_project(start: Path) -> Path:
         EverstepError: there is no project.
     """
     for folder in (start, *start.parents, PACKAGES):
-        if _is_project(folder / PROJECT_FILE):
+        if is_project(folder):
             return folder
     raise EverstepError(
         f"no Everstep project in {start} or above it",
@@ -113,9 +113,10 @@ def find_project(start: Path) -> Path:
     )
 
 
-def _is_project(path: Path) -> bool:
+def is_project(folder: Path) -> bool:
+    """Return True if a folder has the Pulumi.yaml of a project named everstep."""
     try:
-        content = yaml.safe_load(path.read_text())
+        content = yaml.safe_load((folder / PROJECT_FILE).read_text())
     except (OSError, yaml.YAMLError, ValueError):  # not UTF-8, or a date that does not exist
         return False
     return isinstance(content, dict) and content.get("name") == "everstep"

@@ -95,6 +95,19 @@ def test_an_error_of_the_operating_system_is_shown_with_its_file_if_it_has_one(
     assert capfd.readouterr().err.startswith(f"error: {message}\n  ")
 
 
+def test_an_error_of_control_groups_does_not_suggest_another_disk(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    path = "/sys/fs/cgroup/memory/cloudtwin-default"
+    error = OSError(errno.EROFS, "Read-only file system", path)
+
+    assert run_guarded(failing_action(error), debug=False) == FAILED
+
+    message = capfd.readouterr().err
+    assert "--privileged" in message
+    assert "disk" not in message
+
+
 def test_debug_shows_the_traceback(capfd: pytest.CaptureFixture[str]) -> None:
     run_guarded(failing_action(EverstepError("x")), debug=True)
 

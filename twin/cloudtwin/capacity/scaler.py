@@ -14,6 +14,7 @@ from cloudtwin.capacity.observation import AutoscalerPod, Object
 from cloudtwin.capacity.pools import Pool
 from cloudtwin.kubernetes_api import ApiError, KubernetesClient
 from cloudtwin.nodes import node_objects
+from cloudtwin.nodes.linux import memory
 from cloudtwin.nodes.machine import configuration
 
 SCAN_SECONDS = 3.0  # the cluster autoscaler scans every 10 s
@@ -122,10 +123,9 @@ def _zones(nodes: Mapping[str, Object]) -> dict[str, str]:
 
 def nominal_resources(pool: Pool) -> Resources:
     """Return the nominal resources of a machine, for a pool that has no machine to compute them from."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Resources(
         milli_cpu=1000 * (os.cpu_count() or 1),
-        memory=configuration.offered_bytes(pool.role, memory),
+        memory=configuration.offered_bytes(pool.role, memory.usable_bytes()),
         gpus=pool.gpus,
         pods=PODS_PER_NODE,
     )

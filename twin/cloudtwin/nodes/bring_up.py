@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from cloudtwin import files
+from cloudtwin import files, owned_folders
 from cloudtwin.errors import TwinError
 from cloudtwin.images import ImageStore
 from cloudtwin.kubernetes_api import ApiError, KubernetesClient
@@ -45,9 +45,10 @@ def check(layout: Layout, machines: Sequence[MachineSpec]) -> None:
     """Check the host and the machines before anything is written.
 
     Raises:
-        TwinError: the host lacks a requirement, or a machine is invalid.
+        TwinError: the host lacks a requirement, the folder has files of another origin, or a machine is invalid.
     """
     require_host_support()
+    owned_folders.require_no_foreign_files(layout.state)
     records.check_machines(layout, machines)
 
 
@@ -181,7 +182,7 @@ def _ended_error(machine: Machine) -> TwinError:
 
 def prepare_folder(layout: Layout) -> None:
     """Create the twin's folders; every user of every pod can write to the shared one, as to a network share."""
-    layout.state.mkdir(parents=True, exist_ok=True)
+    owned_folders.claim(layout.state)
     layout.shared.mkdir(exist_ok=True)
     layout.shared.chmod(0o1777)
     layout.events.touch()

@@ -11,6 +11,7 @@ from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux import mounts, processes
 from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 from cloudtwin.nodes.model import Leftover, RunningTwin
+from cloudtwin.owned_folders import is_owned
 from cloudtwin.paths import NAME_VARIABLE, STATE_VARIABLE, state_root
 
 
@@ -23,25 +24,23 @@ def down_command(state: Path) -> str:
 def leftovers(command: Callable[[Path], str] = down_command) -> list[Leftover]:
     """Return the remains of the twins that are not running.
 
-    State folders and mounts are searched for only below the state root; processes and cgroups, on the whole host.
+    State folders and mounts are searched for only below the state root, where other folders may belong to the user;
+    processes and cgroups, on the whole host.
 
     Args:
         command: returns the shell command that takes down the twin of a state folder.
     """
     cgroups, root = CgroupHierarchies.detect(), state_root()
     running_folders = set(running_twins(cgroups))
-    folders = [folder for folder in sorted(root.glob("*")) if folder.is_dir()]
-    result = [
-        Leftover("state", str(folder), command(folder))
-        for folder in folders
-        if folder not in running_folders
-    ]
+    folders = [folder for folder in sorted(root.glob("*")) if folder.is_dir() and is_owned(folder)]
+    stopped = [folder for folder in folders if folder not in running_folders]
+    result = [Leftover("state", str(folder), command(folder)) for folder in stopped]
     identities = {Layout(folder).identity for folder in running_folders}
     for name in sorted(cgroups.twin_names() - identities):
         result += [_process(pid) for pid in sorted(cgroups.processes(name))]
         result.append(_cgroup(name, cgroups))
     for target in mounts.mount_points_below(root):
-        if not any(target.is_relative_to(folder) for folder in running_folders):
+        if any(target.is_relative_to(folder) for folder in stopped):
             result.append(
                 Leftover("mount", str(target), f"umount --lazy {shlex.quote(str(target))}")
             )

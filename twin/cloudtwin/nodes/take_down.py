@@ -1,11 +1,11 @@
 """Removal of a twin: its processes, found by cgroup, then mounts and files; failures do not stop the rest."""
 
 import contextlib
-import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from cloudtwin import owned_folders
 from cloudtwin.errors import TwinError
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux import mounts, processes, syscalls
@@ -17,8 +17,10 @@ def take_down(layout: Layout, cgroups: CgroupHierarchies, progress: Progress) ->
     """Remove everything of a twin. The caller holds the lock, whose file is removed too.
 
     Raises:
-        TwinError: at the end, with all that could not be removed.
+        TwinError: its folder has files of another origin, and nothing was changed; or at the end, with all that could
+            not be removed.
     """
+    owned_folders.require_no_foreign_files(layout.state)
     failures: list[str] = []
 
     def attempt(description: str, action: Callable[[], object]) -> None:
@@ -36,7 +38,7 @@ def take_down(layout: Layout, cgroups: CgroupHierarchies, progress: Progress) ->
             attempt(f"the process of {record}", partial(_kill, record))
         for target in mounts.mount_points_below(layout.state):
             attempt(f"the mount at {target}", partial(syscalls.unmount, target))
-        attempt("its folder", lambda: _remove(layout.state))
+        attempt("its folder", lambda: owned_folders.remove(layout.state))
         # The state root may hold other twins, or belong to the user.
         with contextlib.suppress(OSError):
             layout.state.parent.rmdir()
@@ -50,8 +52,3 @@ def take_down(layout: Layout, cgroups: CgroupHierarchies, progress: Progress) ->
 def _kill(record: Path) -> None:
     if process := processes.load(record):
         process.kill()
-
-
-def _remove(folder: Path) -> None:
-    if folder.exists():
-        shutil.rmtree(folder)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cloudtwin import owned_folders
 from cloudtwin.errors import TwinError
 from cloudtwin.images import ImageStore, ensure_images
 from cloudtwin.kubernetes_api import ApiError, KubernetesClient
@@ -91,6 +92,7 @@ class Twin:
         """
         bring_up.check(self.layout, machines)
         with self._exclusive("up", progress), api_errors():
+            owned_folders.claim(self.layout.state)
             if self.options:
                 self.options.save(self.layout)
             bring_up.bring_up(
@@ -103,7 +105,12 @@ class Twin:
         return ensure_images(progress, twin_options.recipes)
 
     def down(self, progress: Progress) -> None:
-        """Remove the twin and everything that belongs to it, regardless of its state."""
+        """Remove the twin and everything that belongs to it, regardless of its state.
+
+        Raises:
+            TwinError: its folder has files of another origin, and nothing was changed; or a part cannot be removed.
+        """
+        owned_folders.require_no_foreign_files(self.layout.state)
         if daemon := processes.load(self.layout.process(components.CAPACITY)):
             daemon.kill()  # first, otherwise it starts machines while they are removed
         with self._exclusive("down", progress):

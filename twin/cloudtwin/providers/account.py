@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from cloudtwin import files
+from cloudtwin import files, owned_folders
 from cloudtwin.providers.inventory import Inventory, Resource
 
 
@@ -38,6 +38,7 @@ class Account:
     @contextmanager
     def transaction(self) -> Iterator["Transaction"]:
         """Lock the account while the block reads and changes it; an exception discards the changes."""
+        owned_folders.mark_new(self.folder.parent)
         with self._thread_lock, files.locked(self._lock):
             initial = self.read()
             transaction = Transaction(initial)

@@ -10,6 +10,7 @@ from cloudtwin.errors import TwinError
 from cloudtwin.nodes import MachineSpec, Role, Twin, doctor
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux import mounts
+from cloudtwin.owned_folders import claim
 from cloudtwin.progress import Silent
 
 from twin.tests.waiting import wait_until
@@ -92,12 +93,62 @@ def test_the_status_of_a_stopped_twin_can_be_read(state_root: Path) -> None:
 
 
 def test_a_state_folder_without_its_network_holder_is_a_leftover(state_root: Path) -> None:
-    (state_root / "old").mkdir(parents=True)
+    claim(state_root / "old")
 
     states = [entry for entry in doctor.leftovers() if entry.kind == "state"]
 
     assert [entry.name for entry in states] == [str(state_root / "old")]
     assert "CLOUDTWIN_NAME=old" in states[0].how_to_remove
+
+
+@pytest.mark.parametrize("name", ["default", "lost+found"])
+def test_a_users_folder_in_the_state_root_survives_down_and_is_not_listed(
+    state_root: Path, name: str
+) -> None:
+    photograph = state_root / name / "images" / "0.jpg"
+    photograph.parent.mkdir(parents=True)
+    photograph.touch()
+
+    with pytest.raises(TwinError, match="it has files of another origin"):
+        Twin(Layout(state_root / name)).down(Silent())
+
+    assert [path for path in state_root.rglob("*") if path.is_file()] == [photograph]
+    assert not [entry for entry in doctor.leftovers() if str(state_root) in entry.name]
+
+
+def test_up_refuses_a_users_folder_and_changes_nothing(
+    state_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cloudtwin.nodes.linux.requirements.missing_requirements", list)
+    (state_root / "default").mkdir(parents=True)
+    (state_root / "default" / "notes.txt").touch()
+
+    with pytest.raises(TwinError, match="it has files of another origin"):
+        Twin.open().up([], Silent())
+
+    assert [path.name for path in (state_root / "default").iterdir()] == ["notes.txt"]
+
+
+def test_a_mount_is_a_leftover_only_in_the_folder_of_a_twin(
+    state_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim(state_root / "old")
+    (state_root / "nfs").mkdir()
+    targets = [state_root / "nfs", state_root / "old" / "disk"]
+    monkeypatch.setattr(mounts, "mount_points_below", lambda _root: targets)
+
+    listed = [entry.name for entry in doctor.leftovers() if entry.kind == "mount"]
+
+    assert listed == [str(targets[1])]
+
+
+def test_down_removes_the_folder_of_a_twin(state_root: Path) -> None:
+    claim(state_root / "default")
+    (state_root / "default" / "shared").mkdir()
+
+    Twin.open().down(Silent())
+
+    assert not state_root.exists()
 
 
 @pytest.mark.parametrize(("missing", "problem"), [(["root"], "missing: root"), ([], "'No_Name'")])

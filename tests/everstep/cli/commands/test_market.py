@@ -25,6 +25,9 @@ class FakeContext:
     def workspace(self) -> "FakeContext":
         return self
 
+    def require_own_project(self) -> None:
+        """Accept the project."""
+
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

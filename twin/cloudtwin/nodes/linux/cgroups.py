@@ -21,6 +21,8 @@ PREFIX = "cloudtwin-"
 V1_CONTROLLERS = (
     "cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd",
 )  # fmt: skip
+# Of these, the kubelet and runc do not start without one, and machines are frozen with the freezer.
+V1_REQUIRED = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "pids")
 V2_CONTROLLERS = ("cpu", "cpuset", "io", "memory", "pids", "hugetlb")
 # A new folder accepts no process while these files are empty.
 V1_INHERITED_FILES = ("cpuset.cpus", "cpuset.mems")
@@ -51,6 +53,16 @@ class CgroupHierarchies:
             name for name in V1_CONTROLLERS if (root / name / "cgroup.procs").exists()
         )
         return cls(root, 1, tuple(mounted_controllers))
+
+    def problems(self) -> list[str]:
+        """Return the reasons why no cgroup can be created, such as a read-only hierarchy; empty if it is possible."""
+        if self.version == 1 and not self.controllers:
+            return [f"no cgroup hierarchies in {self.root}"]
+        required = V1_REQUIRED if self.version == 1 else ()
+        missing = [name for name in required if name not in self.controllers]
+        reasons = [f"no cgroup hierarchy {', '.join(missing)} in {self.root}"] if missing else []
+        read_only = [str(folder) for folder in self.folders("") if not _is_writable(folder)]
+        return [*reasons, f"read-only cgroups: {', '.join(read_only)}"] if read_only else reasons
 
     def folders(self, path: str) -> list[Path]:
         """Return the folders of one cgroup, one for each hierarchy."""
@@ -171,6 +183,12 @@ class CgroupHierarchies:
                 _inherit(folder)
             else:
                 _delegate(folder.parent)
+
+
+def _is_writable(folder: Path) -> bool:
+    """Return True if cgroups can be created in a folder; in a container without --privileged it is read-only."""
+    is_mounted_read_only = os.statvfs(folder).f_flag & os.ST_RDONLY
+    return os.access(folder, os.W_OK | os.X_OK) and not is_mounted_read_only
 
 
 def _inherit(folder: Path) -> None:

@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 from cloudtwin.errors import TwinError
+from cloudtwin.nodes.linux.cgroups import ROOT, CgroupHierarchies
 
 NAMESPACES = ("mnt", "net", "pid", "ipc", "uts", "cgroup")
 # Capabilities with the kernel's numbers.
@@ -20,17 +21,19 @@ def require_host_support() -> None:
     if missing := missing_requirements():
         raise TwinError(
             f"A twin cannot run on this host; missing: {', '.join(missing)}.",
-            "Run as root on Linux with namespaces and cgroups, or use a Kubernetes cluster of your own through its"
-            " kubeconfig.",
+            "Run as root on Linux with namespaces and writable cgroups, in a container with --privileged; or use a "
+            "Kubernetes cluster of your own through its kubeconfig.",
         )
 
 
-def missing_requirements(process: Path = Path("/proc/self")) -> list[str]:
+def missing_requirements(process: Path = Path("/proc/self"), cgroup_root: Path = ROOT) -> list[str]:
     """Return the names of the requirements that this process lacks."""
     missing = [] if os.geteuid() == 0 else ["root"]
     missing += [f"{n} namespaces" for n in NAMESPACES if not (process / "ns" / n).exists()]
     capabilities = _effective_capabilities(process / "status")
     missing += [name for name, number in CAPABILITIES.items() if not capabilities >> number & 1]
+    if "root" not in missing and (problems := CgroupHierarchies.detect(cgroup_root).problems()):
+        missing.append(f"writable cgroups ({'; '.join(problems)})")
     if not missing and not _may_unshare():
         missing.append("permission to create namespaces")
     return missing

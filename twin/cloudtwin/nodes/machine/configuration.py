@@ -40,11 +40,13 @@ class Host:
     """Properties of the host in a machine's configuration.
 
     Attributes:
-        memory_bytes: its total memory.
+        memory_bytes: its total memory, which the kubelet observes.
+        usable_bytes: the part that a twin may use, because of the limit of a container.
         cni: the folder with the CNI plugins.
     """
 
     memory_bytes: int
+    usable_bytes: int
     cni: Path
 
 
@@ -55,7 +57,7 @@ def files_of(spec: MachineSpec, address: Address, host: Host, shared_mount: Path
     return {
         "containerd.toml": containerd(host.cni),
         "cni/10-pods.conflist": json.dumps(cni(address), indent=1),
-        "kubelet.yaml": yaml.safe_dump(kubelet(spec, address, host.memory_bytes), sort_keys=False),
+        "kubelet.yaml": yaml.safe_dump(kubelet(spec, address, host), sort_keys=False),
         "resolv.conf": f"nameserver {addressing.DNS_SERVICE}\n",
         # The twin's registry serves the images of all registry hosts; containerd adds the host to each request.
         "registries/_default/hosts.toml": REGISTRY_HOSTS,
@@ -135,7 +137,7 @@ def cni(address: Address) -> dict[str, object]:
     return {"cniVersion": "0.4.0", "name": "pods", "plugins": [bridge, portmap]}
 
 
-def kubelet(spec: MachineSpec, address: Address, memory_bytes: int) -> dict[str, object]:
+def kubelet(spec: MachineSpec, address: Address, host: Host) -> dict[str, object]:
     """Return the kubelet's configuration."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -157,7 +159,7 @@ def kubelet(spec: MachineSpec, address: Address, memory_bytes: int) -> dict[str,
         "enforceNodeAllocatable": ["pods"],
         # Memory is divided among machines. CPUs are overcommitted on purpose: each machine offers all
         # the host's CPUs, so that several workers with two CPUs each fit on a small host.
-        "kubeReserved": {"memory": f"{_reserved_bytes(spec.role, memory_bytes) // MEBIBYTE}Mi"},
+        "kubeReserved": {"memory": f"{_reserved_bytes(spec.role, host) // MEBIBYTE}Mi"},
         "evictionHard": {
             "memory.available": f"{EVICTION_BYTES // MEBIBYTE}Mi",
             "nodefs.available": "200Mi",
@@ -192,11 +194,11 @@ def labels(spec: MachineSpec) -> dict[str, str]:
     return {**spec.labels, **{label: value for label, value in cloud_labels.items() if value}}
 
 
-def offered_bytes(role: Role, memory_bytes: int) -> int:
-    """Return the bytes of memory that a machine offers to pods, given the host's total."""
-    return min(MEMORY_BYTES[role], memory_bytes // 2)
+def offered_bytes(role: Role, usable_bytes: int) -> int:
+    """Return the bytes of memory that a machine offers to pods, given the bytes that a twin may use."""
+    return min(MEMORY_BYTES[role], usable_bytes // 2)
 
 
-def _reserved_bytes(role: Role, memory_bytes: int) -> int:
+def _reserved_bytes(role: Role, host: Host) -> int:
     """Return the bytes of the host's memory that are not for pods of this machine."""
-    return memory_bytes - EVICTION_BYTES - offered_bytes(role, memory_bytes)
+    return host.memory_bytes - EVICTION_BYTES - offered_bytes(role, host.usable_bytes)

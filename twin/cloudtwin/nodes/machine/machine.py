@@ -1,7 +1,6 @@
 """One machine, as controlled from the host: boot, halt, freeze, disconnect, remove."""
 
 import contextlib
-import os
 import secrets
 import shutil
 import subprocess
@@ -15,7 +14,7 @@ from cloudtwin.nodes import node_objects, options
 from cloudtwin.nodes.control_plane import certificates, components, pki
 from cloudtwin.nodes.kubelet import csi_drivers
 from cloudtwin.nodes.layout import Layout, MachineLayout
-from cloudtwin.nodes.linux import processes
+from cloudtwin.nodes.linux import memory, processes
 from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
 from cloudtwin.nodes.linux.processes import Process
 from cloudtwin.nodes.machine import configuration, image_copies
@@ -199,14 +198,13 @@ def this_host() -> Host:
     Raises:
         TwinError: CNI plugins are missing.
     """
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     folder = next((folder for folder in CNI_FOLDERS if (folder / "bridge").exists()), None)
     if folder is None:
         raise TwinError(
             f"No CNI plugins in {', '.join(map(str, CNI_FOLDERS))}.",
             "Install Debian's containernetworking-plugins.",
         )
-    return Host(memory, folder)
+    return Host(memory.physical_bytes(), memory.usable_bytes(), folder)
 
 
 def _run(command: list[str], log: Path) -> bool:

@@ -1,12 +1,14 @@
 """Cgroup hierarchies, versions 1 and 2, in temporary folders."""
 
+import os
 import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from cloudtwin.nodes.linux.cgroups import CgroupHierarchies
+from cloudtwin.nodes.linux.cgroups import V1_REQUIRED, CgroupHierarchies
 
 
 @pytest.fixture
@@ -136,3 +138,35 @@ def test_a_program_is_in_its_cgroup_before_it_starts(version_1: Path) -> None:
     for controller in cgroups.controllers:
         listing = version_1 / controller / "cloudtwin-a" / "cgroup.procs"
         assert listing.read_text() == result.stdout, "another process was put into the cgroup"
+
+
+def test_cgroups_can_be_created_where_every_required_hierarchy_is_writable(tmp_path: Path) -> None:
+    for name in V1_REQUIRED:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "cgroup.procs").touch()
+
+    assert not CgroupHierarchies.detect(tmp_path).problems()
+
+
+def test_missing_hierarchies_are_named(version_1: Path, tmp_path: Path) -> None:
+    (problem,) = CgroupHierarchies.detect(version_1).problems()
+    assert problem == f"no cgroup hierarchy cpu, cpuacct, devices in {version_1}"
+
+    (problem,) = CgroupHierarchies.detect(tmp_path / "none").problems()
+    assert problem == f"no cgroup hierarchies in {tmp_path / 'none'}"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_a_hierarchy_that_is_mounted_read_only_is_named_even_to_root(version_2: Path) -> None:
+    check = (
+        "from pathlib import Path; from cloudtwin.nodes.linux.cgroups import CgroupHierarchies; "
+        f"print(CgroupHierarchies.detect(Path({str(version_2)!r})).problems())"
+    )
+    script = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && exec "$2" -c "$3"'
+
+    command = ["unshare", "--mount", "sh", "-c", script, "sh", str(version_2), sys.executable]
+    result = subprocess.run([*command, check], capture_output=True, text=True, check=False)
+    if "mount" in result.stderr:
+        pytest.skip(f"mounts are not allowed here: {result.stderr}")
+
+    assert result.stdout.strip() == str([f"read-only cgroups: {version_2}"]), result.stderr

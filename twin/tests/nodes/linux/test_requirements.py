@@ -21,6 +21,26 @@ def process(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def cgroups(tmp_path: Path) -> Path:
+    """Return the mount point of writable cgroups."""
+    folder = tmp_path / "cgroup"
+    folder.mkdir()
+    (folder / "cgroup.controllers").touch()
+    return folder
+
+
+def test_a_host_with_read_only_cgroups_is_refused(
+    process: Path, cgroups: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("os.access", lambda *_arguments: False)
+
+    assert requirements.missing_requirements(process, cgroups) == [
+        f"writable cgroups (read-only cgroups: {cgroups})"
+    ]
+
+
 def test_every_missing_requirement_is_named(process: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     (process / "ns" / "pid").unlink()
@@ -34,21 +54,23 @@ def test_every_missing_requirement_is_named(process: Path, monkeypatch: pytest.M
     [("CAP_KILL", 5), ("CAP_NET_ADMIN", 12), ("CAP_SYS_CHROOT", 18), ("CAP_SYS_ADMIN", 21)],
 )
 def test_a_missing_capability_is_named(
-    process: Path, monkeypatch: pytest.MonkeyPatch, capability: str, bit: int
+    process: Path, cgroups: Path, monkeypatch: pytest.MonkeyPatch, capability: str, bit: int
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
     (process / "status").write_text(f"CapEff:\t{ALL_CAPABILITIES & ~(1 << bit):016x}\n")
 
-    assert requirements.missing_requirements(process) == [capability]
+    assert requirements.missing_requirements(process, cgroups) == [capability]
 
 
 def test_a_host_whose_security_module_forbids_namespaces_is_refused(
-    process: Path, monkeypatch: pytest.MonkeyPatch
+    process: Path, cgroups: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(requirements, "_may_unshare", lambda: False)
 
-    assert requirements.missing_requirements(process) == ["permission to create namespaces"]
+    assert requirements.missing_requirements(process, cgroups) == [
+        "permission to create namespaces"
+    ]
 
 
 def test_the_error_suggests_an_existing_cluster(
@@ -63,14 +85,14 @@ def test_the_error_suggests_an_existing_cluster(
 
 
 def test_a_capability_that_a_twin_does_not_need_may_be_missing(
-    process: Path, monkeypatch: pytest.MonkeyPatch
+    process: Path, cgroups: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(requirements, "_may_unshare", lambda: True)
     cap_sys_resource = 1 << 24
     (process / "status").write_text(f"CapEff:\t{ALL_CAPABILITIES & ~cap_sys_resource:016x}\n")
 
-    assert requirements.missing_requirements(process) == []
+    assert requirements.missing_requirements(process, cgroups) == []
 
 
 def test_the_relay_listens_on_its_port_and_on_another_if_it_is_in_use() -> None:

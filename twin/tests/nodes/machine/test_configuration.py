@@ -19,8 +19,12 @@ GPU = MachineSpec("gpu-0", Role.GPU, labels=LABELS, taints=(Taint("example.com/s
 SYSTEM = MachineSpec("system-0", Role.SYSTEM)
 
 
-def kubelet(spec: MachineSpec = GPU, memory: int = 24 * GIBIBYTE) -> dict[str, Any]:
-    return configuration.kubelet(spec, Address(2), memory)
+def kubelet(
+    spec: MachineSpec = GPU, memory: int = 24 * GIBIBYTE, usable: int | None = None
+) -> dict[str, Any]:
+    return configuration.kubelet(
+        spec, Address(2), Host(memory, usable or memory, Path("/usr/lib/cni"))
+    )
 
 
 def test_a_node_registers_with_the_labels_and_taints_of_its_spec() -> None:
@@ -60,6 +64,15 @@ def test_a_machine_never_offers_more_than_half_of_a_small_host() -> None:
     assert total_bytes - reserved_bytes <= 2 * GIBIBYTE + configuration.EVICTION_BYTES
 
 
+def test_a_machine_in_a_container_offers_half_of_the_containers_memory() -> None:
+    reserved = kubelet(GPU, 64 * GIBIBYTE, 4 * GIBIBYTE)["kubeReserved"]["memory"]
+    reserved_bytes = int(reserved.removesuffix("Mi")) << 20
+
+    # The kubelet subtracts both from the memory of the host, which it sees in the container.
+    offered = 64 * GIBIBYTE - reserved_bytes - configuration.EVICTION_BYTES
+    assert offered == 2 * GIBIBYTE
+
+
 def test_the_kubelet_does_not_change_the_host() -> None:
     config = kubelet()
 
@@ -71,7 +84,10 @@ def test_the_kubelet_does_not_change_the_host() -> None:
 
 def test_every_file_has_the_format_of_its_reader() -> None:
     files = configuration.files_of(
-        GPU, Address(2), Host(24 * GIBIBYTE, Path("/usr/lib/cni")), Path("/mnt/shared")
+        GPU,
+        Address(2),
+        Host(24 * GIBIBYTE, 24 * GIBIBYTE, Path("/usr/lib/cni")),
+        Path("/mnt/shared"),
     )
 
     containerd = tomllib.loads(files["containerd.toml"])

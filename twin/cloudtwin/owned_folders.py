@@ -1,0 +1,102 @@
+"""Marks on the folders of twins and stacks, so that no command removes files of the user.
+
+A user may choose any folder as the state root, such as the top of a disk, and a folder in it may have the name of a
+twin. Commands mark the folders that they create, and `down` removes only marked folders. A lock file does not mark a
+folder: `down` creates it before it looks at the folder.
+"""
+
+import contextlib
+import shutil
+from pathlib import Path
+
+from cloudtwin import files
+from cloudtwin.errors import TwinError
+
+MARKER = ".cloudtwin"
+TEXT = (
+    "This folder belongs to a twin or a stack: the command `down` removes it with all its files.\n"
+)
+LOCKS = frozenset({"lock", "up.lock"})
+"""Files that commands create before they mark a folder."""
+LOGS = ("events.jsonl", "machines.json", "moves-*.json")
+"""Files that commands create that only read a cluster."""
+EVIDENCE = (
+    "twin.json", "pulumi/passphrase", "pulumi/state/.pulumi", "registry/rules",
+    "cloud/account-*.json", "cloud/pools.json", "cloud/market.json", "cloud/faults*.json",
+    "cloud/capacity-limits.json", "cloud/quotas.json",
+)  # fmt: skip
+"""Files that only a twin or a stack has; folders of earlier versions have no mark."""
+
+
+def is_owned(folder: Path) -> bool:
+    """Return True for a folder of a twin or a stack."""
+    try:
+        return (
+            (folder / MARKER).is_file()
+            or any(True for pattern in EVIDENCE for _ in folder.glob(pattern))
+            or ((folder / "up.lock").is_file() and (folder / "pulumi").is_dir())
+        )
+    except OSError:  # not accessible for this user
+        return False
+
+
+def has_foreign_files(folder: Path) -> bool:
+    """Return True for a folder with files that belong neither to a twin nor to a stack."""
+    if not folder.exists() or is_owned(folder):
+        return False
+    return any(not _is_lock_or_log(path) for path in folder.iterdir())
+
+
+def require_no_foreign_files(folder: Path) -> None:
+    """Check that a folder is missing, empty, or marked.
+
+    Raises:
+        TwinError: it has files that belong neither to a twin nor to a stack.
+    """
+    if has_foreign_files(folder):
+        raise TwinError(
+            f"{folder} is not the folder of a twin: it has files of another origin.",
+            "They were not changed. Choose another state root or another name of the twin, or move the files.",
+        )
+
+
+def claim(folder: Path) -> None:
+    """Create the folder of a twin or a stack, and mark it.
+
+    Raises:
+        TwinError: it has files that belong neither to a twin nor to a stack.
+    """
+    require_no_foreign_files(folder)
+    if not (folder / MARKER).is_file():
+        files.write(folder / MARKER, TEXT)
+
+
+def mark_new(folder: Path) -> None:
+    """Mark a folder that does not exist yet; do nothing with an existing one."""
+    if not folder.exists():
+        files.write(folder / MARKER, TEXT)
+
+
+def remove(folder: Path) -> None:
+    """Remove the folder of a twin or a stack. The mark is removed last, so that the next command can continue.
+
+    Raises:
+        TwinError: it has files that belong neither to a twin nor to a stack.
+        OSError: a part cannot be removed.
+    """
+    require_no_foreign_files(folder)
+    if not folder.exists():
+        return
+    claim(folder)
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != MARKER:
+            path.unlink(missing_ok=True)
+    (folder / MARKER).unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):  # another command removed it
+        folder.rmdir()
+
+
+def _is_lock_or_log(path: Path) -> bool:
+    return path.name in LOCKS or any(path.match(pattern) for pattern in LOGS)
