@@ -105,7 +105,9 @@ def rule_groups(config: StackConfig) -> str:
 
 
 def prices_of(config: StackConfig) -> StackPrices | None:
-    """Return the prices of a stack; None if a price is unknown, or the stack creates no GPU nodes."""
+    """Return the prices of a stack; None if a price is unknown, or the stack creates or counts no GPU nodes."""
+    if not config.platform.metrics.enabled:
+        return None  # the rules count GPU nodes by its metrics, and the cost would leave them out
     nodes: dict[str, float] = {}
     fixed = 0.0
     for item in cost.estimate(config).items:
