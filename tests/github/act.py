@@ -103,7 +103,8 @@ class Repository:
         for path in repository.workflows():
             text = path.read_text()
             assert "defaults:" not in text, f"{path.name} has defaults; the tests add their own"
-            path.write_text(text.replace(STRATEGY, ONE_AT_A_TIME) + GITHUB_SHELL)
+            text = text.replace(ONE_AT_A_TIME, STRATEGY).replace(STRATEGY, ONE_AT_A_TIME)
+            path.write_text(text + GITHUB_SHELL)
         _commit(repository.folder)
         return repository
 
@@ -299,6 +300,7 @@ def _commit(folder: Path) -> None:
         ["remote", "add", "origin", f"https://github.com/{REPOSITORY}"],
         ["add", "."],
         ["commit", "--quiet", "--message=A copy"],
+        ["update-ref", "refs/remotes/origin/main", "HEAD"],
         ["gc", "--quiet"],
     ):
         subprocess.run([*git, *command], cwd=folder, check=True, timeout=60)

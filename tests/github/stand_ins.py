@@ -35,7 +35,7 @@ INPUTS: dict[str, tuple[str, ...]] = {
         "push-to-registry",
     ),
     "actions/cache": ("path", "key"),
-    "actions/checkout": ("persist-credentials",),
+    "actions/checkout": ("persist-credentials", "fetch-depth"),
     "actions/deploy-pages": (),
     "actions/download-artifact": ("name", "path"),
     "actions/setup-go": ("go-version", "cache-dependency-path"),
@@ -70,7 +70,7 @@ INPUTS: dict[str, tuple[str, ...]] = {
         "comment-on-pr",
         "comment-on-summary",
     ),
-    "pypa/gh-action-pypi-publish": (),
+    "pypa/gh-action-pypi-publish": ("skip-existing",),
 }
 """Inputs of each action that the workflows may set."""
 
@@ -84,6 +84,9 @@ SCRIPTS = {
     "anchore/scan-action": 'case "$INPUT_IMAGE" in "${STAND_IN_VULNERABLE:-none}"@*) exit 1 ;; esac',
     "docker/build-push-action": 'test -f "$INPUT_FILE"; echo "digest=$STAND_IN_DIGEST" >> "$GITHUB_OUTPUT"',
     "pulumi/actions": PULUMI,
+    "pypa/gh-action-pypi-publish": (
+        'for file in dist/*; do echo "pypi upload ${file#dist/}"; done >> "$STAND_IN_RECORD.programs"'
+    ),
 }
 """Script that a stand-in runs after it has recorded its inputs: STAND_IN_VULNERABLE is an image, without its digest, in
 which the scanner finds a vulnerability; STAND_IN_DIGEST is the digest that a push returns."""
@@ -120,6 +123,15 @@ esac
 """
 """AWS's CLI: STAND_IN_EXPORT is the state of an export, STAND_IN_LOGS the error of the deletion of a log group."""
 
+GH_PROGRAM = r"""#!/bin/sh
+echo "gh $*" >> "$STAND_IN_RECORD.programs"
+case "$2" in
+  view | upload) [ -n "$STAND_IN_RELEASED" ] ;;
+  create) [ -z "$STAND_IN_RELEASED" ] || { echo "a release with the same tag name already exists" >&2; exit 1; } ;;
+esac
+"""
+"""GitHub's CLI: STAND_IN_RELEASED, if set, is a release that exists."""
+
 KUBECTL_PROGRAM = r"""#!/bin/sh
 echo "kubectl $3 $4 $5" >> "$STAND_IN_RECORD.programs"
 [ -z "$STAND_IN_BUSY" ] || { echo "error: timed out waiting for the condition" >&2; exit 1; }
@@ -131,7 +143,7 @@ PROGRAMS = {
     "kubectl": KUBECTL_PROGRAM,
     "pulumi": PULUMI_PROGRAM,
     "sudo": '#!/bin/sh\nwhile case "$1" in --*) ;; *) false ;; esac; do shift; done\nexec "$@"\n',
-    "gh": '#!/bin/sh\necho "gh $*" >> "$STAND_IN_RECORD.programs"\n',
+    "gh": GH_PROGRAM,
 }
 """Programs of a hosted runner that may be missing here, by name."""
 
