@@ -95,9 +95,7 @@ PULUMI_PROGRAM = r"""#!/bin/sh
 echo "pulumi $2 $4" >> "$STAND_IN_RECORD.programs"
 case "$2 $4" in
   "output "*)
-    storage=
-    case "$4" in eks-*) storage=', "fileSystem": "fs-1", "bucket": "data"' ;; esac
-    echo '{"job": "imagenet", "clusterName": "everstep-dev", "kubeconfig": "{}"'$storage'}' ;;
+    echo '{"job": "imagenet", "kubeconfig": "{}"}' ;;
   "export "*)
     protect=true
     [ -z "$STAND_IN_UNPROTECTED$STAND_IN_UNPROTECTED_TYPE" ] || protect=false
@@ -105,16 +103,26 @@ case "$2 $4" in
     case "$4" in aks-*) type=azure-native:storage:BlobContainer ;; esac
     type=${STAND_IN_UNPROTECTED_TYPE:-$type}
     job=', {"type": "kubernetes:elastic.pytorch.org/v1alpha1:ElasticJob"}'
-    [ -z "$STAND_IN_DOWN" ] || job=
-    echo '{"deployment": {"resources": [{"type": "'$type'", "protect": '$protect'}'$job']}}' ;;
+    [ -z "$STAND_IN_DOWN$STAND_IN_JOBLESS" ] || job=
+    cloud=
+    case "$4$STAND_IN_DOWN" in
+      eks-dev)
+        cloud=', {"type": "aws:eks/cluster:Cluster", "id": "everstep-dev"}'
+        cloud=$cloud', {"type": "aws:fsx/lustreFileSystem:LustreFileSystem", "id": "fs-old", "delete": true}'
+        cloud=$cloud', {"type": "aws:fsx/lustreFileSystem:LustreFileSystem", "id": "fs-1"}'
+        cloud=$cloud', {"type": "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation", "id": "dra-1"}' ;;
+    esac
+    echo '{"deployment": {"resources": [{"type": "'$type'", "protect": '$protect'}'$cloud$job']}}' ;;
 esac
 """
 """Pulumi's CLI for a stack that is up: STAND_IN_UNPROTECTED, if set, lets a destroy delete its data, and
-STAND_IN_UNPROTECTED_TYPE a resource of this type; STAND_IN_DOWN, if
-set, leaves only its data in the state."""
+STAND_IN_UNPROTECTED_TYPE a resource of this type; STAND_IN_DOWN, if set, leaves only its data in the state;
+STAND_IN_JOBLESS, if set, removes the job from the state, as after an `up` that failed before it. The stack of EKS has
+a file system that is linked to its bucket, and its predecessor, which is not deleted yet."""
 
 AWS_PROGRAM = r"""#!/bin/sh
-echo "aws $1 $2" >> "$STAND_IN_RECORD.programs"
+case "$2" in create-data-repository-task) id=" $4" ;; delete-log-group) id=" $4" ;; *) id= ;; esac
+echo "aws $1 $2$id" >> "$STAND_IN_RECORD.programs"
 case "$2" in
   create-data-repository-task) echo task-1 ;;
   describe-data-repository-tasks) echo "${STAND_IN_EXPORT:-SUCCEEDED}" ;;
