@@ -34,6 +34,9 @@ GITHUB_SHELL = "defaults:\n  run:\n    shell: bash -e {0}\n"
 STRATEGY, ONE_AT_A_TIME = "    strategy:\n", "    strategy:\n      max-parallel: 1\n"
 """The jobs of a matrix run in turn, as `--concurrent-jobs=1` makes the other jobs do."""
 
+STACK_KEY = "secretsprovider: awskms://key\nencryptedkey: AQICAHg=\n"
+"""The lines that `pulumi stack init` adds to a stack file."""
+
 LEFT_OUT = ("benchmarks/", "docs/", "tests/", "twin/tests/")
 """Folders that no job of the tests reads. The copy leaves them out, because each job gets all its files."""
 
@@ -100,6 +103,7 @@ class Repository:
         repository = cls(home / "repository", home)
         _copy_tree(repository.folder)
         _link_environment(repository.folder / ".venv")
+        _init_stacks(repository.folder / "stacks")
         for path in repository.workflows():
             text = path.read_text()
             assert "defaults:" not in text, f"{path.name} has defaults; the tests add their own"
@@ -291,6 +295,12 @@ def _link_environment(folder: Path) -> None:
             (folder / entry.name).symlink_to(entry)
     for stamp in STAMPS:
         (folder / f".{stamp}").touch()
+
+
+def _init_stacks(folder: Path) -> None:
+    """Add the key of its secrets to the file of each stack that the workflows deploy."""
+    for path in folder.glob("Pulumi.?ks-*.yaml"):
+        path.write_text(f"{path.read_text().rstrip()}\n{STACK_KEY}")
 
 
 def _commit(folder: Path) -> None:

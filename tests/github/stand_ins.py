@@ -60,8 +60,6 @@ INPUTS: dict[str, tuple[str, ...]] = {
         "command",
         "stack-name",
         "cloud-url",
-        "secrets-provider",
-        "upsert",
         "diff",
         "refresh",
         "exclude-protected",

@@ -91,6 +91,22 @@ def test_a_dev_stack_that_the_cloud_refuses_is_red_and_its_prod_stack_is_not_dep
     assert commands(run) == ["up eks-dev"], run.log
 
 
+@pytest.mark.parametrize("key", ["secretsprovider", "encryptedkey"])
+def test_a_stack_without_a_committed_key_is_red_before_any_login(
+    changed_repository: Repository, key: str
+) -> None:
+    """Pulumi would encrypt the secrets with a key that only the runner has, and no later update could read them."""
+    changed_repository.replace("stacks/Pulumi.eks-dev.yaml", f"{key}:", f"# {key}:")
+
+    run = changed_repository.run("deploy", "push", variables={**BACKEND, "STACKS": '["eks-dev"]'})
+
+    assert not run.is_green
+    assert f"stacks/Pulumi.eks-dev.yaml has no {key}" in run.log
+    assert "pulumi stack init eks-dev --secrets-provider awskms://key" in run.log
+    assert logins(run, "aws") == 0
+    assert commands(run) == []
+
+
 def test_a_stack_file_with_an_error_is_red(changed_repository: Repository) -> None:
     changed_repository.replace(
         "stacks/Pulumi.eks-dev.yaml", "kubernetesVersion:", "kubernetesVersoin:"
