@@ -50,7 +50,11 @@ class GpuPluginConfig(Section):
 class MetricsConfig(Section):
     """The exporter of GPU metrics for Prometheus."""
 
-    enabled: bool = Field(default=False, description="Whether the stack installs it.")
+    enabled: bool = Field(
+        default=False,
+        description="Whether the stack installs it. Without it, GPU nodes are not counted: Prometheus has neither a "
+        "cost per hour nor alerts about `cost.budget`.",
+    )
     image: Image = Field(
         default="nvcr.io/nvidia/k8s/dcgm-exporter:4.5.3-4.8.2-distroless", description="Its image."
     )

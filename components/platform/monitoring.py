@@ -105,10 +105,12 @@ def rule_groups(config: StackConfig) -> str:
 
 
 def prices_of(config: StackConfig) -> StackPrices | None:
-    """Return the prices of a stack; None if a price is unknown, or the stack creates no GPU nodes.
+    """Return the prices of a stack; None if a price is unknown, or the stack creates or counts no GPU nodes.
 
     The volumes of `data.cache.storageClass` are not included: without them a budget can still be nearly spent.
     """
+    if not config.platform.metrics.enabled:
+        return None  # the rules count GPU nodes by its metrics, and the cost would leave them out
     items = [
         item
         for item in cost.estimate(config).items

@@ -34,6 +34,9 @@ GITHUB_SHELL = "defaults:\n  run:\n    shell: bash -e {0}\n"
 STRATEGY, ONE_AT_A_TIME = "    strategy:\n", "    strategy:\n      max-parallel: 1\n"
 """The jobs of a matrix run in turn, as `--concurrent-jobs=1` makes the other jobs do."""
 
+STACK_KEY = "secretsprovider: awskms://key\nencryptedkey: AQICAHg=\n"
+"""The lines that `pulumi stack init` adds to a stack file."""
+
 LEFT_OUT = ("benchmarks/", "docs/", "tests/", "twin/tests/")
 """Folders that no job of the tests reads. The copy leaves them out, because each job gets all its files."""
 
@@ -100,10 +103,12 @@ class Repository:
         repository = cls(home / "repository", home)
         _copy_tree(repository.folder)
         _link_environment(repository.folder / ".venv")
+        _init_stacks(repository.folder / "stacks")
         for path in repository.workflows():
             text = path.read_text()
             assert "defaults:" not in text, f"{path.name} has defaults; the tests add their own"
-            path.write_text(text.replace(STRATEGY, ONE_AT_A_TIME) + GITHUB_SHELL)
+            text = text.replace(ONE_AT_A_TIME, STRATEGY).replace(STRATEGY, ONE_AT_A_TIME)
+            path.write_text(text + GITHUB_SHELL)
         _commit(repository.folder)
         return repository
 
@@ -292,6 +297,12 @@ def _link_environment(folder: Path) -> None:
         (folder / f".{stamp}").touch()
 
 
+def _init_stacks(folder: Path) -> None:
+    """Add the key of its secrets to the file of each stack that the workflows deploy."""
+    for path in folder.glob("Pulumi.?ks-*.yaml"):
+        path.write_text(f"{path.read_text().rstrip()}\n{STACK_KEY}")
+
+
 def _commit(folder: Path) -> None:
     git = ["git", "-c", "user.name=test", "-c", "user.email=test@example.org"]
     for command in (
@@ -299,6 +310,7 @@ def _commit(folder: Path) -> None:
         ["remote", "add", "origin", f"https://github.com/{REPOSITORY}"],
         ["add", "."],
         ["commit", "--quiet", "--message=A copy"],
+        ["update-ref", "refs/remotes/origin/main", "HEAD"],
         ["gc", "--quiet"],
     ):
         subprocess.run([*git, *command], cwd=folder, check=True, timeout=60)

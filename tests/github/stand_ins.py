@@ -35,7 +35,7 @@ INPUTS: dict[str, tuple[str, ...]] = {
         "push-to-registry",
     ),
     "actions/cache": ("path", "key"),
-    "actions/checkout": ("persist-credentials",),
+    "actions/checkout": ("persist-credentials", "fetch-depth"),
     "actions/deploy-pages": (),
     "actions/download-artifact": ("name", "path"),
     "actions/setup-go": ("go-version", "cache-dependency-path"),
@@ -60,8 +60,6 @@ INPUTS: dict[str, tuple[str, ...]] = {
         "command",
         "stack-name",
         "cloud-url",
-        "secrets-provider",
-        "upsert",
         "diff",
         "refresh",
         "exclude-protected",
@@ -70,7 +68,7 @@ INPUTS: dict[str, tuple[str, ...]] = {
         "comment-on-pr",
         "comment-on-summary",
     ),
-    "pypa/gh-action-pypi-publish": (),
+    "pypa/gh-action-pypi-publish": ("skip-existing",),
 }
 """Inputs of each action that the workflows may set."""
 
@@ -84,6 +82,9 @@ SCRIPTS = {
     "anchore/scan-action": 'case "$INPUT_IMAGE" in "${STAND_IN_VULNERABLE:-none}"@*) exit 1 ;; esac',
     "docker/build-push-action": 'test -f "$INPUT_FILE"; echo "digest=$STAND_IN_DIGEST" >> "$GITHUB_OUTPUT"',
     "pulumi/actions": PULUMI,
+    "pypa/gh-action-pypi-publish": (
+        'for file in dist/*; do echo "pypi upload ${file#dist/}"; done >> "$STAND_IN_RECORD.programs"'
+    ),
 }
 """Script that a stand-in runs after it has recorded its inputs: STAND_IN_VULNERABLE is an image, without its digest, in
 which the scanner finds a vulnerability; STAND_IN_DIGEST is the digest that a push returns."""
@@ -92,9 +93,7 @@ PULUMI_PROGRAM = r"""#!/bin/sh
 echo "pulumi $2 $4" >> "$STAND_IN_RECORD.programs"
 case "$2 $4" in
   "output "*)
-    storage=
-    case "$4" in eks-*) storage=', "fileSystem": "fs-1", "bucket": "data"' ;; esac
-    echo '{"job": "imagenet", "clusterName": "everstep-dev", "kubeconfig": "{}"'$storage'}' ;;
+    echo '{"job": "imagenet", "kubeconfig": "{}"}' ;;
   "export "*)
     protect=true
     [ -z "$STAND_IN_UNPROTECTED$STAND_IN_UNPROTECTED_TYPE" ] || protect=false
@@ -102,16 +101,26 @@ case "$2 $4" in
     case "$4" in aks-*) type=azure-native:storage:BlobContainer ;; esac
     type=${STAND_IN_UNPROTECTED_TYPE:-$type}
     job=', {"type": "kubernetes:elastic.pytorch.org/v1alpha1:ElasticJob"}'
-    [ -z "$STAND_IN_DOWN" ] || job=
-    echo '{"deployment": {"resources": [{"type": "'$type'", "protect": '$protect'}'$job']}}' ;;
+    [ -z "$STAND_IN_DOWN$STAND_IN_JOBLESS" ] || job=
+    cloud=
+    case "$4$STAND_IN_DOWN" in
+      eks-dev)
+        cloud=', {"type": "aws:eks/cluster:Cluster", "id": "everstep-dev"}'
+        cloud=$cloud', {"type": "aws:fsx/lustreFileSystem:LustreFileSystem", "id": "fs-old", "delete": true}'
+        cloud=$cloud', {"type": "aws:fsx/lustreFileSystem:LustreFileSystem", "id": "fs-1"}'
+        cloud=$cloud', {"type": "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation", "id": "dra-1"}' ;;
+    esac
+    echo '{"deployment": {"resources": [{"type": "'$type'", "protect": '$protect'}'$cloud$job']}}' ;;
 esac
 """
 """Pulumi's CLI for a stack that is up: STAND_IN_UNPROTECTED, if set, lets a destroy delete its data, and
-STAND_IN_UNPROTECTED_TYPE a resource of this type; STAND_IN_DOWN, if
-set, leaves only its data in the state."""
+STAND_IN_UNPROTECTED_TYPE a resource of this type; STAND_IN_DOWN, if set, leaves only its data in the state;
+STAND_IN_JOBLESS, if set, removes the job from the state, as after an `up` that failed before it. The stack of EKS has
+a file system that is linked to its bucket, and its predecessor, which is not deleted yet."""
 
 AWS_PROGRAM = r"""#!/bin/sh
-echo "aws $1 $2" >> "$STAND_IN_RECORD.programs"
+case "$2" in create-data-repository-task) id=" $4" ;; delete-log-group) id=" $4" ;; *) id= ;; esac
+echo "aws $1 $2$id" >> "$STAND_IN_RECORD.programs"
 case "$2" in
   create-data-repository-task) echo task-1 ;;
   describe-data-repository-tasks) echo "${STAND_IN_EXPORT:-SUCCEEDED}" ;;
@@ -119,6 +128,15 @@ case "$2" in
 esac
 """
 """AWS's CLI: STAND_IN_EXPORT is the state of an export, STAND_IN_LOGS the error of the deletion of a log group."""
+
+GH_PROGRAM = r"""#!/bin/sh
+echo "gh $*" >> "$STAND_IN_RECORD.programs"
+case "$2" in
+  view | upload) [ -n "$STAND_IN_RELEASED" ] ;;
+  create) [ -z "$STAND_IN_RELEASED" ] || { echo "a release with the same tag name already exists" >&2; exit 1; } ;;
+esac
+"""
+"""GitHub's CLI: STAND_IN_RELEASED, if set, is a release that exists."""
 
 KUBECTL_PROGRAM = r"""#!/bin/sh
 echo "kubectl $3 $4 $5" >> "$STAND_IN_RECORD.programs"
@@ -131,7 +149,7 @@ PROGRAMS = {
     "kubectl": KUBECTL_PROGRAM,
     "pulumi": PULUMI_PROGRAM,
     "sudo": '#!/bin/sh\nwhile case "$1" in --*) ;; *) false ;; esac; do shift; done\nexec "$@"\n',
-    "gh": '#!/bin/sh\necho "gh $*" >> "$STAND_IN_RECORD.programs"\n',
+    "gh": GH_PROGRAM,
 }
 """Programs of a hosted runner that may be missing here, by name."""
 

@@ -20,6 +20,12 @@ def commands(run: WorkflowRun) -> list[str]:
     )
 
 
+def logins(run: WorkflowRun, cloud: str) -> int:
+    """Return the number of logins to `aws` or `azure`."""
+    action = {"aws": "aws-actions/configure-aws-credentials", "azure": "azure/login"}[cloud]
+    return len(run.calls(action))
+
+
 def test_a_push_deploys_all_stacks_prod_after_dev_each_with_the_identity_of_its_cloud(
     repository: Repository,
 ) -> None:
@@ -37,9 +43,37 @@ def test_a_push_deploys_all_stacks_prod_after_dev_each_with_the_identity_of_its_
     assert order.index("eks-dev") < order.index("eks-prod"), "prod gets only what dev has run"
     assert order.index("aks-dev") < order.index("aks-prod"), "prod gets only what dev has run"
     roles = [call["role-to-assume"] for call in run.calls("aws-actions/configure-aws-credentials")]
-    assert roles == [identities["AWS_ROLE_ARN"]] * 2, "one login for each stack of AWS"
+    assert roles == [identities["AWS_ROLE_ARN"]] * 4, "the state of all stacks is in S3"
     assert [call["client-id"] for call in run.calls("azure/login")] == ["client"] * 2
     assert len(run.calls("azure/use-kubelogin")) == 2
+
+
+@pytest.mark.parametrize(
+    ("backend", "secrets_provider", "aws", "azure"),
+    [
+        ("azblob://state", "azurekeyvault://vault/keys/state", 1, 2),
+        ("azblob://state", "awskms://key", 2, 2),
+        ("s3://state", "azurekeyvault://vault/keys/state", 2, 2),
+    ],
+)
+def test_each_stack_logs_in_to_the_clouds_of_its_cluster_its_state_and_its_key(
+    repository: Repository, backend: str, secrets_provider: str, aws: int, azure: int
+) -> None:
+    """The run has one stack of each cloud."""
+    variables = {
+        "PULUMI_BACKEND_URL": backend,
+        "PULUMI_SECRETS_PROVIDER": secrets_provider,
+        "STACKS": '["eks-dev", "aks-dev"]',
+    }
+
+    run = repository.run("deploy", "push", variables=variables)
+
+    assert run.is_green, run.log
+    assert logins(run, "aws") == aws, "without a login, Pulumi cannot read the state or its secrets"
+    assert logins(run, "azure") == azure, (
+        "without a login, Pulumi cannot read the state or its secrets"
+    )
+    assert len(run.calls("azure/use-kubelogin")) == 1, "only clusters of AKS need it"
 
 
 def test_a_dev_stack_that_the_cloud_refuses_is_red_and_its_prod_stack_is_not_deployed(
@@ -55,6 +89,22 @@ def test_a_dev_stack_that_the_cloud_refuses_is_red_and_its_prod_stack_is_not_dep
     assert not run.is_green
     assert "the cloud refuses up of eks-dev" in run.log
     assert commands(run) == ["up eks-dev"], run.log
+
+
+@pytest.mark.parametrize("key", ["secretsprovider", "encryptedkey"])
+def test_a_stack_without_a_committed_key_is_red_before_any_login(
+    changed_repository: Repository, key: str
+) -> None:
+    """Pulumi would encrypt the secrets with a key that only the runner has, and no later update could read them."""
+    changed_repository.replace("stacks/Pulumi.eks-dev.yaml", f"{key}:", f"# {key}:")
+
+    run = changed_repository.run("deploy", "push", variables={**BACKEND, "STACKS": '["eks-dev"]'})
+
+    assert not run.is_green
+    assert f"stacks/Pulumi.eks-dev.yaml has no {key}" in run.log
+    assert "pulumi stack init eks-dev --secrets-provider awskms://key" in run.log
+    assert logins(run, "aws") == 0
+    assert commands(run) == []
 
 
 def test_a_stack_file_with_an_error_is_red(changed_repository: Repository) -> None:

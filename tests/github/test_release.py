@@ -1,14 +1,20 @@
 """The workflow `release`, run by `act`."""
 
+import subprocess
+from pathlib import Path
+
 import pytest
+import yaml
 
 from everstep.catalog.names import RELEASED_IMAGE
-from tests.github.act import Repository, WorkflowRun
+from tests.github.act import ROOT, Repository, WorkflowRun
 from tests.github.stand_ins import DIGEST
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
 
-DISTRIBUTIONS = {"everstep", "cloudfacts", "cloudtwin"}
+DISTRIBUTIONS = ["cloudfacts", "cloudtwin", "everstep"]
+"""The distributions, each after those that it requires."""
+
 IMAGES = {"trainer", "controller", "spot", "etcd-rejoin"}
 VERSION = RELEASED_IMAGE.rpartition(":")[2]
 PUSH_ENVIRONMENT = {"STAND_IN_DIGEST": DIGEST}
@@ -19,7 +25,7 @@ MAKEFILE = """
 	@true
 wheels:
 	@mkdir -p build/dist
-	@touch build/dist/one.whl
+	@touch build/dist/cloudfacts-1.whl build/dist/cloudtwin-1.whl build/dist/everstep-1.whl
 """
 
 
@@ -52,9 +58,55 @@ def test_a_tag_publishes_wheels_and_all_images_with_provenance(repository: Repos
     assert digests.count(DIGEST) == len(IMAGES), "each image's provenance names its digest"
     assert f"trainer@{DIGEST}" in run.summary, "stack files name images by these digests"
     wheels = repository.artifacts.glob("*.whl")
-    assert {wheel.name.partition("-")[0] for wheel in wheels} == DISTRIBUTIONS
-    assert any(call.startswith(f"gh release create v{VERSION} ") for call in run.programs), run.log
-    assert len(run.calls("pypa/gh-action-pypi-publish")) == 1
+    assert {wheel.name.partition("-")[0] for wheel in wheels} == set(DISTRIBUTIONS)
+    *uploads, view, release_call = run.programs
+    assert [upload.partition("-")[0] for upload in uploads] == [
+        f"pypi upload {name}" for name in DISTRIBUTIONS
+    ], "PyPI refuses a second upload of a file: it comes first, and the release only after it"
+    assert view == f"gh release view v{VERSION}"
+    assert release_call.startswith(f"gh release create v{VERSION} ")
+
+
+def test_a_repeated_release_adds_its_files_to_the_release_that_exists(
+    without_wheels: Repository,
+) -> None:
+    run = release(
+        without_wheels, f"v{VERSION}", image="spot", **PUSH_ENVIRONMENT, STAND_IN_RELEASED="yes"
+    )
+
+    assert run.is_green, run.log
+    assert run.programs[-1].startswith(f"gh release upload v{VERSION} ")
+    assert run.programs[-1].endswith(" --clobber"), "the files of the failed run are replaced"
+    assert all(
+        call["skip-existing"] == "true" for call in run.calls("pypa/gh-action-pypi-publish")
+    ), "PyPI refuses a file that it has"
+
+
+def test_each_distribution_has_its_own_environment() -> None:
+    """PyPI accepts one pending publisher for each combination of repository, workflow and environment."""
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yaml").read_text())
+    publish = workflow["jobs"]["publish"]
+
+    assert publish["environment"] == "pypi-${{ matrix.distribution }}"
+    assert publish["strategy"]["matrix"]["distribution"] == DISTRIBUTIONS
+    guide = (ROOT / "CONTRIBUTING.md").read_text()
+    assert all(f"`pypi-{name}`" in guide for name in DISTRIBUTIONS)
+
+
+def test_a_tag_on_a_commit_outside_main_publishes_nothing(without_wheels: Repository) -> None:
+    commit_outside_main(without_wheels.folder)
+
+    run = release(without_wheels, f"v{VERSION}", **PUSH_ENVIRONMENT)
+
+    assert "which is not on main" in run.log
+    check_nothing_is_published(run)
+
+
+def commit_outside_main(folder: Path) -> None:
+    """Add a commit that the remote's main branch does not have."""
+    identity = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
+    command = ["git", *identity, "commit", "--quiet", "--allow-empty", "--message=Unreviewed"]
+    subprocess.run(command, cwd=folder, check=True, timeout=60)
 
 
 def test_a_tag_that_is_not_the_version_publishes_nothing(repository: Repository) -> None:

@@ -12,8 +12,8 @@ from tests.github.act import BACKEND, ROOT, Repository, WorkflowRun
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
 
 STOP = "kubectl delete elasticjob imagenet"
-EXPORT = "aws fsx create-data-repository-task"
-DELETE_LOGS = "aws logs delete-log-group"
+EXPORT = "aws fsx create-data-repository-task fs-1"
+DELETE_LOGS = "aws logs delete-log-group /aws/eks/everstep-dev/cluster"
 
 
 def teardown(repository: Repository, stack: str = "eks-dev", **environment: str) -> WorkflowRun:
@@ -128,6 +128,21 @@ def test_a_stack_with_only_its_data_left_has_no_job_to_end(repository: Repositor
 
     assert run.is_green, "a day without a deployment is not a failure"
     assert run.programs == ["pulumi export eks-dev"]
+
+
+def test_files_are_exported_and_logs_deleted_if_an_update_failed_before_the_job(
+    repository: Repository,
+) -> None:
+    run = teardown(repository, STAND_IN_JOBLESS="yes")
+
+    assert run.is_green, run.log
+    assert run.programs == [
+        "pulumi export eks-dev",
+        EXPORT,
+        "aws fsx describe-data-repository-tasks",
+        DELETE_LOGS,
+    ]
+    assert destroys(run) == ["eks-dev"]
 
 
 def test_the_scheduled_run_never_deletes_data(repository: Repository) -> None:

@@ -129,13 +129,55 @@ def test_the_workflows_use_the_pulumi_cli_of_the_tests() -> None:
     assert f"github.com/pulumi/pulumi/pkg/v3 v{version} " in modules
 
 
-def test_an_aws_session_lasts_as_long_as_the_job() -> None:
-    (minutes,) = re.findall(r"timeout-minutes: (\d+)", stack_workflow())
-    (seconds,) = re.findall(r"role-duration-seconds: (\d+)", stack_workflow())
+def limits(key: str) -> tuple[int, int]:
+    """Return a limit of the workflow that has the credentials: for a destroy, and for other commands."""
+    pattern = rf"{key}: \$\{{\{{ inputs\.command == 'destroy' && (\d+) \|\| (\d+) \}}\}}"
+    ((destroy, other),) = re.findall(pattern, stack_workflow())
+    return int(destroy), int(other)
 
-    assert int(seconds) >= 60 * int(minutes), (
+
+def test_an_aws_session_lasts_as_long_as_the_job() -> None:
+    minutes, seconds = limits("timeout-minutes"), limits("role-duration-seconds")
+    guide = (ROOT / "docs" / "continuous-integration.md").read_text()
+    maxima = [int(maximum) for maximum in re.findall(r"--max-session-duration (\d+)", guide)]
+
+    assert seconds == tuple(60 * limit for limit in minutes), (
         "an `up` without credentials leaves pending operations"
     )
+    assert maxima == [max(seconds)], "AWS refuses a longer session than the role allows"
+
+
+def test_a_destroy_has_an_hour_after_the_waits_of_its_preparation() -> None:
+    script = (ROOT / ".ci" / "prepare-teardown").read_text()
+    waits = {
+        name: int(value)
+        for name, value in re.findall(r"^(stop|export)_minutes=(\d+)$", script, re.MULTILINE)
+    }
+    minutes, _ = limits("timeout-minutes")
+
+    assert minutes >= waits["stop"] + waits["export"] + 60, (
+        "a destroy that is killed leaves a locked state and half of a stack, which costs money"
+    )
+
+
+def test_no_workflow_creates_a_stack() -> None:
+    """`upsert` would create it with a key that is lost, and a preview would need to write the state."""
+    (action,) = [
+        step["with"]
+        for step in steps(yaml.safe_load(stack_workflow()))
+        if step.get("with", {}).get("command")
+    ]
+
+    assert "upsert" not in action
+
+
+def test_the_identity_of_previews_only_reads_the_state() -> None:
+    """Each branch may assume it. A preview of Pulumi neither locks nor writes the state."""
+    guide = (ROOT / "docs" / "continuous-integration.md").read_text()
+    ((aws, azure),) = re.findall(r"^   \| the state \| (.*) \| (.*) \|$", guide, re.MULTILINE)
+
+    assert re.findall(r"s3:\w+", aws) == ["s3:GetObject", "s3:ListBucket"]
+    assert azure.startswith("Storage Blob Data Reader ")
 
 
 def test_images_are_pushed_below_an_owner_in_lower_case() -> None:

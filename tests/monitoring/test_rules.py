@@ -46,6 +46,11 @@ MISTAKES = {
         ("sum(elasticjob_leader) == 0", "sum(elasticjob_leads) == 0"),
         ("present_over_time(elasticjob_leader[1d])", "present_over_time(elasticjob_leads[1d])"),
     ),
+    "EverstepGpuNodesNotCounted": (
+        ("sum(elasticjob_running_workers) > 0", "sum(elasticjob_workers) > 0"),
+        ("and on () everstep:gpu_node_usd_per_hour", "and on () everstep:gpu_usd_per_hour"),
+        ("unless on () everstep:gpu_nodes:count", "unless on () everstep:fixed_usd_per_hour"),
+    ),
     "EverstepBudgetForecast": (
         ("by (Hostname) (DCGM_FI_DEV_GPU_UTIL)", "by (node) (DCGM_FI_DEV_GPU_UTIL)"),
         ("sum * 730 > everstep:budget_usd_per_month", "sum * 730 > everstep:budget_usd"),

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 PREFIX = "everstep:"
 """Prefix of Everstep's keys in a stack file."""
+CLOUD_KEY = re.compile(r"^(?:secretsprovider|encryptedkey):.*\n?", re.MULTILINE)
+"""The lines about the key of the stack's secrets in a cloud, in a stack file."""
+
 STACK_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 """Names of stacks that Pulumi allows; it checks them only after machines are started."""
 
@@ -178,7 +181,8 @@ def copy_stack_file(workspace: Workspace, salt: str | None, *, allow_invalid: bo
 
     Args:
         workspace: the stack.
-        salt: the state's encryption salt, added unless the stack file has its own.
+        salt: the state's encryption salt, added unless the stack file has its own. A state with a salt does not use
+            the key in a cloud that the stack file names: a twin has no login there.
         allow_invalid: whether to use an empty configuration in place of a stack file that cannot be read. To destroy
             a stack, the engine needs the state and no configuration.
 
@@ -195,6 +199,8 @@ def copy_stack_file(workspace: Workspace, salt: str | None, *, allow_invalid: bo
         sections = {PREFIX + name: json.loads(value) for name, value in workspace.overrides}
         overridden = {**content, "config": {**(content.get("config") or {}), **sections}}
         text = yaml.safe_dump(overridden, sort_keys=False)
+    if salt:
+        text = CLOUD_KEY.sub("", text)
     if salt and not content.get("encryptionsalt"):
         text = f"{text.rstrip()}\nencryptionsalt: {salt}\n"
     copy = copy_path(workspace)

@@ -249,6 +249,14 @@ def test_a_stack_whose_prices_are_not_known_records_none(stack: dict[str, Any]) 
     assert prices_of(from_mapping(stack)) is None
 
 
+def test_a_stack_that_does_not_count_its_gpu_nodes_records_no_prices() -> None:
+    stack = with_changes(EKS, {"platform": {"metrics": {"enabled": False}}})
+
+    assert prices_of(from_mapping(stack)) is None, (
+        "the cost of the other nodes would look like the whole"
+    )
+
+
 def test_prices_are_recorded_and_an_absent_budget_is_not() -> None:
     prices = StackPrices(fixed_per_hour=0.3, gpu_node_per_hour=1.2)
     rule = operator_objects.price_rules({}, prices)

@@ -158,6 +158,23 @@ def test_a_salt_of_the_user_takes_precedence(local_stack: Workspace) -> None:
     assert "v1:other" not in copy_stack_file(local_stack, "v1:other").read_text()
 
 
+CLOUD_KEY = "secretsprovider: awskms://key\nencryptedkey: AQICAHg=\n"
+
+
+def test_a_state_with_a_salt_does_not_use_the_key_in_a_cloud(local_stack: Workspace) -> None:
+    local_stack.stack_file.write_text(f"{CLOUD_KEY}{VALID_STACK}")
+
+    copy = copy_stack_file(local_stack, "v1:salt")
+
+    assert copy.read_text() == f"{VALID_STACK}encryptionsalt: v1:salt\n", "a twin has no login"
+
+
+def test_a_state_without_a_salt_uses_the_key_of_the_stack_file(local_stack: Workspace) -> None:
+    local_stack.stack_file.write_text(f"{VALID_STACK}{CLOUD_KEY}")
+
+    assert copy_stack_file(local_stack, None).read_text() == f"{VALID_STACK}{CLOUD_KEY}"
+
+
 def test_the_passphrase_is_created_once_and_readable_only_by_its_owner(
     local_stack: Workspace,
 ) -> None:
