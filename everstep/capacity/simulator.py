@@ -115,6 +115,7 @@ def parameters_of(
         goodput=job.steady_goodput,
         deadline_seconds=deadline_seconds,
         budget_usd=budget_usd,
+        max_on_demand=job.max_on_demand,
     )
 
 
@@ -189,7 +190,7 @@ class _Replay:
         moved = before is not None and decision.zone != before.zone
         left_zone = before.zone if before is not None else decision.zone
         offered = min(available[decision.zone], self.job.machines)
-        purchase = self._purchase(offered, moved=moved)
+        purchase = self._purchase(offered, decision.zone, moved=moved)
         spot = offered if purchase.use_spot else 0
         on_demand = purchase.on_demand
         remaining = min(available[left_zone], self.spot)
@@ -268,7 +269,7 @@ class _Replay:
         )
         return place(self.placement, Observation(self.now, zones), policy_state)
 
-    def _purchase(self, offered: int, *, moved: bool) -> Purchase:
+    def _purchase(self, offered: int, zone: int, *, moved: bool) -> Purchase:
         if offered >= self.parameters.min_machines:
             self.below_min_since = self.now + self.history.gap_seconds
         # After a move all machines start at the same time, on-demand machines as well.
@@ -281,7 +282,13 @@ class _Replay:
             below_min_seconds=max(0.0, self.now - self.below_min_since),
             starting=offered - training,
         )
-        return self.policy(self.parameters, progress)
+        purchase = self.policy(self.parameters, progress)
+        if self.parameters.max_on_demand is None or not purchase.use_spot:
+            return purchase
+        # The limit includes the zone's on-demand pools, whose machines are among those offered.
+        used = min(offered, self.job.prices.guaranteed_in(zone).machines)
+        available = max(0, self.parameters.max_on_demand - used)
+        return replace(purchase, on_demand=min(purchase.on_demand, available))
 
     def _pay(self, charge: _Charge) -> None:
         self.usd += charge.usd

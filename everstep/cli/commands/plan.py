@@ -142,6 +142,7 @@ def plan(
                 variants[name].job.prices.on_demand,
                 factor,
                 tuple(plan_inputs.kinds_in(inputs.zones(name), names)),
+                variants[name].job.max_on_demand,
             )
             for name, factor in speeds.items()
         ),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from everstep.capacity.generator import fit, generate
 from everstep.capacity.history import CapacityHistory
-from everstep.capacity.job import LIVE, JobModel, Prices
+from everstep.capacity.job import LIVE, Guaranteed, JobModel, Prices
 from everstep.capacity.on_demand import (
     FALLBACK_AFTER_SECONDS,
     POLICIES,
@@ -310,6 +310,25 @@ def test_bought_machines_bridge_the_start_of_spot_machines() -> None:
     assert outcome.seconds == 7 * GAP_SECONDS, (
         "a complete group is not faster with machines in reserve"
     )
+
+
+def test_no_tick_has_more_on_demand_machines_than_the_pools_allow() -> None:
+    job = replace(JOB, work=40 * 4 * GAP_SECONDS, max_on_demand=1)
+    ticks = history(*[(0,), (3,), (4,), (1,)] * 40)
+
+    for setting in (OnDemand.FALLBACK, OnDemand.ALWAYS):
+        outcome = run(ticks, job, setting, deadline=41 * GAP_SECONDS)
+        assert max(tick.on_demand for tick in outcome.ticks) == 1
+
+
+def test_machines_of_an_on_demand_pool_are_not_bought_a_second_time() -> None:
+    """The pool of the zone has two machines, which the group uses first; its spot pool has a fallback of one."""
+    prices = Prices(1.0, 3.0, guaranteed_by_zone=(Guaranteed(2, 3.0),))
+    job = replace(JOB, prices=prices, work=40 * 4 * GAP_SECONDS, max_on_demand=3)
+
+    outcome = run(history(*[(2,)] * 60), job, OnDemand.FALLBACK, deadline=41 * GAP_SECONDS)
+
+    assert {tick.on_demand for tick in outcome.ticks} == {1}
 
 
 def test_the_fixed_costs_of_a_stack_are_paid_without_machines() -> None:

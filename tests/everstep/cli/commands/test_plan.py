@@ -37,6 +37,17 @@ def test_the_table_has_a_line_for_each_choice(capsys: pytest.CaptureFixture[str]
     )
 
 
+def test_the_plan_names_the_on_demand_machines_that_the_pools_allow(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    output = plan_output(capsys)
+    report = json.loads(plan_output(capsys, as_json=True))
+
+    assert "pools allow 2 on-demand machines at a time" in output
+    assert "Raise fallbackNodes" in output
+    assert report["max_on_demand"] == 2
+
+
 def pools_stack(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
