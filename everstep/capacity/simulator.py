@@ -7,7 +7,7 @@ knows the history.
 A new machine is billed from its request and trains after its start. If the group leaves a zone that still has
 machines, these train until the new ones do, and are billed until the autoscaler removes them. Machines are lost
 without notice; if all are lost, so is the work since the last checkpoint. A request in another zone that is granted
-but not used is billed for the minimum time.
+but not used is billed for the minimum time. The tick in which the job is completed lasts, and is billed, until then.
 
 A tick has to last about as long as the start of a machine, or longer: to the policies, a machine that started in
 the previous tick is training.
@@ -154,6 +154,57 @@ class _Charge:
     on_demand_seconds: float = 0.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Step:
+    """What the group has in one tick.
+
+    Attributes:
+        available: spot machines by zone.
+        before: placement of the previous tick; None in the first.
+        decision: placement of this tick.
+        spot: spot machines of the group.
+        on_demand: on-demand machines of the group.
+        remaining: spot machines of the previous tick that are left in their zone.
+    """
+
+    available: tuple[int, ...]
+    before: PlacementDecision | None
+    decision: PlacementDecision
+    spot: int
+    on_demand: int
+    remaining: int
+
+    @property
+    def zone(self) -> int:
+        """Position of the group's zone."""
+        return self.decision.zone
+
+    @property
+    def left_zone(self) -> int:
+        """Position of the group's zone in the previous tick."""
+        return self.before.zone if self.before is not None else self.zone
+
+    @property
+    def moved(self) -> bool:
+        """True if the group has moved to another zone."""
+        return self.left_zone != self.zone
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Training:
+    """The training of one tick.
+
+    Attributes:
+        seconds: time until the job is complete; otherwise the whole tick.
+        work_done: machine-seconds of work that count at the end of this time.
+        remaining_start_seconds: machine-seconds until all starting machines train.
+    """
+
+    seconds: float
+    work_done: float
+    remaining_start_seconds: float
+
+
 @dataclass
 class _Replay:
     """The state of one replay. Work is counted in machine-seconds."""
@@ -184,39 +235,26 @@ class _Replay:
     def tick(self, available: tuple[int, ...]) -> bool:
         """Advance by one tick; return True if the job continues."""
         gap = self.history.gap_seconds
-        before = self.decision
         self._observe_losses(available)
-        decision = self._place(available)
-        moved = before is not None and decision.zone != before.zone
-        left_zone = before.zone if before is not None else decision.zone
-        offered = min(available[decision.zone], self.job.machines)
-        purchase = self._purchase(offered, decision.zone, moved=moved)
-        spot = offered if purchase.use_spot else 0
-        on_demand = purchase.on_demand
-        remaining = min(available[left_zone], self.spot)
-        # The group uses its zone's machines.
-        idle = {zone: machines for zone, machines in self.idle.items() if zone != decision.zone}
-        charges = [
-            self._group_charge(spot, on_demand, gap, decision.zone),
-            *self._unused_charges(before, decision, available),
-        ]
-        if moved:
-            idle[left_zone] = _IdleMachines(remaining, self.job.idle.seconds)
-            charges.append(self._overlap_charge(remaining, left_zone))
-        charges += self._idle_charges(idle, available)
-        if not within_budget(self.parameters, self.usd, sum(charge.usd for charge in charges)):
+        step, purchase = self._decide(available)
+        idle = self._idle_machines(step)
+        next_usd = sum(charge.usd for charge in self._charges(step, idle, gap))
+        if not within_budget(self.parameters, self.usd, next_usd):
             self.suspended = True
             return False
-        for charge in charges:
+        training = self._train(step)
+        for charge in self._charges(step, idle, training.seconds):
             self._pay(charge)
-        self._train(spot, on_demand, remaining, moved=moved)
+        self.work_done = training.work_done
+        self.remaining_start_seconds = training.remaining_start_seconds
         self.idle = _later(idle, available, gap)
-        self.moves += moved
-        self.spot, self.on_demand, self.decision = spot, on_demand, decision
+        self.moves += step.moved
+        self.spot, self.on_demand, self.decision = step.spot, step.on_demand, step.decision
         self.use_spot = purchase.use_spot
-        self.now += gap
+        self.now += training.seconds
         if self.record:
-            self.ticks.append(TickRecord(decision.zone, spot, on_demand, decision.reason))
+            reason = step.decision.reason
+            self.ticks.append(TickRecord(step.zone, step.spot, step.on_demand, reason))
         return self.work_done < self.job.work
 
     def outcome(self) -> Outcome:
@@ -232,6 +270,40 @@ class _Replay:
             moves=self.moves,
             ticks=tuple(self.ticks),
         )
+
+    def _decide(self, available: tuple[int, ...]) -> tuple[_Step, Purchase]:
+        """Return the machines of this tick, and the decision about on-demand machines."""
+        before, decision = self.decision, self._place(available)
+        offered = min(available[decision.zone], self.job.machines)
+        moved = before is not None and decision.zone != before.zone
+        purchase = self._purchase(offered, decision.zone, moved=moved)
+        left_zone = before.zone if before is not None else decision.zone
+        step = _Step(
+            available=available,
+            before=before,
+            decision=decision,
+            spot=offered if purchase.use_spot else 0,
+            on_demand=purchase.on_demand,
+            remaining=min(available[left_zone], self.spot),
+        )
+        return step, purchase
+
+    def _idle_machines(self, step: _Step) -> dict[int, _IdleMachines]:
+        """Return the idle machines of each zone in this tick; the group uses those of its own zone."""
+        idle = {zone: machines for zone, machines in self.idle.items() if zone != step.zone}
+        if step.moved:
+            idle[step.left_zone] = _IdleMachines(step.remaining, self.job.idle.seconds)
+        return idle
+
+    def _charges(
+        self, step: _Step, idle: Mapping[int, _IdleMachines], seconds: float
+    ) -> Iterator[_Charge]:
+        """Yield the charges for a tick, or for its beginning."""
+        yield self._group_charge(step.spot, step.on_demand, seconds, step.zone)
+        yield from self._unused_charges(step)
+        if step.moved:
+            yield self._overlap_charge(step.remaining, step.left_zone)
+        yield from self._idle_charges(idle, step.available, seconds)
 
     def _observe_losses(self, available: tuple[int, ...]) -> None:
         """Count the machine time of the previous tick and the machines that were lost at its end."""
@@ -299,16 +371,11 @@ class _Replay:
         usd = self.job.hourly_cost(spot, on_demand, zone) * seconds / HOUR_SECONDS
         return _Charge(usd, spot * seconds, on_demand * seconds)
 
-    def _unused_charges(
-        self,
-        before: PlacementDecision | None,
-        decision: PlacementDecision,
-        available: tuple[int, ...],
-    ) -> Iterator[_Charge]:
+    def _unused_charges(self, step: _Step) -> Iterator[_Charge]:
         """Yield the charges for machines that another zone granted and the group does not use."""
-        for zone in before.search if before else ():
-            if zone != decision.zone:
-                unused = min(available[zone], self.job.machines)
+        for zone in step.before.search if step.before else ():
+            if zone != step.zone:
+                unused = min(step.available[zone], self.job.machines)
                 yield self._spot_charge(unused, MIN_BILLED_TIME.seconds, zone)
 
     def _spot_charge(self, machines: int, seconds: float, zone: int) -> _Charge:
@@ -323,38 +390,50 @@ class _Replay:
         return replace(charge, usd=charge.usd - fixed_usd)
 
     def _idle_charges(
-        self, idle: Mapping[int, _IdleMachines], available: tuple[int, ...]
+        self, idle: Mapping[int, _IdleMachines], available: tuple[int, ...], seconds: float
     ) -> Iterator[_Charge]:
         """Yield the charges for the machines of the zones that the group has left, until they are removed or lost."""
         for zone, machines in idle.items():
             count = min(machines.count, available[zone])
-            seconds = min(self.history.gap_seconds, machines.seconds)
-            yield self._spot_charge(count, seconds, zone)
+            yield self._spot_charge(count, min(seconds, machines.seconds), zone)
 
-    def _train(self, spot: int, on_demand: int, remaining: int, *, moved: bool) -> None:
-        gap, job = self.history.gap_seconds, self.job
-        continuing = 0 if moved else min(self.spot, spot) + min(self.on_demand, on_demand)
-        new_machines = spot + on_demand - continuing
-        machines = continuing + new_machines
+    def _train(self, step: _Step) -> _Training:
+        gap, job, work_done = self.history.gap_seconds, self.job, self.work_done
+        continuing = min(self.spot, step.spot) + min(self.on_demand, step.on_demand)
+        continuing = 0 if step.moved else continuing
+        machines = step.spot + step.on_demand
+        new_machines = machines - continuing
         overlap, survivors = 0.0, continuing
-        if moved:  # the old zone's machines train while the new ones start
-            survivors = remaining + self.on_demand
+        if step.moved:  # the old zone's machines train while the new ones start
+            survivors = step.remaining + self.on_demand
             overlap = survivors * job.start_seconds * job.steady_goodput
         if self.spot + self.on_demand and not survivors:
-            self.work_done -= min(
-                self.work_done, job.design.checkpoint_seconds * (self.spot + self.on_demand)
+            work_done -= min(
+                work_done, job.design.checkpoint_seconds * (self.spot + self.on_demand)
             )
-        self.remaining_start_seconds = min(
+        start_seconds = min(
             self.remaining_start_seconds + new_machines * job.start_seconds,
             machines * job.start_seconds,
         )
-        starting = min(self.remaining_start_seconds, machines * gap)
-        self.remaining_start_seconds -= starting
+        starting = min(start_seconds, machines * gap)
         # On-demand machines that bridge the start of spot machines add nothing to a complete group.
         work = min(machines * gap - starting, job.machines * gap) * job.steady_goodput
-        work -= self._pauses(spot, continuing, new_machines)
+        work -= self._pauses(step.spot, continuing, new_machines)
         if machines >= job.min_machines:
-            self.work_done += max(0.0, work) + overlap
+            work_done += max(0.0, work) + overlap
+        return _Training(
+            seconds=self._seconds_used(work_done, machines),
+            work_done=work_done,
+            remaining_start_seconds=start_seconds - starting,
+        )
+
+    def _seconds_used(self, work_done: float, machines: int) -> float:
+        """Return the part of a tick until the job is complete; all machines train at the end of that tick."""
+        gap, surplus = self.history.gap_seconds, work_done - self.job.work
+        if surplus <= 0:
+            return gap
+        work_per_second = min(machines, self.job.machines) * self.job.steady_goodput
+        return max(0.0, gap - surplus / work_per_second)
 
     def _pauses(self, spot: int, continuing: int, new_machines: int) -> float:
         """Return the machine-seconds that the remaining machines pause for losses and joins."""

@@ -1,7 +1,7 @@
 """Plans: choices, refusals before anything is bought, and summaries of outcomes."""
 
 from dataclasses import replace
-from math import inf
+from math import ceil, inf
 
 import pytest
 
@@ -93,6 +93,24 @@ def test_the_earliest_deadline_that_the_refusal_names_is_accepted_and_met() -> N
     outcome = replay(empty_history, Choice(1, OnDemand.FALLBACK), JOB, limits)
     assert outcome.complete
     assert outcome.seconds <= 10.1 * HOUR_SECONDS
+
+
+@pytest.mark.parametrize("hours", [0.1, 0.5, 1.0, 2.0, 12.0])
+def test_with_all_machines_a_job_takes_the_shortest_time_and_meets_the_earliest_deadline(
+    hours: float,
+) -> None:
+    job = replace(JOB, work=4 * hours * HOUR_SECONDS)
+    earliest = ceil(job.shortest_seconds / HOUR_SECONDS * 10) / 10 * HOUR_SECONDS
+    with pytest.raises(EverstepError, match=f"{earliest / HOUR_SECONDS:g}h or more"):
+        check(job, JobLimits(deadline_seconds=60))
+    history = CapacityHistory(("a",), 300.0, ((4,),) * 200)
+    limits = JobLimits(deadline_seconds=earliest)
+
+    outcome = replay(history, Choice(1, OnDemand.ALWAYS), job, limits)
+
+    assert outcome.seconds == pytest.approx(job.shortest_seconds, abs=1)
+    assert outcome.usd == pytest.approx((4 * 3 + 0.5) * outcome.seconds / HOUR_SECONDS)
+    assert summary(Choice(1, OnDemand.ALWAYS), [outcome], limits).in_time == 1
 
 
 def test_a_budget_below_the_cost_of_one_hour_is_refused() -> None:

@@ -77,6 +77,44 @@ def test_a_job_ends_when_its_work_is_done() -> None:
     assert outcome.goodput == 1
 
 
+@pytest.mark.parametrize("ticks_of_work", [0.2, 1.0, 2.4])
+def test_a_job_is_billed_until_its_work_is_done_and_not_until_the_end_of_the_tick(
+    ticks_of_work: float,
+) -> None:
+    job = replace(JOB, work=ticks_of_work * 4 * GAP_SECONDS, prices=Prices(1.0, 3.0, fixed=2.0))
+
+    outcome = run(history(*[(4,)] * 4), job)
+
+    assert outcome.seconds == pytest.approx(ticks_of_work * GAP_SECONDS)
+    assert outcome.spot_seconds == pytest.approx(job.work)
+    assert outcome.usd == pytest.approx((4 + 2) * outcome.seconds / HOUR_SECONDS)
+    assert outcome.goodput == pytest.approx(1)
+
+
+def test_machines_that_idle_after_a_move_are_billed_until_the_job_is_complete() -> None:
+    ticks = history((4, 4), *[(2, 4)] * 5)
+    idle = ChangeCost(10 * GAP_SECONDS, "this test")
+    work_before_the_move = (4 + 3 * 2) * GAP_SECONDS
+    job = replace(JOB, idle=idle, work=work_before_the_move + 4 * 1.5 * GAP_SECONDS)
+
+    outcome = run(ticks, job)
+
+    assert (outcome.complete, outcome.moves) == (True, 1)
+    assert outcome.seconds == pytest.approx(5.5 * GAP_SECONDS)
+    idle_seconds = 2 * 1.5 * GAP_SECONDS
+    without_idle_time = run(ticks, replace(job, idle=NO_COST)).spot_seconds
+    assert outcome.spot_seconds - without_idle_time == pytest.approx(idle_seconds)
+
+
+def test_a_budget_pays_for_the_whole_pass_in_which_the_job_is_completed() -> None:
+    """A controller does not see the end of the job before a pass."""
+    job = replace(JOB, work=4 * GAP_SECONDS / 2)
+    tick_usd = 4 * GAP_SECONDS / HOUR_SECONDS
+
+    assert run(history((4,)), job, budget=tick_usd * 0.9).suspended
+    assert run(history((4,)), job, budget=tick_usd).usd == pytest.approx(tick_usd / 2)
+
+
 def test_starting_machines_are_paid_for_and_do_not_train() -> None:
     outcome = run(history((4,), (4,)), replace(JOB, boot=ChangeCost(100, "this test")))
 
@@ -307,7 +345,7 @@ def test_bought_machines_bridge_the_start_of_spot_machines() -> None:
         (4, 0),
     ]
     assert outcome.work_done == pytest.approx(job.work)
-    assert outcome.seconds == 7 * GAP_SECONDS, (
+    assert outcome.seconds == pytest.approx(6 * GAP_SECONDS + 100), (
         "a complete group is not faster with machines in reserve"
     )
 
