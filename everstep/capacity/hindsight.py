@@ -95,14 +95,16 @@ def _transition(
     spot, on_demand = _machines(new_mode, tick, job)
     old_zone, machines = old_mode.zone, spot + on_demand
     moved = old_zone is not None and new_mode.zone is not None and old_zone != new_mode.zone
+    replaces_spot = old_zone is not None and new_mode.zone is None and new_mode.buys_missing
     continuing = 0 if moved else min(old_on_demand, on_demand)
     continuing += min(old_spot, spot) if old_zone == new_mode.zone else 0
     work = machines * gap_seconds - (machines - continuing) * job.start_seconds
     cost = job.hourly_cost(spot, on_demand, new_mode.zone) * gap_seconds / HOUR_SECONDS
-    if moved and old_zone is not None:  # the old zone trains until the new one does
+    if old_zone is not None and (moved or replaces_spot):  # old machines train until new ones do
         remaining = min(old_spot, tick[old_zone])
-        work += (remaining + old_on_demand) * job.start_seconds
-        hourly_cost = job.hourly_cost(remaining, old_on_demand, old_zone) - job.prices.fixed
+        remaining_on_demand = old_on_demand if moved else 0
+        work += (remaining + remaining_on_demand) * job.start_seconds
+        hourly_cost = job.hourly_cost(remaining, remaining_on_demand, old_zone) - job.prices.fixed
         cost += hourly_cost * job.start_seconds / HOUR_SECONDS
     return ceil(max(0.0, work) / gap_seconds - 1e-9), cost
 

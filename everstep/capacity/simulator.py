@@ -5,7 +5,8 @@ that has been open since the previous tick. Lifetimes are estimated from the gro
 knows the history.
 
 A new machine is billed from its request and trains after its start. If the group leaves a zone that still has
-machines, these train until the new ones do, and are billed until the autoscaler removes them. Machines are lost
+machines, or replaces its spot machines by on-demand machines, the old ones train until the new ones do, and are billed
+until the autoscaler removes them. Machines are lost
 without notice; if all are lost, so is the work since the last checkpoint. A request in another zone that is granted
 but not used is billed for the minimum time. The tick in which the job is completed lasts, and is billed, until then.
 
@@ -165,6 +166,7 @@ class _Step:
         spot: spot machines of the group.
         on_demand: on-demand machines of the group.
         remaining: spot machines of the previous tick that are left in their zone.
+        uses_spot: whether the group keeps spot machines.
     """
 
     available: tuple[int, ...]
@@ -173,6 +175,7 @@ class _Step:
     spot: int
     on_demand: int
     remaining: int
+    uses_spot: bool
 
     @property
     def zone(self) -> int:
@@ -188,6 +191,11 @@ class _Step:
     def moved(self) -> bool:
         """True if the group has moved to another zone."""
         return self.left_zone != self.zone
+
+    @property
+    def replaces_spot(self) -> bool:
+        """True if spot machines train until others replace them: after a move, or if all are to run on demand."""
+        return self.moved or (self.remaining > 0 and not self.uses_spot)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,13 +293,15 @@ class _Replay:
             spot=offered if purchase.use_spot else 0,
             on_demand=purchase.on_demand,
             remaining=min(available[left_zone], self.spot),
+            uses_spot=purchase.use_spot,
         )
         return step, purchase
 
     def _idle_machines(self, step: _Step) -> dict[int, _IdleMachines]:
-        """Return the idle machines of each zone in this tick; the group uses those of its own zone."""
-        idle = {zone: machines for zone, machines in self.idle.items() if zone != step.zone}
-        if step.moved:
+        """Return the idle machines of each zone in this tick; a group on spot uses those of its own zone."""
+        used_zone = step.zone if step.uses_spot else None
+        idle = {zone: machines for zone, machines in self.idle.items() if zone != used_zone}
+        if step.replaces_spot:
             idle[step.left_zone] = _IdleMachines(step.remaining, self.job.idle.seconds)
         return idle
 
@@ -301,8 +311,10 @@ class _Replay:
         """Yield the charges for a tick, or for its beginning."""
         yield self._group_charge(step.spot, step.on_demand, seconds, step.zone)
         yield from self._unused_charges(step)
-        if step.moved:
-            yield self._overlap_charge(step.remaining, step.left_zone)
+        if step.replaces_spot:
+            # After a move, the on-demand machines of the old zone are replaced as well.
+            on_demand = self.on_demand if step.moved else 0
+            yield self._overlap_charge(step.remaining, on_demand, step.left_zone)
         yield from self._idle_charges(idle, step.available, seconds)
 
     def _observe_losses(self, available: tuple[int, ...]) -> None:
@@ -383,9 +395,9 @@ class _Replay:
         usd = self.job.prices.usd_per_hour(zone, machines) * seconds / HOUR_SECONDS
         return _Charge(usd, machines * seconds)
 
-    def _overlap_charge(self, remaining: int, zone: int) -> _Charge:
-        """Return the charge for the old zone's machines while the new ones start."""
-        charge = self._group_charge(remaining, self.on_demand, self.job.start_seconds, zone)
+    def _overlap_charge(self, remaining: int, on_demand: int, zone: int) -> _Charge:
+        """Return the charge for the old machines while the new ones start."""
+        charge = self._group_charge(remaining, on_demand, self.job.start_seconds, zone)
         fixed_usd = self.job.prices.fixed * self.job.start_seconds / HOUR_SECONDS  # billed once
         return replace(charge, usd=charge.usd - fixed_usd)
 
@@ -407,6 +419,10 @@ class _Replay:
         if step.moved:  # the old zone's machines train while the new ones start
             survivors = step.remaining + self.on_demand
             overlap = survivors * job.start_seconds * job.steady_goodput
+        elif step.replaces_spot:  # the spot machines train while the on-demand machines start
+            survivors += step.remaining
+            replaced = min(step.remaining, new_machines)
+            overlap = replaced * job.start_seconds * job.steady_goodput
         if self.spot + self.on_demand and not survivors:
             work_done -= min(
                 work_done, job.design.checkpoint_seconds * (self.spot + self.on_demand)

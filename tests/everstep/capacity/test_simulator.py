@@ -326,6 +326,26 @@ def test_a_group_that_is_to_run_on_demand_does_not_move_for_spot_machines() -> N
     assert outcome.usd == pytest.approx(10 * 4 * 3.0 * GAP_SECONDS / HOUR_SECONDS)
 
 
+def test_spot_machines_train_until_on_demand_machines_replace_them() -> None:
+    """With constant capacity, the group loses no time when all its machines are to run on demand."""
+    job = replace(JOB, work=10 * 4 * GAP_SECONDS, boot=ChangeCost(100, "this test"))
+    ticks = history(*[(4,)] * 14)
+
+    outcome = run(ticks, job, OnDemand.FALLBACK, deadline=10 * GAP_SECONDS + 450)
+    with_idle_time = run(
+        ticks,
+        replace(job, idle=ChangeCost(500, "this test")),
+        OnDemand.FALLBACK,
+        deadline=10 * GAP_SECONDS + 450,
+    )
+
+    spot_ticks = [tick.spot for tick in outcome.ticks].index(0)
+    assert spot_ticks > 0
+    assert outcome.seconds == pytest.approx(job.shortest_seconds)
+    assert outcome.spot_seconds == pytest.approx(4 * (spot_ticks * GAP_SECONDS + 100))
+    assert with_idle_time.spot_seconds - outcome.spot_seconds == pytest.approx(4 * 500)
+
+
 def test_bought_machines_bridge_the_start_of_spot_machines() -> None:
     """After the latest start, a spot machine that arrives replaces a bought machine one tick later."""
     job = replace(JOB, work=6 * 4 * GAP_SECONDS, boot=ChangeCost(100, "this test"))
