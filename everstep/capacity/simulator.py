@@ -415,14 +415,14 @@ class _Replay:
         continuing = 0 if step.moved else continuing
         machines = step.spot + step.on_demand
         new_machines = machines - continuing
-        overlap, survivors = 0.0, continuing
+        replaced, survivors = 0, continuing
         if step.moved:  # the old zone's machines train while the new ones start
-            survivors = step.remaining + self.on_demand
-            overlap = survivors * job.start_seconds * job.steady_goodput
+            replaced = survivors = step.remaining + self.on_demand
         elif step.replaces_spot:  # the spot machines train while the on-demand machines start
-            survivors += step.remaining
             replaced = min(step.remaining, new_machines)
-            overlap = replaced * job.start_seconds * job.steady_goodput
+            survivors += step.remaining
+        # Old machines that still start do not train yet.
+        overlap = max(0.0, replaced * job.start_seconds - self.remaining_start_seconds)
         if self.spot + self.on_demand and not survivors:
             work_done -= min(
                 work_done, job.design.checkpoint_seconds * (self.spot + self.on_demand)
@@ -436,7 +436,7 @@ class _Replay:
         work = min(machines * gap - starting, job.machines * gap) * job.steady_goodput
         work -= self._pauses(step.spot, continuing, new_machines)
         if machines >= job.min_machines:
-            work_done += max(0.0, work) + overlap
+            work_done += max(0.0, work) + overlap * job.steady_goodput
         return _Training(
             seconds=self._seconds_used(work_done, machines),
             work_done=work_done,

@@ -346,6 +346,16 @@ def test_spot_machines_train_until_on_demand_machines_replace_them() -> None:
     assert with_idle_time.spot_seconds - outcome.spot_seconds == pytest.approx(4 * 500)
 
 
+@pytest.mark.parametrize("slack_seconds", [1, 150, 300, 450, 600, 750, 900])
+def test_with_constant_capacity_a_deadline_is_met_without_losing_time(slack_seconds: int) -> None:
+    """The switch to on-demand machines does not restart the group, even while its first machines start."""
+    deadline = REAL_JOB.shortest_seconds + slack_seconds
+
+    outcome = run(history(*[(16,)] * 200), REAL_JOB, OnDemand.FALLBACK, deadline)
+
+    assert REAL_JOB.shortest_seconds - 1e-6 <= outcome.seconds <= deadline
+
+
 def test_bought_machines_bridge_the_start_of_spot_machines() -> None:
     """After the latest start, a spot machine that arrives replaces a bought machine one tick later."""
     job = replace(JOB, work=6 * 4 * GAP_SECONDS, boot=ChangeCost(100, "this test"))
