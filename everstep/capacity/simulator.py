@@ -298,7 +298,7 @@ class _Replay:
         return step, purchase
 
     def _idle_machines(self, step: _Step) -> dict[int, _IdleMachines]:
-        """Return the idle machines of each zone in this tick; a group on spot uses those of its own zone."""
+        """Return the idle machines of each zone in this tick; a group on spot uses the machines of its own zone."""
         used_zone = step.zone if step.uses_spot else None
         idle = {zone: machines for zone, machines in self.idle.items() if zone != used_zone}
         if step.replaces_spot:
