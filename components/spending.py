@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from components import cost
-from components.config import AksConfig, StackConfig
+from components.config import AksConfig, EksConfig, StackConfig, on_demand_nodes
 from everstep.capacity import deadline as deadlines
 
 DIGITS = 6  # decimals of a price in USD
@@ -22,6 +22,19 @@ def fixed_usd_per_hour(config: StackConfig) -> float:
     return others + sum(pool.reserved_usd_per_hour for pool in cost.pool_prices(config))
 
 
+def max_on_demand(config: StackConfig, machine_type: str = "") -> int | None:
+    """Return the maximum number of on-demand machines that the job can have; None if the stack creates no pools.
+
+    Args:
+        config: the stack's configuration.
+        machine_type: the only machine type; empty for all types of the pools.
+    """
+    cluster = config.cluster
+    if not isinstance(cluster, EksConfig | AksConfig):
+        return None
+    return on_demand_nodes.in_use(config.job, cluster, machine_type).nodes
+
+
 def job_spending(config: StackConfig) -> dict[str, Any] | None:
     """Return the value of `spending` in the spec of an ElasticJob; None for a job without limits."""
     job = config.job
@@ -33,6 +46,7 @@ def job_spending(config: StackConfig) -> dict[str, Any] | None:
         **_deadline(job.deadline),
         "budgetUsd": job.budget_usd,
         "onDemand": job.on_demand,
+        "maxOnDemand": max_on_demand(config) if job.on_demand in ("fallback", "always") else None,
         "fixedUsdPerHour": fixed or None,
         "pools": pools or None,
     }

@@ -281,6 +281,7 @@ def _parameters(observed: ObservedSpending, state: SpendingState) -> JobParamete
         pass_seconds=PASS_SECONDS,
         deadline_seconds=None if due is None else (due - observed.created).total_seconds(),
         budget_usd=observed.settings.budget_usd,
+        max_on_demand=observed.settings.max_on_demand,
     )
 
 

@@ -17,6 +17,7 @@ PATH = "spec.spending"
 SPOT, ON_DEMAND_CAPACITY = "spot", "onDemand"
 POSITIVE_NUMBERS = ("deadlineSeconds", "budgetUsd")
 FIXED = "fixedUsdPerHour"
+MAX_ON_DEMAND = "maxOnDemand"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,7 @@ class SpendingSettings:
         budget_usd: amount that must not be exceeded; None without a budget.
         fixed_usd_per_hour: price of all billed resources besides the job's machines.
         pools: prices of the machines.
+        max_on_demand: maximum number of on-demand machines that the pools allow; None without a limit.
     """
 
     on_demand: OnDemand | None = None
@@ -53,6 +55,7 @@ class SpendingSettings:
     budget_usd: float | None = None
     fixed_usd_per_hour: float = 0.0
     pools: tuple[PoolPrice, ...] = ()
+    max_on_demand: int | None = None
 
     @property
     def has_deadline(self) -> bool:
@@ -100,6 +103,7 @@ def read_spending(source: object) -> tuple[SpendingSettings | None, tuple[str, .
     errors = (
         *_errors_of_numbers(source),
         *_errors_of_on_demand(source.get("onDemand")),
+        *_errors_of_max_on_demand(source.get(MAX_ON_DEMAND)),
         *_errors_of_deadline(source),
         *_errors_of_pools(source),
     )
@@ -113,6 +117,7 @@ def read_spending(source: object) -> tuple[SpendingSettings | None, tuple[str, .
         budget_usd=None if budget is None else float(budget),
         fixed_usd_per_hour=float(source.get(FIXED) or 0.0),
         pools=tuple(_pool(pool) for pool in source.get("pools") or ()),
+        max_on_demand=source.get(MAX_ON_DEMAND),
     ), ()
 
 
@@ -146,6 +151,14 @@ def _errors_of_on_demand(value: object) -> list[str]:
     if value is None or value in list(OnDemand):
         return []
     return [f"{PATH}.onDemand is {value!r}; use one of {', '.join(OnDemand)}, or leave it out"]
+
+
+def _errors_of_max_on_demand(value: object) -> list[str]:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
+        return []
+    return [
+        f"{PATH}.{MAX_ON_DEMAND} is {value!r}; set it to a whole number from 0, or leave it out"
+    ]
 
 
 def _errors_of_deadline(source: Mapping[str, Any]) -> list[str]:

@@ -10,7 +10,8 @@ from math import ceil
 
 from cloudfacts.prices import storage as storage_price
 
-from components.config.aks import AksConfig, AksPool
+from components.config import on_demand_nodes
+from components.config.aks import AksConfig
 from components.config.eks import MIN_THROUGHPUT, EksConfig, EksPool, FsxConfig
 from components.config.faults import ConfigFault
 from components.config.machine_prices import machine_price
@@ -96,40 +97,18 @@ def _on_demand_has_nodes(
     """
     if on_demand not in ("fallback", "always"):
         return []
-    nodes = _on_demand_nodes(cluster)
-    across_zones = job.spread_zones or not cluster.gpu_pools
     needed = job.min_replicas if on_demand == "fallback" else job.replicas
-    total = sum(map(_on_demand_nodes_of, cluster.pools))  # a pool may be in several zones
-    available = total if across_zones else min(nodes.values())
-    if available >= needed:
+    available = on_demand_nodes.in_use(job, cluster)
+    if available.nodes >= needed:
         return []
-    in_zone = next((f" in {zone}" for zone, count in nodes.items() if count < needed), "")
+    in_zone = f" in {available.zone}" if available.zone else ""
     rule = (
-        f"needs on-demand nodes for {amount(needed, 'worker')}, but the GPU pools allow {available}"
-        f"{'' if across_zones else in_zone}"
+        f"needs on-demand nodes for {amount(needed, 'worker')}, but the GPU pools allow {available.nodes}"
+        f"{in_zone}"
     )
-    has_spot = any(_is_spot(pool) for pool in cluster.pools)
+    has_spot = any(map(on_demand_nodes.is_spot, cluster.pools))
     key = "fallbackNodes" if has_spot else "maxNodes"
     return [ConfigFault(ON_DEMAND, on_demand, rule, f"raise {key} to {needed}, or use never")]
-
-
-def _on_demand_nodes(cluster: EksConfig | AksConfig) -> dict[str, int]:
-    """Return the maximum number of on-demand GPU nodes in each zone."""
-    nodes: dict[str, int] = {}
-    for pool in cluster.pools:
-        for zone in (pool.zone,) if isinstance(pool, EksPool) else pool.zones or ("any zone",):
-            nodes[zone] = nodes.get(zone, 0) + _on_demand_nodes_of(pool)
-    return nodes
-
-
-def _on_demand_nodes_of(pool: EksPool | AksPool) -> int:
-    if isinstance(pool, AksPool):
-        return 0 if pool.spot else pool.max_nodes
-    return pool.settings.fallback_nodes if _is_spot(pool) else pool.settings.max_nodes
-
-
-def _is_spot(pool: EksPool | AksPool) -> bool:
-    return pool.spot if isinstance(pool, AksPool) else pool.settings.capacity == "spot"
 
 
 def _budget_pays_an_hour(
@@ -195,17 +174,13 @@ def _prices(
     for pool in cluster.pools:
         is_eks = isinstance(pool, EksPool)
         region = cluster.region if isinstance(cluster, EksConfig) else cluster.location
-        spot = pool.settings.capacity == "spot" if isinstance(pool, EksPool) else pool.spot
-        fallback = is_eks and spot and _on_demand_nodes_of(pool) > 0
-        for machine in _machines(pool):
+        spot = on_demand_nodes.is_spot(pool)
+        fallback = is_eks and spot and on_demand_nodes.allowed(pool) > 0
+        for machine in on_demand_nodes.machines(pool):
             price = machine_price(machine, region, overrides)
             prices.append((machine, not spot, price.spot if spot else price.on_demand))
             prices += [(machine, True, price.on_demand)] if fallback else []
     return prices
-
-
-def _machines(pool: EksPool | AksPool) -> tuple[str, ...]:
-    return pool.settings.instance_types if isinstance(pool, EksPool) else (pool.vm_size,)
 
 
 def _cache_has_price(budget: float | None, cache_class: str | None) -> list[ConfigFault]:

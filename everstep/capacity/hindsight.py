@@ -2,7 +2,8 @@
 
 Dynamic programming over ticks, machines and progress. At each tick the group is in one of these modes: no
 machine, spot machines of one zone, the same with the missing machines on demand, or all on demand. Each mode
-costs as much as in the simulator, except that no machine idles after a move. All rounding favors the optimum, and
+costs as much as in the simulator, except that no machine idles after a move. The last tick may end after the deadline,
+and is billed in proportion to the work that is left. All rounding favors the optimum, and
 on-demand machines need no move, so that the result is a lower bound within these modes. Only the benchmark imports
 this module: it needs numpy, which the command line does not.
 """
@@ -46,7 +47,7 @@ def cheapest(history: CapacityHistory, job: JobModel, deadline_seconds: float) -
     costs = np.full((len(modes), units + 1), inf)
     costs[0, 0] = 0.0
     best, before = inf, tuple(0 for _ in history.zones)
-    for tick in history.machines[: int(deadline_seconds // history.gap_seconds)]:
+    for tick in history.machines[: ceil(deadline_seconds / history.gap_seconds)]:
         costs = _advance(costs, modes, before, tick, job, history.gap_seconds)
         best, before = min(best, float(costs[:, units].min())), tick
     return best
@@ -74,8 +75,10 @@ def _advance(
             row, start, end = advanced[target], low + gain, min(high + gain, last)
             if start < last:
                 np.minimum(row[start:end], new_costs[: end - start], out=row[start:end])
-            if high + gain > last:  # complete: more progress is worth nothing
-                row[last] = min(row[last], new_costs[max(0, last - start) :].min())
+            if high + gain > last:  # complete: only the part of the tick until then is billed
+                first = max(low, last - gain)
+                shares = (last - np.arange(first, high)) / max(gain, 1)
+                row[last] = min(row[last], (costs[source, first:high] + cost * shares).min())
     return advanced
 
 
@@ -92,14 +95,16 @@ def _transition(
     spot, on_demand = _machines(new_mode, tick, job)
     old_zone, machines = old_mode.zone, spot + on_demand
     moved = old_zone is not None and new_mode.zone is not None and old_zone != new_mode.zone
+    replaces_spot = old_zone is not None and new_mode.zone is None and new_mode.buys_missing
     continuing = 0 if moved else min(old_on_demand, on_demand)
     continuing += min(old_spot, spot) if old_zone == new_mode.zone else 0
     work = machines * gap_seconds - (machines - continuing) * job.start_seconds
     cost = job.hourly_cost(spot, on_demand, new_mode.zone) * gap_seconds / HOUR_SECONDS
-    if moved and old_zone is not None:  # the old zone trains until the new one does
+    if old_zone is not None and (moved or replaces_spot):  # old machines train until new ones do
         remaining = min(old_spot, tick[old_zone])
-        work += (remaining + old_on_demand) * job.start_seconds
-        hourly_cost = job.hourly_cost(remaining, old_on_demand, old_zone) - job.prices.fixed
+        remaining_on_demand = old_on_demand if moved else 0
+        work += (remaining + remaining_on_demand) * job.start_seconds
+        hourly_cost = job.hourly_cost(remaining, remaining_on_demand, old_zone) - job.prices.fixed
         cost += hourly_cost * job.start_seconds / HOUR_SECONDS
     return ceil(max(0.0, work) / gap_seconds - 1e-9), cost
 

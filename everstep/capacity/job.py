@@ -66,9 +66,13 @@ class Prices:
         """Return the USD per hour of one spot machine in the zone at a position."""
         return self.spot_by_zone[zone] if self.spot_by_zone else self.spot
 
+    def guaranteed_in(self, zone: int) -> Guaranteed:
+        """Return the guaranteed machines in the zone at a position."""
+        return self.guaranteed_by_zone[zone] if self.guaranteed_by_zone else Guaranteed()
+
     def usd_per_hour(self, zone: int, machines: int) -> float:
         """Return the USD per hour of a number of machines in a zone; guaranteed machines are used first."""
-        guaranteed = self.guaranteed_by_zone[zone] if self.guaranteed_by_zone else Guaranteed()
+        guaranteed = self.guaranteed_in(zone)
         count = min(machines, guaranteed.machines)
         return count * guaranteed.price + (machines - count) * self.spot_in(zone)
 
@@ -85,6 +89,7 @@ class JobModel:
         design: times that changes of the group cost.
         boot: time from a request until a new machine's pod runs.
         idle: time for which a machine is kept, and billed, after the group has left its zone.
+        max_on_demand: maximum number of on-demand machines that the stack's pools allow; None without a limit.
     """
 
     work: float
@@ -94,6 +99,7 @@ class JobModel:
     design: Design = LIVE
     boot: ChangeCost = BOOT
     idle: ChangeCost = IDLE
+    max_on_demand: int | None = None
 
     @property
     def start_seconds(self) -> float:

@@ -10,6 +10,9 @@ that moment it replaces every missing machine. Unlike the greedy policy it conti
 because a group that grows and shrinks without restarts can do so with a small margin of time. When the margin is down
 to one start and one pass, it uses only on-demand machines.
 
+A stack whose pools allow fewer on-demand machines than the group has can rely only on these: the policies then
+estimate the margin with this number, never buy more, and continue to use spot machines beside them.
+
 The simulator and the controller call the same functions, so that the controller does what `everstep plan` shows. The
 controller imports this module. Its image has only a part of Everstep, so this module imports only `lifetimes`.
 """
@@ -17,6 +20,7 @@ controller imports this module. Its image has only a part of Everstep, so this m
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 
 from everstep.capacity.lifetimes import START_SECONDS
 
@@ -34,6 +38,7 @@ class JobParameters:
         goodput: share of its time that a machine spends on training while the group does not change.
         deadline_seconds: time by which the job has to be complete; None without a deadline.
         budget_usd: amount that must not be exceeded; None without a budget.
+        max_on_demand: maximum number of on-demand machines that the stack's pools allow; None without a limit.
     """
 
     work: float
@@ -44,6 +49,14 @@ class JobParameters:
     goodput: float = 1.0
     deadline_seconds: float | None = None
     budget_usd: float | None = None
+    max_on_demand: int | None = None
+
+    @property
+    def purchasable(self) -> int:
+        """Maximum number of on-demand machines of the group."""
+        return (
+            self.machines if self.max_on_demand is None else min(self.machines, self.max_on_demand)
+        )
 
 
 @dataclass(frozen=True)
@@ -94,6 +107,7 @@ class OnDemand(StrEnum):
 
 
 SPOT_ONLY = Purchase(0, use_spot=True, reason="spot machines only")
+NONE_ALLOWED = Purchase(0, use_spot=True, reason="the pools allow no on-demand machine")
 LOSSES_IN_RESERVE = 2
 LOSSES_PER_SECOND = 0.5 / 3600
 """Losses of all spot machines that `latest_start` reserves time for: two, and one more per two hours of remaining work.
@@ -113,35 +127,49 @@ def never(parameters: JobParameters, progress: JobProgress) -> Purchase:
 
 
 def always(parameters: JobParameters, progress: JobProgress) -> Purchase:
-    """Buy all machines on demand."""
+    """Buy all machines on demand, or as many as the stack's pools allow."""
     del progress
-    return Purchase(parameters.machines, use_spot=False, reason="all machines are on demand")
+    return Purchase(parameters.purchasable, use_spot=False, reason="all machines are on demand")
 
 
 def margin_seconds(parameters: JobParameters, progress: JobProgress) -> float:
-    """Return the seconds to spare if all machines do the remaining work; infinite without a deadline."""
+    """Return the seconds to spare if all on-demand machines do the remaining work; infinite without a deadline."""
     if parameters.deadline_seconds is None:
-        return float("inf")
-    remaining_seconds = parameters.deadline_seconds - progress.seconds
-    return (
-        remaining_seconds
-        - (parameters.work - progress.work_done) / parameters.machines / parameters.goodput
-    )
+        return inf
+    return parameters.deadline_seconds - progress.seconds - _work_seconds(parameters, progress)
+
+
+def _work_seconds(parameters: JobParameters, progress: JobProgress) -> float:
+    """Return the time that the remaining work takes with all on-demand machines; infinite if there are none."""
+    if not parameters.purchasable:
+        return inf
+    return (parameters.work - progress.work_done) / parameters.purchasable / parameters.goodput
 
 
 def missing_machines(parameters: JobParameters, progress: JobProgress) -> int:
-    """Return the number of on-demand machines that complete the group.
+    """Return the number of on-demand machines that complete the group, or as many as the stack's pools allow.
 
     Machines that were bought are kept until spot machines that replace them train.
     """
     not_covered_by_spot = max(0, parameters.machines - progress.spot)
-    return max(
+    missing = max(
         not_covered_by_spot - progress.starting, min(progress.on_demand, not_covered_by_spot)
     )
+    return min(missing, parameters.purchasable)
+
+
+def _on_demand_only(parameters: JobParameters, progress: JobProgress, reason: str) -> Purchase:
+    """Return a purchase of on-demand machines only, beside spot machines if they are too few for the whole group."""
+    if parameters.purchasable == parameters.machines:
+        return Purchase(parameters.machines, use_spot=False, reason=reason)
+    reason += f", beside spot machines: the pools allow {parameters.purchasable}"
+    return Purchase(missing_machines(parameters, progress), use_spot=True, reason=reason)
 
 
 def latest_start(parameters: JobParameters, progress: JobProgress) -> Purchase:
-    """Buy the missing machines as soon as all machines together would only just finish in time."""
+    """Buy the missing machines as soon as all on-demand machines together would only just finish in time."""
+    if not parameters.purchasable:
+        return NONE_ALLOWED
     if parameters.deadline_seconds is None:
         return _minimum(parameters, progress)
     margin = margin_seconds(parameters, progress)
@@ -149,7 +177,7 @@ def latest_start(parameters: JobParameters, progress: JobProgress) -> Purchase:
     reserve = safety + _expected_losses(parameters, progress) * parameters.start_seconds
     if margin <= safety:
         reason = f"{margin:.0f} s of margin are left: on-demand machines only"
-        return Purchase(parameters.machines, use_spot=False, reason=reason)
+        return _on_demand_only(parameters, progress, reason)
     if margin <= reserve or (progress.on_demand and margin <= reserve + parameters.pass_seconds):
         reason = f"{margin:.0f} s of margin are left: missing machines are bought on demand"
         return Purchase(missing_machines(parameters, progress), use_spot=True, reason=reason)
@@ -158,8 +186,7 @@ def latest_start(parameters: JobParameters, progress: JobProgress) -> Purchase:
 
 
 def _expected_losses(parameters: JobParameters, progress: JobProgress) -> float:
-    seconds_left = (parameters.work - progress.work_done) / parameters.machines / parameters.goodput
-    return LOSSES_IN_RESERVE + LOSSES_PER_SECOND * seconds_left
+    return LOSSES_IN_RESERVE + LOSSES_PER_SECOND * _work_seconds(parameters, progress)
 
 
 def _minimum(parameters: JobParameters, progress: JobProgress) -> Purchase:
@@ -171,18 +198,18 @@ def _minimum(parameters: JobParameters, progress: JobProgress) -> Purchase:
             f"{progress.spot} of at least {parameters.min_machines} spot machines train: "
             "the missing ones are bought on demand"
         )
-        return Purchase(missing, use_spot=True, reason=reason)
+        return Purchase(min(missing, parameters.purchasable), use_spot=True, reason=reason)
     return SPOT_ONLY
 
 
 def greedy(parameters: JobParameters, progress: JobProgress) -> Purchase:
     """Use spot machines until the last moment, then only on-demand machines (baseline)."""
+    if not parameters.purchasable:
+        return NONE_ALLOWED
     margin = margin_seconds(parameters, progress)
     last_moment = 2 * parameters.start_seconds + parameters.pass_seconds
     if margin <= last_moment:
-        return Purchase(
-            parameters.machines, use_spot=False, reason="the last moment to finish in time"
-        )
+        return _on_demand_only(parameters, progress, "the last moment to finish in time")
     return SPOT_ONLY
 
 

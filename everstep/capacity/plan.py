@@ -1,6 +1,6 @@
 """Plan of a job: the outcomes of replayed histories for each choice of zones and on-demand policy."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
 
@@ -107,11 +107,16 @@ def choices(
     yield from _of_type("", range(1, zones + 1), baselines if everything else ())
     if not everything:
         yield from (Choice(zones, OnDemand.FALLBACK, fallback) for fallback in baselines)
-    for machine_type in machine_types if len(machine_types) > 1 else ():
+    for machine_type in compared(machine_types)[1:]:
         if everything:
             yield from _of_type(machine_type, range(1, zones + 1), baselines)
         else:
             yield Choice(zones, OnDemand.FALLBACK, machine_type=machine_type)
+
+
+def compared(machine_types: Sequence[str]) -> tuple[str, ...]:
+    """Return the machine types that have choices: the empty type for all, and each of several."""
+    return ("", *machine_types) if len(machine_types) > 1 else ("",)
 
 
 def _of_type(
@@ -125,27 +130,38 @@ def _of_type(
     yield Choice(1, OnDemand.ALWAYS, machine_type=machine_type)
 
 
-def check(job: JobModel, limits: JobLimits) -> None:
-    """Check that a policy could meet the limits.
+def check(jobs: Mapping[str, JobModel], limits: JobLimits) -> None:
+    """Check that a policy could meet the limits with the best of several machine types.
+
+    Args:
+        jobs: the job on machines of each type; the type is empty for all types of the pools.
+        limits: limits of the job.
 
     Raises:
         EverstepError: the deadline is too early, or the budget is below the cost of one hour.
     """
-    _check_deadline(job, limits)
-    _check_budget(job, limits)
+    _check_deadline(jobs, limits)
+    _check_budget(jobs, limits)
 
 
-def _check_deadline(job: JobModel, limits: JobLimits) -> None:
+def _check_deadline(jobs: Mapping[str, JobModel], limits: JobLimits) -> None:
+    machine_type = min(jobs, key=lambda name: jobs[name].shortest_seconds)
+    job = jobs[machine_type]
     deadline_seconds, name = limits.deadline_seconds, limits.deadline_name
     if deadline_seconds is None or deadline_seconds >= job.shortest_seconds:
         return
     earliest = ceil(job.shortest_seconds / HOUR_SECONDS * 10) / 10
-    work = f"{job.work / HOUR_SECONDS:g} machine-hours on {job.machines} machines"
+    machines = f"{job.machines} machines{_of_this(machine_type)}"
+    work = f"{job.work / HOUR_SECONDS:g} machine-hours on {machines}"
     raise EverstepError(
-        f"{name} {_duration(deadline_seconds)} cannot be met: {work} take at least {earliest:g} h, even if all are "
-        "on demand from the beginning",
+        f"{name} {_duration(deadline_seconds)} cannot be met: {work} take at least {earliest:g} h, even if all run "
+        "from the beginning",
         f"Set {name} to {earliest:g}h or more, raise job.maxReplicas, or lower --work.",
     )
+
+
+def _of_this(machine_type: str) -> str:
+    return f" of type {machine_type}" if machine_type else ""
 
 
 def _duration(seconds: float) -> str:
@@ -153,14 +169,16 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f}m" if seconds < HOUR_SECONDS else f"{seconds / HOUR_SECONDS:.4g}h"
 
 
-def _check_budget(job: JobModel, limits: JobLimits) -> None:
+def _check_budget(jobs: Mapping[str, JobModel], limits: JobLimits) -> None:
+    hourly_costs = {name: job.hourly_cost(job.machines, 0) for name, job in jobs.items()}
+    machine_type = min(hourly_costs, key=lambda name: hourly_costs[name])
+    job, hourly_cost = jobs[machine_type], hourly_costs[machine_type]
     budget_usd, name = limits.budget_usd, limits.budget_name
-    hourly_cost = job.hourly_cost(job.machines, 0)
     if budget_usd is None or budget_usd >= hourly_cost:  # a budget of nan is refused
         return
     raise EverstepError(
-        f"{name} {budget_usd:g} is below the cost of one hour of the job: {job.machines} machines and the rest "
-        f"of the stack cost {hourly_cost:.2f} USD an hour",
+        f"{name} {budget_usd:g} is below the cost of one hour of the job: {job.machines} machines"
+        f"{_of_this(machine_type)} and the rest of the stack cost {hourly_cost:.2f} USD an hour",
         f"Set {name} to {ceil(hourly_cost * 100) / 100:.2f} or more, or lower job.maxReplicas.",
     )
 

@@ -282,7 +282,14 @@ def job_model(
         min_machines=min(config.job.min_replicas, machines),
         prices=prices(config, stack, machine_type),
         idle=_idle_time(config),
+        max_on_demand=_max_on_demand(config, machine_type),
     )
+
+
+def _max_on_demand(config: "StackConfig", machine_type: str) -> int | None:
+    from components import spending
+
+    return spending.max_on_demand(config, machine_type)
 
 
 def _idle_time(config: "StackConfig") -> ChangeCost:

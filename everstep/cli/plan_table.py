@@ -42,6 +42,7 @@ class MachineType:
         spot: highest spot price of its pools in USD per hour.
         on_demand: on-demand price in USD per hour.
         speed: samples per second, relative to the type for which the work is given.
+        max_on_demand: maximum number of on-demand machines that its pools allow; None without a limit.
         kinds: how its machines in each zone are bought.
     """
 
@@ -50,6 +51,7 @@ class MachineType:
     on_demand: float
     speed: float
     kinds: tuple[tuple[str, ...], ...]
+    max_on_demand: int | None = None
 
 
 @dataclass(frozen=True)
@@ -224,10 +226,20 @@ def notes(plan: PlanTable) -> list[str]:
         *_type_notes(plan),
         *_policy_notes(plan),
         "Zones of one region can fail together more often than the zones of the traces: see docs/capacity.md.",
-        "On-demand machines are assumed to be available.",
+        _on_demand_note(plan.job),
         *(["--all shows each combination of zones, type and policy."] if plan.more else []),
         "A stack has one of these choices: cluster.gpuPools sets its zones, job.onDemand its on-demand machines.",
     ]
+
+
+def _on_demand_note(job: JobModel) -> str:
+    """Return the assumption about on-demand machines, with the limit of the stack's pools."""
+    if job.max_on_demand is None or job.max_on_demand >= job.machines:
+        return "On-demand machines are assumed to be available."
+    return (
+        f"The stack's pools allow {amount(job.max_on_demand, 'on-demand machine')} at a time, which are assumed to be "
+        "available: no choice buys more. Raise fallbackNodes to plan with more."
+    )
 
 
 def _unplanned_note(plan: PlanTable) -> str:
@@ -269,13 +281,19 @@ def _type_notes(plan: PlanTable) -> list[str]:
         "the whole capacity of its zones; several types lose fewer machines."
     )
     prices = "; ".join(
-        f"{item.name} {item.spot:.3f}, on demand {item.on_demand:.3f}, speed {item.speed:g}"
+        f"{item.name} {item.spot:.3f}, on demand {item.on_demand:.3f}{_type_limit(item, plan.job)}, "
+        f"speed {item.speed:g}"
         for item in plan.types
     )
     return [
         f"USD an hour by type: {prices}. Choices without a type have the highest price of the pools and speed 1.",
         speeds,
     ]
+
+
+def _type_limit(item: MachineType, job: JobModel) -> str:
+    """Return the maximum number of on-demand machines of a type if it differs from the number of all types."""
+    return "" if item.max_on_demand == job.max_on_demand else f" (at most {item.max_on_demand})"
 
 
 def _policy_notes(plan: PlanTable) -> list[str]:
@@ -304,6 +322,7 @@ def as_json(plan: PlanTable) -> dict[str, Any]:
         "stack": plan.stack,
         "zones": list(plan.zones),
         "machines": plan.job.machines,
+        "max_on_demand": plan.job.max_on_demand,
         "kinds": [list(kinds) for kinds in plan.kinds],
         "unplanned_zones": list(plan.unplanned_zones),
         "warnings": list(plan.warnings),

@@ -54,6 +54,20 @@ def test_each_pool_has_the_price_of_its_machines_with_their_disks_from_the_table
     ]
 
 
+def test_a_job_that_may_buy_machines_has_the_number_that_the_pools_allow() -> None:
+    """Workers that may not spread over zones need the nodes in each zone."""
+    base = with_changes(EKS, pools(EKS, a={"fallbackNodes": 2}, b={"fallbackNodes": 3}))
+
+    def max_on_demand(policy: str, **changes: Any) -> Any:
+        spending = job_spending(stack(base, job__onDemand=policy, **changes))
+        assert spending is not None
+        return spending.get("maxOnDemand")
+
+    assert max_on_demand("fallback", job__spreadZones=True) == 5
+    assert max_on_demand("fallback", job__spreadZones=False) == 2
+    assert max_on_demand("never") is None
+
+
 def test_each_zone_has_the_price_of_its_cheapest_spot_pool() -> None:
     cheap_pool = {"name": "c", "zone": "us-east-1a", "instanceTypes": ["g6.xlarge"]}
     changes = pools(EKS, a={"fallbackNodes": 1}, b={"zone": "us-east-1b"})

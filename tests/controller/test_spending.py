@@ -227,6 +227,19 @@ def test_the_remaining_work_is_estimated_from_the_share_and_the_machine_time() -
     assert late_plan.state.on_demand == 4
 
 
+def test_with_few_on_demand_machines_they_are_bought_earlier() -> None:
+    """Half of the training took 2 h of 4 machines: with one on-demand machine, the other half takes 8 h."""
+    one_machine = replace(DEADLINE, max_on_demand=1)
+
+    unlimited = decide((), state_with_share(0.5, 2), DEADLINE, after=3 * HOUR).purchase
+    limited = decide((), state_with_share(0.5, 2), one_machine, after=3 * HOUR).purchase
+
+    assert unlimited is not None
+    assert unlimited.on_demand == 0
+    assert limited is not None
+    assert (limited.on_demand, limited.use_spot) == (1, True)
+
+
 def test_progress_before_the_first_observation_does_not_make_the_training_seem_faster() -> None:
     first_state = decide([worker(index) for index in range(4)], None, DEADLINE, share=0.8).state
     later = decide(
@@ -404,6 +417,7 @@ def test_settings_are_read_with_their_prices() -> None:
             "deadline": "2026-01-02T00:00:00Z",
             "budgetUsd": 5,
             "onDemand": "fallback",
+            "maxOnDemand": 2,
             "fixedUsdPerHour": 0.25,
             "pools": [{"capacity": "spot", "usdPerHour": 1}, {"pool": "x", "capacity": "onDemand", "usdPerHour": 2}],
         }
@@ -415,6 +429,7 @@ def test_settings_are_read_with_their_prices() -> None:
         deadline=NOW + timedelta(hours=12),
         budget_usd=5.0,
         fixed_usd_per_hour=0.25,
+        max_on_demand=2,
         pools=(
             PoolPrice(pool="", on_demand=False, usd_per_hour=1.0),
             PoolPrice(pool="x", on_demand=True, usd_per_hour=2.0),
@@ -439,6 +454,8 @@ def test_the_stack_may_have_no_fixed_price() -> None:
         ({"fixedUsdPerHour": -1}, "fixedUsdPerHour is -1; set it to 0 or a number above 0"),
         ({"fixedUsdPerHour": False}, "fixedUsdPerHour is False"),
         ({"onDemand": "sometimes"}, "use one of never, fallback, always"),
+        ({"maxOnDemand": -1}, "maxOnDemand is -1; set it to a whole number from 0"),
+        ({"maxOnDemand": True}, "maxOnDemand is True"),
         ({"deadline": "tomorrow"}, "write it as 2026-12-24T18:00:00Z"),
         ({"deadline": "2026-01-02T00:00:00Z", "deadlineSeconds": 5}, "remove one of them"),
         ({"budgetUsd": 5}, "add spec.spending.pools"),

@@ -48,7 +48,8 @@ def _check(
     name = field.removeprefix("job.")
     try:
         model = plan_inputs.job_model(config, stack, None)
-        planning.check(model, plan_limits.limits_of(config.job.model_copy(update=other_limit)))
+        limits = plan_limits.limits_of(config.job.model_copy(update=other_limit))
+        planning.check({"": model}, limits)
     except EverstepError as error:
         return fault(name, error.problem, field, error.fix + further_fix, fatal=False)
     return success(name, _observed(config.job, model, field), field)

@@ -97,12 +97,14 @@ def plan(
     stack_work = plan_inputs.work_of(config, work, images_per_second, samples)
     inputs = _Inputs(config, stack, stack_work.machine_hours, current_prices)
     speeds = plan_speeds.read(speed, plan_inputs.machine_types(config))
-    zones, job = inputs.zones(), inputs.job()
+    zones = inputs.zones()
+    jobs = {"": inputs.job()} | {name: inputs.job(name, factor) for name, factor in speeds.items()}
+    job = jobs[""]
     limits = plan_limits.limits_of(config.job, deadline, budget)
     warnings = plan_inputs.ceiling_warnings(inputs.priced_config)
     for warning in warnings:
         warn(f"{warning}.")
-    planning.check(job, limits)
+    planning.check({name: jobs[name] for name in planning.compared(tuple(speeds))}, limits)
     source = plan_table.HistorySource(
         tuple(map(str, trace)), histories, seed, planning.horizon_seconds(job, limits)
     )
@@ -111,7 +113,8 @@ def plan(
         market = _histories(trace_history, zones, job.machines, source)
         names = market[0].zones
         variants = {
-            name: _variant(inputs, market, name, speeds.get(name, 1.0)) for name in ("", *speeds)
+            name: _variant(typed_job, inputs.zones(name), market)
+            for name, typed_job in jobs.items()
         }
         options = [
             list(planning.choices(len(names), tuple(speeds),
@@ -142,6 +145,7 @@ def plan(
                 variants[name].job.prices.on_demand,
                 factor,
                 tuple(plan_inputs.kinds_in(inputs.zones(name), names)),
+                variants[name].job.max_on_demand,
             )
             for name, factor in speeds.items()
         ),
@@ -179,9 +183,10 @@ class _Inputs:
             for zone in zones
         )
 
-    def job(self, machine_type: str = "") -> JobModel:
-        """Return the job on machines of a type, or of all."""
-        return plan_inputs.job_model(self.priced_config, self.stack, self.work_hours, machine_type)
+    def job(self, machine_type: str = "", speed: float = 1.0) -> JobModel:
+        """Return the job on machines of a type with this relative speed, or of all types."""
+        job = plan_inputs.job_model(self.priced_config, self.stack, self.work_hours, machine_type)
+        return replace(job, work=job.work / speed)
 
 
 @dataclass(frozen=True)
@@ -193,12 +198,11 @@ class _Variant:
 
 
 def _variant(
-    inputs: _Inputs, market: list[CapacityHistory], machine_type: str, speed: float
+    job: JobModel, zones: Sequence[plan_inputs.PlannedZone], market: list[CapacityHistory]
 ) -> _Variant:
-    zones, job = inputs.zones(machine_type), inputs.job(machine_type)
     prices = plan_inputs.prices_in(job.prices, zones, market[0].zones)
     return _Variant(
-        replace(job, prices=prices, work=job.work / speed),
+        replace(job, prices=prices),
         [plan_inputs.machines_in(history, zones, job.machines) for history in market],
     )
 

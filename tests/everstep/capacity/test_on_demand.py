@@ -128,6 +128,54 @@ def test_never_and_always_do_not_depend_on_the_progress() -> None:
     assert not always(PARAMETERS, progress_at(0, 0)).use_spot
 
 
+LIMITED = replace(PARAMETERS, max_on_demand=2)
+
+
+def test_the_margin_counts_only_on_the_machines_that_the_pools_allow() -> None:
+    roomy = replace(LIMITED, deadline_seconds=100 * HOUR)
+
+    assert margin_seconds(roomy, progress_at(6, 4)) == (100 - 6 - 8 * 10 / 2) * HOUR
+    assert margin_seconds(replace(roomy, max_on_demand=99), progress_at(6, 4)) == 86 * HOUR
+    assert margin_seconds(replace(roomy, max_on_demand=0), progress_at(6, 4)) == float("-inf")
+
+
+def test_with_few_on_demand_machines_they_are_bought_earlier_and_spot_machines_stay() -> None:
+    assert latest_start(PARAMETERS, progress_at(6, 4, spot=4)).on_demand == 0
+
+    purchase = latest_start(LIMITED, progress_at(6, 4, spot=4))
+
+    assert (purchase.on_demand, purchase.use_spot) == (2, True)
+    assert "the pools allow 2" in purchase.reason
+    assert latest_start(LIMITED, progress_at(6, 4, spot=9)).on_demand == 1
+    assert not always(LIMITED, progress_at(6, 4)).use_spot
+
+
+def test_without_a_deadline_no_more_machines_are_bought_than_the_pools_allow() -> None:
+    starved = JobProgress(HOUR, 0, 0, 0, below_min_seconds=FALLBACK_AFTER_SECONDS)
+
+    assert latest_start(replace(NO_DEADLINE, max_on_demand=1), starved).on_demand == 1
+    assert latest_start(replace(NO_DEADLINE, max_on_demand=0), starved).on_demand == 0
+
+
+@given(
+    hours=st.floats(0, 30),
+    done_hours=st.floats(0, 12),
+    spot=st.integers(0, 10),
+    on_demand=st.integers(0, 10),
+    allowed=st.integers(0, 12),
+)
+def test_no_purchase_exceeds_the_machines_that_the_pools_allow(
+    hours: float, done_hours: float, spot: int, on_demand: int, allowed: int
+) -> None:
+    for policy in (never, always, greedy, uniform_progress, latest_start):
+        for base in (PARAMETERS, NO_DEADLINE):
+            parameters = replace(base, max_on_demand=allowed)
+            purchase = policy(parameters, progress_at(hours, done_hours, spot, on_demand))
+            assert 0 <= purchase.on_demand <= allowed
+            if policy is not always and allowed < parameters.machines:
+                assert purchase.use_spot, "a group without spot machines would be smaller"
+
+
 @pytest.mark.parametrize(("spent_usd", "expected"), [(9.0, True), (9.001, False)])
 def test_a_pass_is_paid_for_within_the_budget_only(spent_usd: float, expected: bool) -> None:
     parameters = JobParameters(work=1, machines=1, budget_usd=10)

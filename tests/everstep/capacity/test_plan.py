@@ -1,7 +1,7 @@
 """Plans: choices, refusals before anything is bought, and summaries of outcomes."""
 
 from dataclasses import replace
-from math import inf
+from math import ceil, inf
 
 import pytest
 
@@ -77,7 +77,7 @@ def test_each_policy_is_replayed() -> None:
 
 def test_a_deadline_that_no_policy_can_meet_is_refused_with_the_earliest_possible() -> None:
     with pytest.raises(EverstepError) as error:
-        check(JOB, JobLimits(deadline_seconds=9 * HOUR_SECONDS))
+        check({"": JOB}, JobLimits(deadline_seconds=9 * HOUR_SECONDS))
 
     assert "--deadline 9h cannot be met: 40 machine-hours on 4 machines" in error.value.problem
     assert "at least 10.1 h" in error.value.problem
@@ -87,7 +87,7 @@ def test_a_deadline_that_no_policy_can_meet_is_refused_with_the_earliest_possibl
 def test_the_earliest_deadline_that_the_refusal_names_is_accepted_and_met() -> None:
     limits = JobLimits(deadline_seconds=10.1 * HOUR_SECONDS)
 
-    check(JOB, limits)
+    check({"": JOB}, limits)
 
     empty_history = CapacityHistory(("a",), 60.0, ((0,),) * 700)
     outcome = replay(empty_history, Choice(1, OnDemand.FALLBACK), JOB, limits)
@@ -95,13 +95,44 @@ def test_the_earliest_deadline_that_the_refusal_names_is_accepted_and_met() -> N
     assert outcome.seconds <= 10.1 * HOUR_SECONDS
 
 
+@pytest.mark.parametrize("hours", [0.1, 0.5, 1.0, 2.0, 12.0])
+def test_with_all_machines_a_job_takes_the_shortest_time_and_meets_the_earliest_deadline(
+    hours: float,
+) -> None:
+    job = replace(JOB, work=4 * hours * HOUR_SECONDS)
+    earliest = ceil(job.shortest_seconds / HOUR_SECONDS * 10) / 10 * HOUR_SECONDS
+    with pytest.raises(EverstepError, match=f"{earliest / HOUR_SECONDS:g}h or more"):
+        check({"": job}, JobLimits(deadline_seconds=60))
+    history = CapacityHistory(("a",), 300.0, ((4,),) * 200)
+    limits = JobLimits(deadline_seconds=earliest)
+
+    outcome = replay(history, Choice(1, OnDemand.ALWAYS), job, limits)
+
+    assert outcome.seconds == pytest.approx(job.shortest_seconds, abs=1)
+    assert outcome.usd == pytest.approx((4 * 3 + 0.5) * outcome.seconds / HOUR_SECONDS)
+    assert summary(Choice(1, OnDemand.ALWAYS), [outcome], limits).in_time == 1
+
+
 def test_a_budget_below_the_cost_of_one_hour_is_refused() -> None:
-    check(JOB, JobLimits(budget_usd=4.5))
+    check({"": JOB}, JobLimits(budget_usd=4.5))
 
     with pytest.raises(
         EverstepError, match=r"--budget 4.49 is below the cost of one hour.*4.50 USD"
     ):
-        check(JOB, JobLimits(budget_usd=4.49))
+        check({"": JOB}, JobLimits(budget_usd=4.49))
+
+
+def test_a_limit_that_only_one_machine_type_can_meet_is_accepted() -> None:
+    fast_job = replace(JOB, work=JOB.work / 2, prices=Prices(2.0, 6.0, fixed=0.5))
+    jobs = {"": replace(JOB, prices=fast_job.prices), "slow": JOB, "fast": fast_job}
+
+    check(jobs, JobLimits(deadline_seconds=6 * HOUR_SECONDS))
+    check(jobs, JobLimits(budget_usd=4.5))
+
+    with pytest.raises(EverstepError, match="20 machine-hours on 4 machines of type fast"):
+        check(jobs, JobLimits(deadline_seconds=5 * HOUR_SECONDS))
+    with pytest.raises(EverstepError, match=r"4 machines of type slow .* 4\.50 USD an hour"):
+        check(jobs, JobLimits(budget_usd=4.49))
 
 
 def test_a_job_of_years_is_refused() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from everstep.capacity.generator import fit, generate
 from everstep.capacity.history import CapacityHistory
-from everstep.capacity.job import LIVE, JobModel, Prices
+from everstep.capacity.job import LIVE, Guaranteed, JobModel, Prices
 from everstep.capacity.on_demand import (
     FALLBACK_AFTER_SECONDS,
     POLICIES,
@@ -75,6 +75,44 @@ def test_a_job_ends_when_its_work_is_done() -> None:
     assert outcome.complete
     assert outcome.seconds == 2 * GAP_SECONDS
     assert outcome.goodput == 1
+
+
+@pytest.mark.parametrize("ticks_of_work", [0.2, 1.0, 2.4])
+def test_a_job_is_billed_until_its_work_is_done_and_not_until_the_end_of_the_tick(
+    ticks_of_work: float,
+) -> None:
+    job = replace(JOB, work=ticks_of_work * 4 * GAP_SECONDS, prices=Prices(1.0, 3.0, fixed=2.0))
+
+    outcome = run(history(*[(4,)] * 4), job)
+
+    assert outcome.seconds == pytest.approx(ticks_of_work * GAP_SECONDS)
+    assert outcome.spot_seconds == pytest.approx(job.work)
+    assert outcome.usd == pytest.approx((4 + 2) * outcome.seconds / HOUR_SECONDS)
+    assert outcome.goodput == pytest.approx(1)
+
+
+def test_machines_that_idle_after_a_move_are_billed_until_the_job_is_complete() -> None:
+    ticks = history((4, 4), *[(2, 4)] * 5)
+    idle = ChangeCost(10 * GAP_SECONDS, "this test")
+    work_before_the_move = (4 + 3 * 2) * GAP_SECONDS
+    job = replace(JOB, idle=idle, work=work_before_the_move + 4 * 1.5 * GAP_SECONDS)
+
+    outcome = run(ticks, job)
+
+    assert (outcome.complete, outcome.moves) == (True, 1)
+    assert outcome.seconds == pytest.approx(5.5 * GAP_SECONDS)
+    idle_seconds = 2 * 1.5 * GAP_SECONDS
+    without_idle_time = run(ticks, replace(job, idle=NO_COST)).spot_seconds
+    assert outcome.spot_seconds - without_idle_time == pytest.approx(idle_seconds)
+
+
+def test_a_budget_pays_for_the_whole_pass_in_which_the_job_is_completed() -> None:
+    """A controller does not see the end of the job before a pass."""
+    job = replace(JOB, work=4 * GAP_SECONDS / 2)
+    tick_usd = 4 * GAP_SECONDS / HOUR_SECONDS
+
+    assert run(history((4,)), job, budget=tick_usd * 0.9).suspended
+    assert run(history((4,)), job, budget=tick_usd).usd == pytest.approx(tick_usd / 2)
 
 
 def test_starting_machines_are_paid_for_and_do_not_train() -> None:
@@ -288,6 +326,36 @@ def test_a_group_that_is_to_run_on_demand_does_not_move_for_spot_machines() -> N
     assert outcome.usd == pytest.approx(10 * 4 * 3.0 * GAP_SECONDS / HOUR_SECONDS)
 
 
+def test_spot_machines_train_until_on_demand_machines_replace_them() -> None:
+    """With constant capacity, the group loses no time when all its machines are to run on demand."""
+    job = replace(JOB, work=10 * 4 * GAP_SECONDS, boot=ChangeCost(100, "this test"))
+    ticks = history(*[(4,)] * 14)
+
+    outcome = run(ticks, job, OnDemand.FALLBACK, deadline=10 * GAP_SECONDS + 450)
+    with_idle_time = run(
+        ticks,
+        replace(job, idle=ChangeCost(500, "this test")),
+        OnDemand.FALLBACK,
+        deadline=10 * GAP_SECONDS + 450,
+    )
+
+    spot_ticks = [tick.spot for tick in outcome.ticks].index(0)
+    assert spot_ticks > 0
+    assert outcome.seconds == pytest.approx(job.shortest_seconds)
+    assert outcome.spot_seconds == pytest.approx(4 * (spot_ticks * GAP_SECONDS + 100))
+    assert with_idle_time.spot_seconds - outcome.spot_seconds == pytest.approx(4 * 500)
+
+
+@pytest.mark.parametrize("slack_seconds", [1, 150, 300, 450, 600, 750, 900])
+def test_with_constant_capacity_a_deadline_is_met_without_losing_time(slack_seconds: int) -> None:
+    """The switch to on-demand machines does not restart the group, even while its first machines start."""
+    deadline = REAL_JOB.shortest_seconds + slack_seconds
+
+    outcome = run(history(*[(16,)] * 200), REAL_JOB, OnDemand.FALLBACK, deadline)
+
+    assert REAL_JOB.shortest_seconds - 1e-6 <= outcome.seconds <= deadline
+
+
 def test_bought_machines_bridge_the_start_of_spot_machines() -> None:
     """After the latest start, a spot machine that arrives replaces a bought machine one tick later."""
     job = replace(JOB, work=6 * 4 * GAP_SECONDS, boot=ChangeCost(100, "this test"))
@@ -307,9 +375,28 @@ def test_bought_machines_bridge_the_start_of_spot_machines() -> None:
         (4, 0),
     ]
     assert outcome.work_done == pytest.approx(job.work)
-    assert outcome.seconds == 7 * GAP_SECONDS, (
+    assert outcome.seconds == pytest.approx(6 * GAP_SECONDS + 100), (
         "a complete group is not faster with machines in reserve"
     )
+
+
+def test_no_tick_has_more_on_demand_machines_than_the_pools_allow() -> None:
+    job = replace(JOB, work=40 * 4 * GAP_SECONDS, max_on_demand=1)
+    ticks = history(*[(0,), (3,), (4,), (1,)] * 40)
+
+    for setting in (OnDemand.FALLBACK, OnDemand.ALWAYS):
+        outcome = run(ticks, job, setting, deadline=41 * GAP_SECONDS)
+        assert max(tick.on_demand for tick in outcome.ticks) == 1
+
+
+def test_machines_of_an_on_demand_pool_are_not_bought_a_second_time() -> None:
+    """The pool of the zone has two machines, which the group uses first; its spot pool has a fallback of one."""
+    prices = Prices(1.0, 3.0, guaranteed_by_zone=(Guaranteed(2, 3.0),))
+    job = replace(JOB, prices=prices, work=40 * 4 * GAP_SECONDS, max_on_demand=3)
+
+    outcome = run(history(*[(2,)] * 60), job, OnDemand.FALLBACK, deadline=41 * GAP_SECONDS)
+
+    assert {tick.on_demand for tick in outcome.ticks} == {1}
 
 
 def test_the_fixed_costs_of_a_stack_are_paid_without_machines() -> None:

@@ -9,6 +9,8 @@ from components import cost
 from components.config import StackConfig, from_mapping
 from everstep.capacity.history import CapacityHistory
 from everstep.capacity.job import Guaranteed
+from everstep.capacity.on_demand import FallbackPolicy, OnDemand
+from everstep.capacity.plan import Choice, JobLimits, generated_histories, replay
 from everstep.cli.engine.context import open_stack
 from everstep.cli.plan_inputs import (
     ceiling_warnings,
@@ -148,6 +150,36 @@ def test_the_cloud_stacks_of_the_repository_have_prices(
 
     assert 0 < machine_prices.spot < machine_prices.on_demand
     assert machine_prices.fixed > 0
+
+
+def test_a_plan_buys_no_more_machines_than_the_pools_of_a_stack_allow(config: StackConfig) -> None:
+    """The stack eks-prod has fallbackNodes 2 and maxReplicas 6."""
+    job = job_model(config, "eks-prod", 72)
+    limits = JobLimits(deadline_seconds=16 * 3600)
+    histories = generated_histories(5, 0, 100, job.machines, ["a", "b", "c"])
+    choices = [
+        *(Choice(3, OnDemand.FALLBACK, policy) for policy in FallbackPolicy),
+        Choice(1, OnDemand.ALWAYS),
+    ]
+
+    outcomes = [
+        replay(history, choice, job, limits, record=True)
+        for history in histories
+        for choice in choices
+    ]
+
+    assert job.machines == 6
+    assert max(tick.on_demand for outcome in outcomes for tick in outcome.ticks) == 2
+
+
+def test_the_on_demand_machines_of_a_machine_type_are_in_its_own_pools() -> None:
+    config = eks_pools(
+        {"name": "a", "zone": "us-east-1a", "fallbackNodes": 2},
+        {"name": "b", "zone": "us-east-1a", "instanceTypes": ["g6.xlarge"], "fallbackNodes": 1},
+    )
+
+    assert job_model(config, "eks-test", 1).max_on_demand == 3
+    assert job_model(config, "eks-test", 1, "g6.xlarge").max_on_demand == 1
 
 
 def test_an_unknown_price_is_refused() -> None:

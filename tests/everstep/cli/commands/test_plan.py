@@ -37,6 +37,17 @@ def test_the_table_has_a_line_for_each_choice(capsys: pytest.CaptureFixture[str]
     )
 
 
+def test_the_plan_names_the_on_demand_machines_that_the_pools_allow(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    output = plan_output(capsys)
+    report = json.loads(plan_output(capsys, as_json=True))
+
+    assert "pools allow 2 on-demand machines at a time" in output
+    assert "Raise fallbackNodes" in output
+    assert report["max_on_demand"] == 2
+
+
 def pools_stack(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -157,6 +168,18 @@ def test_types_and_policies_are_compared_and_all_shows_each_combination(
     assert {item["name"]: item["speed"] for item in report["machine_types"]}["g6.xlarge"] == 2
 
 
+def test_a_deadline_that_only_a_faster_type_meets_is_planned(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = {"work": 72.0, "deadline": "10h", "histories": 1}
+
+    output = plan_output(capsys, speed=["g6e.xlarge=2"], **options)
+
+    assert "\ng6e.xlarge: spot, 3 zones, fallback " in output
+    with pytest.raises(EverstepError, match=r"--deadline 10h cannot be met.*at least 12\.1 h"):
+        plan_output(capsys, **options)
+
+
 def test_the_work_is_reported_as_an_assumption_unless_it_is_given(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -197,7 +220,10 @@ def test_options_override_the_limits_of_the_stack(
             {"deadline": "2020-01-01T00:00:00Z"},
             r"job.deadline 2020.* is not within the next 90 days",
         ),
-        ({"budgetUsd": 7}, r"job.budgetUsd 7 is below the cost of one hour"),
+        (
+            {"budgetUsd": 3},
+            r"job.budgetUsd 3 is below the cost of one hour.*6 machines of type g6.xlarge",
+        ),
     ],
 )
 def test_a_limit_of_a_stack_that_cannot_be_met_is_refused_with_its_key(
