@@ -26,6 +26,7 @@ from everstep.cli.kubernetes_client import (
     true_conditions,
 )
 from everstep.cli.pod_affinity import relabel
+from everstep.cli.report.final_record import final_record
 from everstep.cli.report.readers import RunReader
 from everstep.cli.scaling.local import TrainerSettings, note_steps
 from everstep.cli.scaling.study import SizeResult, size_result
@@ -101,7 +102,9 @@ class ClusterStudy:
             self.client.create(JOBS, study_job)
             with progress.step(f"Training with a group of {replicas}") as step:
                 self._follow(name, reader, step)
-            run = self._with_retries(reader.read)  # the pods that it reads from end with the job
+            run = self._with_retries(
+                lambda: final_record(reader, ended=True)
+            )  # while the job exists
         finally:
             self._delete(name)
         return size_result(run, replicas, replicas * processes_per_replica(stack_job))
