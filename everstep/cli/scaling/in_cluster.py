@@ -1,5 +1,7 @@
 """Measurement of the speed of a group on a stack's nodes, with an ElasticJob that is derived from the stack's job."""
 
+import hashlib
+import json
 import time
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -83,6 +85,18 @@ class ClusterStudy:
                 f"the training {self.job} uses the nodes of the stack",
                 "Wait until it has finished: `everstep follow` shows it.",
             )
+
+    def fingerprint(self, stack_settings: Mapping[str, Any]) -> str:
+        """Return a hash of all that a measurement depends on and the study does not set.
+
+        Args:
+            stack_settings: the machines and the data of the stack, as plain values.
+
+        Raises:
+            EverstepError: the stack has no job, or its program is not the trainer.
+        """
+        job = derived_job(self._stack_job(), 1, self.settings, fresh="")
+        return fingerprint(job, stack_settings)
 
     def measure(self, replicas: int, progress: Progress) -> SizeResult:
         """Train with this number of replicas and return their speed.
@@ -222,6 +236,13 @@ def derived_job(
             },
         },
     }
+
+
+def fingerprint(job: Mapping[str, Any], stack_settings: Mapping[str, Any]) -> str:
+    """Return a hash of a job's pods, with image, nodes, devices and arguments, and of settings of its stack."""
+    template = job["spec"]["replicaSpecs"]["Worker"]["template"]
+    text = json.dumps([template, stack_settings], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def processes_per_replica(job: Mapping[str, Any]) -> int:
