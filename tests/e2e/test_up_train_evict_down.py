@@ -70,7 +70,7 @@ def results() -> CommandResults:
 
 
 def report_through_the_api_server() -> Report:
-    """Return the report as a command reads it on a cluster whose volume is no folder of this machine."""
+    """Return the report as a command reads it on a cluster whose volume is elsewhere."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EVERSTEP_TWIN", TWIN)
         context = open_stack(DEFAULT_STACK)

@@ -16,7 +16,7 @@ POLL_SECONDS = 0.2
 def final_record(
     reader: RunReader, *, ended: bool = False, awaits_result: bool = False
 ) -> RunRecord:
-    """Return the record of a run, also while no worker runs; if no pod can read it, what was read before.
+    """Return the record of a run, even while no worker runs; if no pod can read it, what was read before.
 
     Args:
         reader: reader of the run.

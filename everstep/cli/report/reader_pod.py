@@ -169,7 +169,7 @@ def manifest(job: Json, etcd: Json, name: str) -> Json | None:
         "metadata": {
             "name": name,
             "namespace": JOB_NAMESPACE,
-            # The volume may require labels. The name is not that of a worker, whose policies allow connections.
+            # The volume may require labels. Another name than a worker's: policies let workers connect.
             "labels": {**labels, NAME_LABEL: NAME},
             "ownerReferences": [_owner(job)],  # `everstep down` does not wait for the pod
         },

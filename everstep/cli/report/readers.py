@@ -1,7 +1,7 @@
 """Readers of a run's files: from their folder, or from a pod that has the volume mounted.
 
 On the twin the volume is a folder of this machine, so a run can be read while no worker runs. On other clusters the
-files are read through the API server: from a running worker, or, if a command asks for it, from a pod that it starts.
+files are read through the API server: from a running worker, or from a pod that a command starts.
 """
 
 import heapq

@@ -1,4 +1,4 @@
-"""The end of `everstep follow` and `everstep up`, on a cluster whose volume is no folder of this machine."""
+"""The end of `everstep follow` and `everstep up`, on a cluster whose volume is elsewhere."""
 
 from pathlib import Path
 

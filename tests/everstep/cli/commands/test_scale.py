@@ -78,7 +78,7 @@ def reuses_a_measurement(
     data: dict[str, Any] | None = None,
 ) -> bool:
     """Return whether a measurement with the image trainer:1 on the shipped stack is reused for another stack."""
-    found = []
+    measurements = []
     for name, used_image, changes in (
         ("before", "trainer:1", {}),
         ("after", image, {"cluster": cluster or {}, "data": data or {}}),
@@ -91,9 +91,9 @@ def reuses_a_measurement(
         monkeypatch.setattr(StackContext, "connect", lambda _, image=used_image: FakeClient(image))
         _, settings = command._cluster_study(open_stack("eks-dev"), SETTINGS, wait=1)
         store = Store(folder / "out", settings)
-        found.append(store.get(2))
+        measurements.append(store.get(2))
         store.add(SizeResult(2, 2, 10, 1.0, 10, 0.1, 0.2, 0.3, None))
-    return found[1] is not None
+    return measurements[1] is not None
 
 
 def _merge(section: dict[str, Any], values: dict[str, Any]) -> None:

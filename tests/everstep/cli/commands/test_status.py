@@ -1,4 +1,4 @@
-"""`everstep status` and `everstep report` on a cluster whose volume is no folder of this machine."""
+"""`everstep status` and `everstep report` on a cluster whose volume is elsewhere."""
 
 import json
 from pathlib import Path

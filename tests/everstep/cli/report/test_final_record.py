@@ -1,4 +1,4 @@
-"""The record of a run without workers, read on a cluster whose volume is no folder of this machine."""
+"""The record of a run without workers, read on a cluster whose volume is elsewhere."""
 
 import json
 from pathlib import Path

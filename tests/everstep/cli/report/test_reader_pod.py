@@ -69,7 +69,7 @@ def test_without_an_image_with_a_shell_on_these_nodes_the_pod_has_the_image_of_t
     assert pod_manifest({})["spec"]["containers"][0]["image"] == "registry/trainer:1"
 
 
-def test_the_pod_is_no_worker_but_has_the_labels_that_the_volume_needs() -> None:
+def test_the_pod_does_not_count_as_a_worker_but_has_the_labels_that_the_volume_needs() -> None:
     metadata = pod_manifest()["metadata"]
 
     assert metadata["labels"] == {
