@@ -9,6 +9,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -17,6 +18,7 @@ from everstep.cli.engine.workspace import DEFAULT_STACK
 from everstep.cli.report.final_record import final_record
 from everstep.cli.report.readers import PodReader
 from everstep.cli.report.report import Report, build
+from everstep.cli.twin_settings import configure_twin
 from tests.e2e.life_cycle import EVERSTEP
 
 TWIN = "e2e"
@@ -71,8 +73,8 @@ def results() -> CommandResults:
 
 def report_through_the_api_server() -> Report:
     """Return the report as a command reads it on a cluster whose volume is elsewhere."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EVERSTEP_TWIN", TWIN)
+    with mock.patch.dict(os.environ, EVERSTEP_TWIN=TWIN):
+        configure_twin()
         context = open_stack(DEFAULT_STACK)
         reader = PodReader(context.connect(), context.job, context.workspace.events)
         return build(final_record(reader, ended=True))
