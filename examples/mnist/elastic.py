@@ -1,6 +1,7 @@
 """Train a small network on MNIST: the loop of plain.py, made elastic."""
 
 import argparse
+import fcntl
 from pathlib import Path
 
 import torch
@@ -16,7 +17,9 @@ def main() -> None:
     options = parse()
     torch.manual_seed(0)
     to_tensor = transforms.ToTensor()
-    train_set = datasets.MNIST(options.data, download=True, transform=to_tensor)
+    with (options.run / "download.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one worker downloads the data, the others wait
+        train_set = datasets.MNIST(options.data, download=True, transform=to_tensor)
     test_set = datasets.MNIST(options.data, train=False, transform=to_tensor)
     device = elastic.choose_device()
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))

@@ -9,9 +9,16 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from everstep.cli.engine.context import open_stack
+from everstep.cli.engine.workspace import DEFAULT_STACK
+from everstep.cli.report.final_record import final_record
+from everstep.cli.report.readers import PodReader
+from everstep.cli.report.report import Report, build
+from everstep.cli.twin_settings import configure_twin
 from tests.e2e.life_cycle import EVERSTEP
 
 TWIN = "e2e"
@@ -41,6 +48,7 @@ class CommandResults:
     preview: subprocess.CompletedProcess[str]
     report: dict[str, Any]
     status: dict[str, Any]
+    api_report: Report
     down: subprocess.CompletedProcess[str]
     doctor: subprocess.CompletedProcess[str]
 
@@ -54,13 +62,22 @@ def results() -> CommandResults:
         preview = everstep("pulumi", "preview", "--expect-no-changes", "--non-interactive")
         report = everstep("report", "--json")
         status = everstep("status", "--json")
+        api_report = report_through_the_api_server()
     finally:
         down = everstep("down", "--yes", seconds=DOWN_SECONDS)
     doctor = everstep("doctor", "--json")
     assert up.returncode == 0, up.stderr[-4000:]
-    return CommandResults(
-        up, follow, preview, json.loads(report.stdout), json.loads(status.stdout), down, doctor
-    )
+    values = json.loads(report.stdout), json.loads(status.stdout)
+    return CommandResults(up, follow, preview, *values, api_report, down, doctor)
+
+
+def report_through_the_api_server() -> Report:
+    """Return the report as a command reads it on a cluster whose volume is elsewhere."""
+    with mock.patch.dict(os.environ, EVERSTEP_TWIN=TWIN):
+        configure_twin()
+        context = open_stack(DEFAULT_STACK)
+        reader = PodReader(context.connect(), context.job, context.workspace.events)
+        return build(final_record(reader, ended=True))
 
 
 def events(results: CommandResults, kind: str) -> list[dict[str, Any]]:
@@ -101,6 +118,12 @@ def test_both_nodes_return_and_train_again(results: CommandResults) -> None:
 def test_the_report_is_printed_at_the_end(results: CommandResults) -> None:
     for text in ("fashion", "accuracy", "drain", "vanish", "gpu-0", "finished"):
         assert text in results.up.stdout
+
+
+def test_a_pod_reads_the_same_report_after_the_workers_have_ended(results: CommandResults) -> None:
+    assert results.api_report.finished
+    assert results.api_report.steps == results.report["steps"]
+    assert results.api_report.accuracy == results.report["accuracy"]
 
 
 def test_following_an_ended_training_says_so_and_repeats_the_report(

@@ -3,21 +3,21 @@
 import time
 
 from everstep.cli.commands.options import DEFAULT_STACK, OnTwin, Stack
-from everstep.cli.console import messages, results, say
+from everstep.cli.console import messages, results, say, warn
 from everstep.cli.drill import DrillRunner
 from everstep.cli.engine.context import StackContext, open_running_stack
 from everstep.cli.report import follow as job_follower
 from everstep.cli.report.billing import billing_of
+from everstep.cli.report.final_record import final_record
 from everstep.cli.report.follow import JobMonitor, JobOutcome
 from everstep.cli.report.machines import MachineLog
 from everstep.cli.report.money import Billing, cost_of_run
 from everstep.cli.report.moves import MoveLog
+from everstep.cli.report.reader_pod import RunUnreadableError
+from everstep.cli.report.readers import RunReader
 from everstep.cli.report.report import build
 from everstep.cli.report.screens import report_screen
 from everstep.errors import EverstepError
-
-RESULT_SECONDS = 5.0
-"""Time to wait for a worker's result after the controller's condition: either may come first."""
 
 
 def follow(*, stack: Stack = DEFAULT_STACK, twin: OnTwin = False) -> None:
@@ -51,26 +51,30 @@ def follow_to_end(context: StackContext, *, drill: bool = False) -> None:
     except KeyboardInterrupt:
         say("\nThe training continues. `everstep follow` shows it again.", style="yellow")
         raise
-    _show_end(context, outcome, monitor, billing)
+    _show_end(context.job, reader, outcome, monitor, billing)
 
 
 def _show_end(
-    context: StackContext, outcome: JobOutcome, monitor: JobMonitor, billing: Billing
+    job: str, reader: RunReader, outcome: JobOutcome, monitor: JobMonitor, billing: Billing
 ) -> None:
-    reader = context.run_reader()
-    deadline = time.monotonic() + RESULT_SECONDS
-    run = reader.read()
-    while outcome is JobOutcome.SUCCEEDED and not run.result and time.monotonic() < deadline:
-        time.sleep(0.2)
-        run = reader.read()
-    spent = cost_of_run(run, time.time(), billing) if run.starts else None
-    results.print(report_screen(build(run), run, time.time(), results.width, spent))
+    """Print the report of an ended run, or why its files cannot be read.
+
+    Raises:
+        EverstepError: the job failed.
+    """
+    try:
+        run = final_record(reader, ended=True, awaits_result=outcome is JobOutcome.SUCCEEDED)
+    except RunUnreadableError as error:
+        warn(f"{error.problem}\n{error.fix}\n`everstep report` tries again.")
+    else:
+        spent = cost_of_run(run, time.time(), billing) if run.starts else None
+        results.print(report_screen(build(run), run, time.time(), results.width, spent))
     if outcome is JobOutcome.FAILED:
         condition = next((item for item in monitor.conditions if item.type == outcome), None)
         messages.print()
         reason = condition.reason if condition else "no reason given"
         message = condition.message if condition else ""
         raise EverstepError(
-            f"the job {context.job} failed: {reason}",
+            f"the job {job} failed: {reason}",
             f"{message}\n`everstep status` shows its pods.".strip(),
         )

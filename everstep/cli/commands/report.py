@@ -25,6 +25,7 @@ from everstep.cli.engine.context import StackContext, open_running_stack
 from everstep.cli.report import follow as job_follower
 from everstep.cli.report import mlflow_export, wandb_export
 from everstep.cli.report.billing import billing_of
+from everstep.cli.report.final_record import final_record
 from everstep.cli.report.fold import RECENT_STEPS
 from everstep.cli.report.follow import JobMonitor
 from everstep.cli.report.machines import MachineLog
@@ -82,11 +83,19 @@ RunFolder = Annotated[
 
 @dataclass(frozen=True)
 class _Source:
-    """The source of a report: a reader, and the billing of the run, if it is known."""
+    """The source of a report.
+
+    Attributes:
+        reader: reader of the run.
+        name: name of the job, or its folder.
+        billing: function that returns the billing of the run; None if it is unknown.
+        has_ended: True if the workers have ended.
+    """
 
     reader: RunReader
     name: str
     billing: Callable[[], Billing | None]
+    has_ended: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,7 +135,7 @@ def report(
         source = _folder_run(run, recent_steps)
     else:
         source = _stack_run(open_running_stack(stack, twin=twin), recent_steps, wait=wait)
-    record = source.reader.read()
+    record = final_record(source.reader, ended=source.has_ended)
     if not record.starts and not record.result:
         raise EverstepError(
             f"the training {source.name} has not begun, so there is nothing to report",
@@ -155,7 +164,7 @@ def _stack_run(context: StackContext, recent_steps: int, *, wait: bool) -> _Sour
         job_follower.follow(reader, monitor, billing=billing)
     else:
         _record_cluster(context)
-    return _Source(reader, context.job, lambda: _billing(context))
+    return _Source(reader, context.job, lambda: _billing(context), has_ended=wait)
 
 
 def _record_cluster(context: StackContext) -> None:

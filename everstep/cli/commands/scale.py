@@ -34,6 +34,7 @@ from everstep.spelling import unknown_name
 
 DEFAULT_DATASET, DEFAULT_IMAGES, DEFAULT_WAIT_SECONDS = "fashion-mnist", 2048, 1200
 MAX_REPLICAS = 1024
+NODE_COUNTS = frozenset({"min_nodes", "nodes", "max_nodes", "fallback_nodes"})
 ON_ONE_MACHINE = tuple(str(target) for target in Target if target.is_on_twin)
 """Targets whose machines share the CPUs of this one."""
 
@@ -185,9 +186,29 @@ def _cluster_study(
             return FolderReader(folder, folder / "no-events", ALL_STEPS)
         return PodReader(client, job, context.workspace.events, ALL_STEPS)
 
+    study = ClusterStudy(client, context.job, settings, open_reader, wait)
     study_settings = {
         **vars(settings),
         "on": context.workspace.stack,
         "target": str(context.target),
+        "job": study.fingerprint(_stack_settings(context)),
     }
-    return ClusterStudy(client, context.job, settings, open_reader, wait), study_settings
+    return study, study_settings
+
+
+def _stack_settings(context: StackContext) -> dict[str, Any]:
+    """Return the machines and the data of a stack, which its job's pods do not show."""
+    cluster = (context.platform or context).config.cluster.model_dump(mode="json")
+    machines = {key: _without_counts(cluster.get(key)) for key in ("gpu_pool", "gpu_pools")}
+    return {**machines, "data": context.config.data.model_dump(mode="json")}
+
+
+def _without_counts(
+    value: Any,  # noqa: ANN401  a value of JSON
+) -> Any:  # noqa: ANN401
+    """Return the settings of a pool without the number of its nodes, which does not change the speed of a group."""
+    if isinstance(value, list):
+        return [_without_counts(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _without_counts(item) for key, item in value.items() if key not in NODE_COUNTS}
+    return value

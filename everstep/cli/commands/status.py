@@ -15,6 +15,7 @@ from everstep.cli.console import results
 from everstep.cli.durations import clock
 from everstep.cli.engine.context import StackContext, open_running_stack
 from everstep.cli.kubernetes_client import ClusterView
+from everstep.cli.report.follow import JobOutcome
 from everstep.cli.report.report import Report, build
 
 
@@ -22,15 +23,23 @@ def status(*, stack: Stack = DEFAULT_STACK, twin: OnTwin = False, as_json: AsJso
     """Show nodes, pods, the job's conditions and the progress of the training."""
     context = open_running_stack(stack, twin=twin)
     view = context.connect().view(context.job)
-    report = build(context.run_reader().read())
+    reader = context.run_reader()
+    record = reader.read()
+    report = build(record) if reader.has_read else None
     if as_json:
         results.print(json.dumps(as_value(context, view, report), indent=2), markup=False)
     else:
         results.print(screen(context, view, report))
 
 
-def as_value(context: StackContext, view: ClusterView, report: Report) -> dict[str, Any]:
-    """Return the status as plain values for JSON."""
+def as_value(context: StackContext, view: ClusterView, report: Report | None) -> dict[str, Any]:
+    """Return the status as plain values for JSON.
+
+    Args:
+        context: context of the stack.
+        view: view of its cluster.
+        report: report of its run; None if no worker runs from which the files could be read.
+    """
     return {
         "stack": context.workspace.stack,
         "kubernetes": view.version,
@@ -62,14 +71,22 @@ def as_value(context: StackContext, view: ClusterView, report: Report) -> dict[s
             ],
         },
         "etcd": {"ready": etcd_ready(view), "members": context.config.etcd.members},
-        "training": {
-            "step": report.steps,
-            "total_steps": report.total_steps,
-            "world_size": report.world_sizes[-1].world_size if report.world_sizes else 0,
-            "accuracy": report.accuracy,
-            "finished": report.finished,
-        },
+        "training": _training(view, report),
         "at": time.time(),
+    }
+
+
+def _training(view: ClusterView, report: Report | None) -> dict[str, Any]:
+    """Return the progress as plain values; without a report, only the end of the job is certain."""
+    if report is None:
+        progress = dict.fromkeys(("step", "total_steps", "world_size", "accuracy"))
+        return {**progress, "finished": view.condition(JobOutcome.SUCCEEDED) is not None}
+    return {
+        "step": report.steps,
+        "total_steps": report.total_steps,
+        "world_size": report.world_sizes[-1].world_size if report.world_sizes else 0,
+        "accuracy": report.accuracy,
+        "finished": report.finished,
     }
 
 
@@ -78,8 +95,8 @@ def etcd_ready(view: ClusterView) -> int:
     return sum(pod.ready for pod in view.pods if pod.name.rpartition("-")[0] == "etcd")
 
 
-def screen(context: StackContext, view: ClusterView, report: Report) -> RenderableType:
-    """Return the status as tables for a terminal."""
+def screen(context: StackContext, view: ClusterView, report: Report | None) -> RenderableType:
+    """Return the status as tables for a terminal; `report` is None as for `as_value`."""
     title = Text.assemble(
         (context.job, "bold"),
         f"  stack {context.workspace.stack}",
@@ -89,17 +106,11 @@ def screen(context: StackContext, view: ClusterView, report: Report) -> Renderab
     return Group(title, Text(), facts, Text(), _nodes(view), *_unscheduled_lines(view))
 
 
-def _facts(context: StackContext, view: ClusterView, report: Report) -> Table:
+def _facts(context: StackContext, view: ClusterView, report: Report | None) -> Table:
     table = Table.grid(padding=(0, 3))
-    total = f" of {report.total_steps}" if report.total_steps else ""
-    workers = report.world_sizes[-1].world_size if report.world_sizes else 0
-    progress = (
-        f"step {report.steps}{total}, {amount(workers, 'worker')}, {clock(report.duration_seconds)}"
-    )
     rows = {
         "job": _condition(view),
-        "training": Text(progress if report.steps else "no step yet"),
-        "accuracy": Text("not yet" if report.accuracy is None else f"{report.accuracy:.4f}"),
+        **_progress_rows(report),
         "etcd": Text(
             f"{etcd_ready(view)} of {amount(context.config.etcd.members, 'member')} ready"
         ),
@@ -107,6 +118,22 @@ def _facts(context: StackContext, view: ClusterView, report: Report) -> Table:
     for name, value in rows.items():
         table.add_row(Text(name, style="bright_black"), value)
     return table
+
+
+def _progress_rows(report: Report | None) -> dict[str, Text]:
+    """Return the rows about the training."""
+    if report is None:
+        text = "no worker runs, so the files of the run cannot be read; `everstep report` starts a pod that reads them"
+        return {"training": Text(text)}
+    total = f" of {report.total_steps}" if report.total_steps else ""
+    workers = report.world_sizes[-1].world_size if report.world_sizes else 0
+    progress = (
+        f"step {report.steps}{total}, {amount(workers, 'worker')}, {clock(report.duration_seconds)}"
+    )
+    return {
+        "training": Text(progress if report.steps else "no step yet"),
+        "accuracy": Text("not yet" if report.accuracy is None else f"{report.accuracy:.4f}"),
+    }
 
 
 def _condition(view: ClusterView) -> Text:

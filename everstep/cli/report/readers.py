@@ -1,7 +1,7 @@
 """Readers of a run's files: from their folder, or from a pod that has the volume mounted.
 
-On the twin the volume is a folder of this machine, so a run can be followed while no worker runs. On other
-clusters the files are read through the API server from a running worker.
+On the twin the volume is a folder of this machine, so a run can be read while no worker runs. On other clusters the
+files are read through the API server: from a running worker, or from a pod that a command starts.
 """
 
 import heapq
@@ -10,7 +10,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from everstep.catalog.names import MOUNT
 from everstep.cli.kubernetes_client import KubernetesClient, PodCommandError
 from everstep.cli.report.fold import RECENT_STEPS, RunFold
+from everstep.cli.report.reader_pod import RunUnreadableError, reader_pod
 from everstep.cli.report.run_record import (
     MachineEvent,
     RunRecord,
@@ -56,8 +57,22 @@ KEPT_MOVES = "moves.json"
 class RunReader(Protocol):
     """Reader of a run, which can be called repeatedly."""
 
+    @property
+    def has_read(self) -> bool:
+        """False if the files of the run could not be read yet, so that an empty record means nothing."""
+
     def read(self) -> RunRecord:
         """Return the run so far."""
+
+    def readable(self, *, ended: bool = False) -> AbstractContextManager[None]:
+        """Make the files readable within the block, even if no worker runs; this may start a pod.
+
+        Args:
+            ended: True if the workers have ended or are about to, so that none of them can be used.
+
+        Raises:
+            RunUnreadableError: no worker runs, and no pod could be started.
+        """
 
 
 @dataclass
@@ -73,6 +88,16 @@ class FolderReader:
 
     def __post_init__(self) -> None:
         self._fold = RunFold(self.recent_steps)
+
+    @property
+    def has_read(self) -> bool:
+        """Always true: the folder can be read."""
+        return True
+
+    def readable(self, *, ended: bool = False) -> AbstractContextManager[None]:
+        """Do nothing: the folder can be read."""
+        del ended
+        return nullcontext()
 
     def read(self) -> RunRecord:
         """Return the run so far; parse only new lines, and treat missing files as empty."""
@@ -138,7 +163,7 @@ def _text(path: Path) -> str:
 
 @dataclass
 class PodReader:
-    """Reader of a run through the API server, from one of its running workers."""
+    """Reader of a run through the API server, from one of its running workers or from a pod of its own."""
 
     cluster: KubernetesClient
     job: str
@@ -148,16 +173,49 @@ class PodReader:
     _fold: RunFold = field(init=False)
     _offsets: dict[str, int] = field(default_factory=dict)  # bytes parsed of each journal
     _result: dict[str, Any] = field(default_factory=dict)
+    _pod: str | None = None  # pod of its own, within `readable`
+    _has_read: bool = False
 
     def __post_init__(self) -> None:
         self._fold = RunFold(self.recent_steps)
 
+    @property
+    def has_read(self) -> bool:
+        """False if no worker has run since this reader exists."""
+        return self._has_read
+
+    @contextmanager
+    def readable(self, *, ended: bool = False) -> Iterator[None]:
+        """Make the files readable within the block: start a pod that reads them if no worker runs or `ended` is true.
+
+        Raises:
+            RunUnreadableError: the pod cannot be created or does not start in time.
+        """
+        if not ended and self.cluster.running_worker(self.job):
+            yield
+            return
+        with reader_pod(self.cluster, self.job) as pod:
+            self._pod = pod
+            try:
+                yield
+            finally:
+                self._pod = None
+
     def read(self) -> RunRecord:
-        """Return the run so far; without a running worker, its state at the last read."""
+        """Return the run so far; without a running worker, its state at the last read.
+
+        Raises:
+            RunUnreadableError: a pod of its own does not run the command.
+        """
         events = parse_events(_text(self.events))
-        if pod := self.cluster.running_worker(self.job):
-            with suppress(PodCommandError):  # the pod has ended
+        if pod := self._pod or self.cluster.running_worker(self.job):
+            try:
                 self._read_from(pod, events)
+            except PodCommandError as error:  # the pod has ended
+                if self._pod:
+                    raise RunUnreadableError(error.problem, "Run the command again.") from None
+            else:
+                self._has_read = True
         record = self._fold.record(events, self._result)
         return with_moves(record, self.moves) if self.moves else record
 

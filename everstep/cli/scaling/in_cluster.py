@@ -1,5 +1,7 @@
 """Measurement of the speed of a group on a stack's nodes, with an ElasticJob that is derived from the stack's job."""
 
+import hashlib
+import json
 import time
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -26,6 +28,7 @@ from everstep.cli.kubernetes_client import (
     true_conditions,
 )
 from everstep.cli.pod_affinity import relabel
+from everstep.cli.report.final_record import final_record
 from everstep.cli.report.readers import RunReader
 from everstep.cli.scaling.local import TrainerSettings, note_steps
 from everstep.cli.scaling.study import SizeResult, size_result
@@ -83,6 +86,18 @@ class ClusterStudy:
                 "Wait until it has finished: `everstep follow` shows it.",
             )
 
+    def fingerprint(self, stack_settings: Mapping[str, Any]) -> str:
+        """Return a hash of all that a measurement depends on and the study does not set.
+
+        Args:
+            stack_settings: the machines and the data of the stack, as plain values.
+
+        Raises:
+            EverstepError: the stack has no job, or its program is not the trainer.
+        """
+        job = derived_job(self._stack_job(), 1, self.settings, fresh="")
+        return fingerprint(job, stack_settings)
+
     def measure(self, replicas: int, progress: Progress) -> SizeResult:
         """Train with this number of replicas and return their speed.
 
@@ -101,7 +116,9 @@ class ClusterStudy:
             self.client.create(JOBS, study_job)
             with progress.step(f"Training with a group of {replicas}") as step:
                 self._follow(name, reader, step)
-            run = self._with_retries(reader.read)  # the pods that it reads from end with the job
+            run = self._with_retries(
+                lambda: final_record(reader, ended=True)
+            )  # while the job exists
         finally:
             self._delete(name)
         return size_result(run, replicas, replicas * processes_per_replica(stack_job))
@@ -219,6 +236,13 @@ def derived_job(
             },
         },
     }
+
+
+def fingerprint(job: Mapping[str, Any], stack_settings: Mapping[str, Any]) -> str:
+    """Return a hash of a job's pods, with image, nodes, devices and arguments, and of settings of its stack."""
+    template = job["spec"]["replicaSpecs"]["Worker"]["template"]
+    text = json.dumps([template, stack_settings], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def processes_per_replica(job: Mapping[str, Any]) -> int:

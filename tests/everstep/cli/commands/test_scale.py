@@ -4,11 +4,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from everstep.cli.commands import scale as command
 from everstep.cli.commands.scale import scale
+from everstep.cli.engine.context import StackContext, open_stack
 from everstep.cli.line_chart import Axis, LineChart
+from everstep.cli.scaling.store import Store
+from everstep.cli.scaling.study import SizeResult
 from everstep.errors import EverstepError
+from tests.everstep.cli.projects import enter_project, shipped_stack
+from tests.everstep.cli.scaling.test_in_cluster import ARGUMENTS, OPTIONS, SETTINGS, elastic_job
 
 
 @pytest.mark.parametrize(
@@ -48,6 +54,75 @@ def test_an_option_that_would_be_ignored_is_refused(
 
     with pytest.raises(EverstepError, match=message):
         scale(**options)
+
+
+class FakeClient:
+    """A client of a cluster with one ElasticJob."""
+
+    def __init__(self, image: str) -> None:
+        self.job = elastic_job(ARGUMENTS + OPTIONS)
+        pod = self.job["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]
+        pod["containers"][0]["image"] = image
+
+    def get(self, path: str, missing: dict[str, Any] | None = None) -> dict[str, Any]:
+        del missing
+        assert path.endswith("/elasticjobs/fashion")
+        return self.job
+
+
+def reuses_a_measurement(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    image: str = "trainer:1",
+    cluster: dict[str, Any] | None = None,
+    data: dict[str, Any] | None = None,
+) -> bool:
+    """Return whether a measurement with the image trainer:1 on the shipped stack is reused for another stack."""
+    measurements = []
+    for name, used_image, changes in (
+        ("before", "trainer:1", {}),
+        ("after", image, {"cluster": cluster or {}, "data": data or {}}),
+    ):
+        content = shipped_stack("eks-dev")
+        for section, values in changes.items():
+            content["config"].setdefault(f"everstep:{section}", {})
+            _merge(content["config"][f"everstep:{section}"], values)
+        enter_project(folder / name, monkeypatch, {"eks-dev": yaml.safe_dump(content)})
+        monkeypatch.setattr(StackContext, "connect", lambda _, image=used_image: FakeClient(image))
+        _, settings = command._cluster_study(open_stack("eks-dev"), SETTINGS, wait=1)
+        store = Store(folder / "out", settings)
+        measurements.append(store.get(2))
+        store.add(SizeResult(2, 2, 10, 1.0, 10, 0.1, 0.2, 0.3, None))
+    return measurements[1] is not None
+
+
+def _merge(section: dict[str, Any], values: dict[str, Any]) -> None:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            _merge(section.setdefault(key, {}), value)
+        else:
+            section[key] = value
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"image": "trainer:2"},
+        {"cluster": {"gpuPool": {"instanceTypes": ["g6.xlarge"]}}},
+        {"data": {"dataset": "imagefolder", "source": "s3://bucket/photos/"}},
+    ],
+    ids=["image", "machines", "data"],
+)
+def test_a_measurement_of_another_image_machine_or_data_set_is_not_reused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+) -> None:
+    assert not reuses_a_measurement(tmp_path, monkeypatch, **change)
+
+
+def test_a_measurement_is_reused_although_the_pool_may_have_more_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert reuses_a_measurement(tmp_path, monkeypatch, cluster={"gpuPool": {"maxNodes": 7}})
 
 
 @pytest.mark.parametrize("has_pillow", [True, False])

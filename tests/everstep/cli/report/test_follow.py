@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -121,6 +122,10 @@ class UnsteadyReader:
     """A reader whose readings are runs or errors, in order."""
 
     readings: list[RunRecord | EverstepError]
+    has_read: bool = True
+
+    def readable(self, *, ended: bool = False) -> AbstractContextManager[None]:
+        raise NotImplementedError(ended)
 
     def read(self) -> RunRecord:
         reading = self.readings.pop(0)

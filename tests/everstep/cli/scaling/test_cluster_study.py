@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -95,6 +96,11 @@ class FakeReader:
 
     run: RunRecord
     timeouts: int = 0
+    has_read: bool = True
+
+    def readable(self, *, ended: bool = False) -> AbstractContextManager[None]:
+        assert ended, "the workers end with the job"
+        return nullcontext()
 
     def read(self) -> RunRecord:
         if self.timeouts:

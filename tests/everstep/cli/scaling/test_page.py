@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from typer.main import get_command
 
+from components.config import StackConfig, from_mapping
 from everstep.cli.app import build_app
 from everstep.cli.commands import scale as command
 from everstep.cli.kubernetes_client import KubernetesClient
@@ -16,6 +17,7 @@ from everstep.cli.scaling.in_cluster import JOBS, ClusterStudy, derived_job
 from everstep.cli.scaling.local import LocalStudy
 from everstep.cli.scaling.measure import Study
 from tests.components.test_stacks_declared import graph_of
+from tests.everstep.cli.projects import shipped_stack
 from tests.everstep.cli.scaling.test_cluster_study import FakeCluster
 from tests.everstep.cli.test_documented_commands import ROOT, commands
 
@@ -45,6 +47,12 @@ class DeclaredStack:
     stack: str
     job: str = "fashion"
     target: str = "cloud"
+    platform: None = None
+
+    @property
+    def config(self) -> StackConfig:
+        content = shipped_stack(self.stack)["config"]
+        return from_mapping({key.removeprefix("everstep:"): content[key] for key in content})
 
     @property
     def workspace(self) -> "DeclaredStack":
