@@ -3,10 +3,15 @@
 import re
 from collections.abc import Mapping
 
+from components.config import on_demand_nodes
+from components.config.aks import AksConfig
+from components.config.eks import EksConfig
 from components.config.faults import ConfigFault, close_names
 from components.config.platform import PriceConfig
 from components.config.registry_rules import IMAGES
 from components.config.rules import ConfigRule, Flag
+from components.config.section import Section
+from components.config.workload import JobConfig
 from everstep.catalog.names import PRODUCTION, REQUIRED_TAGS
 
 OTHER_PODS = 3
@@ -147,33 +152,28 @@ def _prices_plausible(prices: Mapping[str, PriceConfig]) -> list[ConfigFault]:
 
 
 def _quota_fits_job(
-    pods: int,
-    gpus: int | None,
-    max_replicas: int,
-    gpus_per_worker: int,
-    on_demand: str | None,
-    members: int,
+    pods: int, gpus: int | None, job: JobConfig, cluster: Section, members: int
 ) -> list[ConfigFault]:
     """Check that the quota allows the maximum number of workers beside the other pods of the namespace.
 
     A worker that is bought on demand stands beside the pending spot worker, which counts too.
     """
-    faults, buys = [], on_demand == "fallback"
-    workers = max_replicas * (2 if buys else 1)
-    bought = ", and as many that job.onDemand buys" if buys else ""
+    faults, extra_workers = [], 0
+    if job.on_demand == "fallback" and isinstance(cluster, EksConfig | AksConfig):
+        extra_workers = min(job.max_replicas, on_demand_nodes.in_use(job, cluster).nodes)
+    workers = job.max_replicas + extra_workers
+    bought = f", {extra_workers} that job.onDemand buys" if extra_workers else ""
     needed_pods = workers + members + OTHER_PODS
     if pods < needed_pods:
         rule = (
-            f"is less than {needed_pods}: job.maxReplicas ({max_replicas}) workers{bought}, etcd.members ({members}) "
-            f"and {OTHER_PODS} for the controller and preparations"
+            f"is less than {needed_pods}: job.maxReplicas ({job.max_replicas}) workers{bought}, etcd.members "
+            f"({members}) and {OTHER_PODS} for the controller and preparations"
         )
         fix = f"use {needed_pods + 20} or more"
         faults.append(ConfigFault("platform.quota.pods", pods, rule, fix))
-    max_gpus = workers * gpus_per_worker
+    max_gpus = workers * job.gpus_per_worker
     if gpus is not None and gpus < max_gpus:
-        rule = (
-            f"is less than the {max_gpus} GPUs of job.maxReplicas ({max_replicas}) workers{bought}"
-        )
+        rule = f"is less than the {max_gpus} GPUs of job.maxReplicas ({job.max_replicas}) workers{bought}"
         faults.append(ConfigFault("platform.quota.gpus", gpus, rule, "raise it, or remove it"))
     return faults
 
@@ -195,9 +195,8 @@ RULES = (
         (
             "platform.quota.pods",
             "platform.quota.gpus",
-            "job.maxReplicas",
-            "job.gpusPerWorker",
-            "job.onDemand",
+            "job",
+            "cluster",
             "etcd.members",
         ),
         _quota_fits_job,

@@ -75,7 +75,7 @@ class QuotaConfig(Section):
         default=None,
         description="Maximum number of GPUs; absent: no limit. With `cluster.gpuPools` in several zones, placeholders "
         "and moves need more than the GPUs of `job.maxReplicas` workers, at most that number for each zone; with "
-        "`job.onDemand: fallback`, at least twice as many.",
+        "`job.onDemand: fallback`, the workers that it buys need GPUs beside those that wait.",
     )
 
 

@@ -1,11 +1,12 @@
 """Rules about a worker and its node: a worker fits on each machine type, and no paid GPU is idle."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from cloudfacts import aws, azure
 
+from components.config import on_demand_nodes
 from components.config.aks import AksConfig
-from components.config.eks import EksConfig, EksPool
+from components.config.eks import EksConfig
 from components.config.faults import ConfigFault
 from components.config.rules import ConfigRule
 from components.config.section import quantity_value
@@ -51,12 +52,9 @@ def _worker_fits(resources: WorkerResources, cluster: EksConfig | AksConfig) -> 
 
 def _machines(cluster: EksConfig | AksConfig) -> Iterator[Machine]:
     """Yield the machine types of the GPU pools that the table contains."""
+    table: Mapping[str, Machine] = {**aws.INSTANCE_TYPES, **azure.VM_SIZES}
     for pool in cluster.pools:
-        if isinstance(pool, EksPool):
-            names, table = pool.settings.instance_types, aws.INSTANCE_TYPES
-            yield from (table[name] for name in names if name in table)
-        elif pool.vm_size in azure.VM_SIZES:
-            yield azure.VM_SIZES[pool.vm_size]
+        yield from (table[name] for name in on_demand_nodes.machines(pool) if name in table)
 
 
 RULES = (ConfigRule(("job.resources", "cluster"), _worker_fits, {"cluster": ("eks", "aks")}),)

@@ -52,12 +52,6 @@ class PlannedZone:
         )
 
 
-def desired_machines(config: "StackConfig") -> int:
-    """Return the number of machines for the job's workers, one each."""
-    job = config.job
-    return job.max_replicas if job.scaling == "capacity" else job.replicas
-
-
 def zones(config: "StackConfig", machine_type: str = "") -> tuple[PlannedZone, ...]:
     """Return the zones of the stack's pools in order of preference.
 
@@ -215,7 +209,7 @@ def work_of(
         return Work(work_hours, "--work")
     if images_per_second is not None:
         return _measured_work(config, images_per_second, samples)
-    machines = desired_machines(config)
+    machines = config.job.desired_workers
     origin = (
         f"an assumption, not the job: {DEFAULT_HOURS:g} h of {machines} machines. Set --work, or --images-per-second "
         "with the measured rate of one machine"
@@ -269,7 +263,7 @@ def job_model(
     Raises:
         EverstepError: the work is out of range, the stack has no machines of its own, or a price is unknown.
     """
-    machines = desired_machines(config)
+    machines = config.job.desired_workers
     hours = work_of(config, work_hours).machine_hours
     if not 0 < hours < MAX_WORK_HOURS:
         raise EverstepError(

@@ -226,10 +226,10 @@ def test_platform_pods_preempt_workers_and_workers_preempt_no_pod() -> None:
 
 
 def test_the_quota_has_the_configured_limits() -> None:
-    graph = fake_cloud_graph(platform={"quota": {"pods": 7, "gpus": 3}})
+    graph = fake_cloud_graph(platform={"quota": {"pods": 9, "gpus": 3}})
 
     assert graph.one("ResourceQuota").inputs["spec"] == {
-        "hard": {"pods": "7", "requests.nvidia.com/gpu": "3"}
+        "hard": {"pods": "9", "requests.nvidia.com/gpu": "3"}
     }
 
 

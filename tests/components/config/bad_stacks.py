@@ -1423,9 +1423,9 @@ CASES = [
     wrong_key(EKS, "platform.quota.gpus", 2, "less than the 3 GPUs", "raise it"),
     Case(
         EKS,
-        {"job.onDemand": "fallback", "cluster.gpuPool.fallbackNodes": 3, "platform.quota.gpus": 5},
+        {"job.onDemand": "fallback", "cluster.gpuPool.fallbackNodes": 2, "platform.quota.gpus": 4},
         "platform.quota.gpus",
-        ("less than the 6 GPUs", "as many that job.onDemand buys", "raise it"),
+        ("less than the 5 GPUs", "2 that job.onDemand buys", "raise it"),
     ),
     wrong_key(EKS, "job.resources.memory", "16Gi", "g5.xlarge has 16 GiB", "larger machines"),
     wrong_key(EKS, "job.resources.cpu", "4", "g5.xlarge has 4 vCPUs", "larger machines"),

@@ -22,8 +22,7 @@ SYSTEM = {"selector": {"everstep.dev/pool": "system"}}
 def declare_existing(**sections: Any) -> Graph:
     """Declare a stack on an existing cluster with a GPU pool and a system pool."""
     pools = {"gpuPool": SPOT, "systemPool": SYSTEM}
-    cluster_section = pools | sections.pop("cluster", {})
-    config = from_mapping({"cluster": cluster_section, **sections})
+    config = from_mapping({"cluster": pools, **sections})
 
     def program() -> dict[str, Any]:
         cluster_config = as_kind(config.cluster, ExistingClusterConfig)

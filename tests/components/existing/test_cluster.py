@@ -8,7 +8,7 @@ from components.config import ExistingClusterConfig
 from components.config.faults import ConfigurationError
 from components.existing.cluster import read_kubeconfig
 from components.job.elastic_job import ACCEPTED_CONDITION
-from tests.components.existing.existing_stack import declare_existing
+from tests.components.existing.existing_stack import SPOT, SYSTEM, declare_existing
 from tests.components.recorder import Graph
 
 KUBECONFIG = "contexts: [{name: kind-one}, {name: kind-two}]\n"
@@ -100,7 +100,10 @@ def test_no_error_shows_the_content_of_the_file(file: Path) -> None:
 def test_on_a_cluster_that_scales_from_zero_nothing_waits_for_a_gpu_node() -> None:
     platform = {"gpuPlugin": {"enabled": True}, "spot": {"enabled": True}}
     waiting, immediate = (
-        declare_existing(platform=platform, cluster={"scalesFromZero": scales})
+        declare_existing(
+            platform=platform,
+            cluster={"gpuPool": SPOT, "systemPool": SYSTEM, "scalesFromZero": scales},
+        )
         for scales in (False, True)
     )
 

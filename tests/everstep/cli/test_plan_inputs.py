@@ -14,7 +14,6 @@ from everstep.capacity.plan import Choice, JobLimits, generated_histories, repla
 from everstep.cli.engine.context import open_stack
 from everstep.cli.plan_inputs import (
     ceiling_warnings,
-    desired_machines,
     job_model,
     machine_types,
     machines_in,
@@ -62,12 +61,12 @@ def config(monkeypatch: pytest.MonkeyPatch) -> StackConfig:
 
 def test_a_job_that_follows_capacity_wants_its_maximum(config: StackConfig) -> None:
     assert config.job.scaling == "capacity"
-    assert desired_machines(config) == config.job.max_replicas
+    assert config.job.desired_workers == config.job.max_replicas
 
     fixed_config = config.model_copy(
         update={"job": config.job.model_copy(update={"scaling": "fixed"})}
     )
-    assert desired_machines(fixed_config) == config.job.replicas
+    assert fixed_config.job.desired_workers == config.job.replicas
 
 
 def test_a_stack_with_one_pool_is_planned_for_all_zones_of_its_cluster(config: StackConfig) -> None:
@@ -206,7 +205,7 @@ def test_an_item_without_a_price_is_named(
 
 
 def test_the_default_work_is_twelve_hours_of_all_machines(config: StackConfig) -> None:
-    assert job_model(config, "eks-prod", None).work == 12 * 3600 * desired_machines(config)
+    assert job_model(config, "eks-prod", None).work == 12 * 3600 * config.job.desired_workers
     assert job_model(config, "eks-prod", 5).work == 5 * 3600
 
 
