@@ -353,8 +353,7 @@ class Session:
     def _take_optimizer_step(self, votes: Votes) -> None:
         optimizer, scaler = self.state.optimizer, self.scaler
         self.state.optimizer_state.check_unchanged()
-        if not self.state.optimizer_state.is_initialized:
-            self.state.optimizer_state.release()
+        self.state.optimizer_state.release()
         if scaler:
             scaler.unscale_(optimizer)
         if self.options.max_grad_norm is not None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from cloudtwin.capacity.__main__ import Daemon
+from cloudtwin.capacity.pod_identity import PodIdentityInjector, PodIdentityStore
 from cloudtwin.capacity.scaler import Scaler
 from cloudtwin.kubernetes_api import KubernetesClient
 from cloudtwin.nodes import Twin
@@ -13,5 +14,6 @@ from cloudtwin.nodes.layout import Layout
 @pytest.fixture
 def pool_daemon(tmp_path: Path) -> Daemon:
     """Return the daemon of a twin without machines; it does not run."""
-    scaler = Scaler(KubernetesClient(tmp_path, "admin", "127.0.0.1", 1))  # nothing listens there
-    return Daemon(Twin(Layout(tmp_path)), scaler)
+    api = KubernetesClient(tmp_path, "admin", "127.0.0.1", 1)  # nothing listens there
+    injector = PodIdentityInjector(api, PodIdentityStore(tmp_path))
+    return Daemon(Twin(Layout(tmp_path)), Scaler(api), injector)

@@ -107,7 +107,7 @@ def test_an_eviction_shrinks_only_an_azure_scale_set_and_an_autoscaled_one_only_
 
 def test_machine_names_are_never_reused_even_by_a_new_daemon(pool_daemon: Daemon) -> None:
     first_names = pool_daemon.new_names("spot", 2)
-    successor = Daemon(pool_daemon.twin, pool_daemon.scaler)
+    successor = Daemon(pool_daemon.twin, pool_daemon.scaler, pool_daemon.injector)
 
     assert first_names == ["spot-0", "spot-1"]
     assert successor.new_names("spot", 1) == ["spot-2"]
