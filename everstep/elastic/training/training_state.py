@@ -109,6 +109,7 @@ class RunState:
         tensors = self.all_tensors()
         checkpoints.check_types(tensors)
         self._shapes = {name: tensor.shape for name, tensor in tensors.items()}
+        self._shared: Tensors = {}
         self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._text_buffer = torch.empty(0)
         self._initial_sums: tuple[int, ...] = ()
@@ -134,9 +135,9 @@ class RunState:
     def shared_tensors(self) -> Sequence[torch.Tensor]:
         """Return every tensor of the state, and the non-tensor state in one more tensor; all are writable."""
         self.checkpoints.wait_snapshot()
-        tensors = self.all_tensors()
-        check_unchanged_shapes(tensors, self._shapes)
-        self._copies = [(t, _sendable(t, self.device)) for t in tensors.values()]
+        self._shared = self.all_tensors()
+        check_unchanged_shapes(self._shared, self._shapes)
+        self._copies = [(t, _sendable(t, self.device)) for t in self._shared.values()]
         self._text_buffer = self._pack(self._text({}))
         return [*(sendable for _, sendable in self._copies), self._text_buffer]
 
@@ -152,9 +153,10 @@ class RunState:
             for tensor, sendable in self._copies:
                 if sendable is not tensor:
                     tensor.copy_(sendable)
-            self._load_text(_unpack(self._text_buffer), self.all_tensors())
+            # The tensors that were received: a second call of a state_dict that returns copies has the old values.
+            self._load_text(_unpack(self._text_buffer), self._shared)
         self.step = step
-        self._copies = []
+        self._shared, self._copies = {}, []
 
     def computed_units(self) -> tuple[Span, ...]:
         """Return this worker's units of the step in flight; discard them if they have too many spans for a report."""
