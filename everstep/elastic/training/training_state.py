@@ -104,7 +104,7 @@ class RunState:
         self.metrics: dict[str, float] = {}
         self.ledger = SampleLedger()
         self.in_flight = InFlight()
-        text_bytes = len(self._text({})) + BYTES_PER_VALUE * self.optimizer_state.non_tensor_count
+        text_bytes = len(self._text({})) + BYTES_PER_VALUE * self.optimizer_state.value_count
         self._text_bytes = max(MIN_TEXT_BYTES, 4 * text_bytes)
         tensors = self.all_tensors()
         checkpoints.check_types(tensors)
