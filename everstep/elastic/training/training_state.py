@@ -67,6 +67,9 @@ class RunState:
         order: order of the samples.
         totals: number of steps and of epochs of the run.
 
+    Raises:
+        EverstepError: the `state_dict` of the model returns copies, or the optimizer or another state is invalid.
+
     Attributes:
         step: completed steps.
         evaluated_epochs: number of completed epochs whose callbacks have run.
@@ -92,6 +95,7 @@ class RunState:
         totals: tuple[int, int],
     ) -> None:
         self.model, self.optimizer, self.reducer = model, optimizer, reducer
+        _check_state_dict(model)
         self._parameters = {plain_name(name): p for name, p in model.named_parameters()}
         names = {parameter: name for name, parameter in self._parameters.items()}
         self.optimizer_state = OptimizerState(optimizer, names)
@@ -397,6 +401,17 @@ def plain_name(name: str) -> str:
     So a run may continue with a model that is compiled differently, or not at all.
     """
     return name.replace(COMPILED, "")
+
+
+def _check_state_dict(model: nn.Module) -> None:
+    """Refuse a model whose `state_dict` returns copies: the values that they receive never reach the model."""
+    tensors = {name: local_tensor(tensor) for name, tensor in model.state_dict().items()}
+    for name, tensor in model.state_dict().items():
+        if local_tensor(tensor).data_ptr() != tensors[name].data_ptr():
+            raise EverstepError(
+                f"the state_dict of the model returns a copy of {name}, and a joiner would receive only the copy",
+                "Remove the hook or the method that copies it, or pass an object with this state in states.",
+            )
 
 
 def _number(name: str, value: Any) -> float:  # noqa: ANN401 - of the user

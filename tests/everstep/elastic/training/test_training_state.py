@@ -311,3 +311,21 @@ def test_a_joiner_receives_a_state_whose_state_dict_returns_copies() -> None:
         "the joiner would train on with its own values"
     )
     assert (source.mean.tolist(), source.count) == ([1, 2, 3], 7)
+
+
+def test_a_model_whose_state_dict_returns_copies_is_refused() -> None:
+    model = nn.Linear(3, 1)
+
+    def copy_bias(module: nn.Module, state: dict[str, Any], *_: object) -> None:
+        state["bias"] = state["bias"].clone()
+
+    model.register_state_dict_post_hook(copy_bias)  # type: ignore[no-untyped-call]
+
+    with pytest.raises(EverstepError, match="the state_dict of the model returns a copy of bias"):
+        elastic.Run(
+            model,
+            torch.optim.SGD(model.parameters(), lr=0.1),
+            dataset_size=40,
+            global_batch=4,
+            epochs=1,
+        )
