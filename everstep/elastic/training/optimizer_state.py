@@ -278,10 +278,10 @@ class OptimizerState:
     def _check_complete(self, nested: Tensors) -> None:
         """Refuse a tensor that a joiner would not receive, and a later process could not restore."""
         names = [*(slot.name for slot in self._own_slots()), *nested]
-        if late := [name for name in names if name not in self._templates]:
+        if unexpected := [name for name in names if name not in self._templates]:
             raise EverstepError(
-                f"{type(self.optimizer).__name__} has created {amount(len(late), 'tensor')} of its state after its "
-                f"first step, such as {late[0]}",
+                f"{type(self.optimizer).__name__} has created {amount(len(unexpected), 'tensor')} of its state after its "
+                f"first step, such as {unexpected[0]}",
                 "Use an optimizer that creates all tensors of its state in its first step, whatever the gradients.",
             )
 
@@ -302,7 +302,7 @@ def _tensor_name(parameter: str, key: str) -> str:
 def _trial_step(
     optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]
 ) -> Iterator[None]:
-    """Give the optimizer the state after a step with zero gradients; undo this at the end.
+    """Take a step with zero gradients; undo it at the end of the context.
 
     The step changes copies of the state, of the tensors in the parameter groups, and of the attributes.
     """

@@ -274,17 +274,17 @@ class LateOptimizer(torch.optim.SGD):
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         for values in self.state.values():
-            values["late"] = self.late
+            values["extra"] = self.extra
         super().step(closure)
 
-    late: Any = torch.zeros(1)
+    extra: Any = torch.zeros(1)
 
 
-@pytest.mark.parametrize("late", [torch.zeros(1), [torch.zeros(1)]])
-def test_a_tensor_that_is_created_after_the_first_step_is_refused(late: Any) -> None:
+@pytest.mark.parametrize("extra", [torch.zeros(1), [torch.zeros(1)]])
+def test_a_tensor_that_is_created_after_the_first_step_is_refused(extra: Any) -> None:
     parameter = nn.Parameter(torch.ones(2))
     optimizer = LateOptimizer([parameter], lr=0.1, momentum=0.9)
-    optimizer.late = late
+    optimizer.extra = extra
     state = OptimizerState(optimizer, {parameter: "weight"})
     take_step(state, parameter)
     state.non_tensor_state({})
