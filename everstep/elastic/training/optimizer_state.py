@@ -280,8 +280,8 @@ class OptimizerState:
         names = [*(slot.name for slot in self._own_slots()), *nested]
         if unexpected := [name for name in names if name not in self._templates]:
             raise EverstepError(
-                f"{type(self.optimizer).__name__} has created {amount(len(unexpected), 'tensor')} of its state after its "
-                f"first step, such as {unexpected[0]}",
+                f"{type(self.optimizer).__name__} has created {amount(len(unexpected), 'tensor')} of its state after "
+                f"its first step, such as {unexpected[0]}",
                 "Use an optimizer that creates all tensors of its state in its first step, whatever the gradients.",
             )
 
