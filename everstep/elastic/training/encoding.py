@@ -61,15 +61,36 @@ def _encode_mapping(value: Mapping[Any, Any], path: str, tensors: Tensors) -> di
 
 
 def decode(encoded: Any, tensors: Mapping[str, torch.Tensor]) -> Any:  # noqa: ANN401 - of any type
-    """Return the value that `encode` encoded, with these tensors."""
+    """Return the value that `encode` encoded, with these tensors.
+
+    Raises:
+        EverstepError: the value contains another tensor.
+    """
     if isinstance(encoded, list):
         return [decode(item, tensors) for item in encoded]
     if not isinstance(encoded, dict):
         return encoded
     ((kind, content),) = encoded.items()
     if kind == "tensor":
-        return tensors[content]
+        return _tensor(content, tensors)
     if kind == "tuple":
         return tuple(decode(content, tensors))
     pairs = {key: decode(item, tensors) for key, item in content}
     return Counter(pairs) if kind == "counter" else pairs
+
+
+def count_values(encoded: Any) -> int:  # noqa: ANN401 - JSON
+    """Return the number of values and keys in a value that `encode` encoded."""
+    if isinstance(encoded, dict):
+        encoded = list(encoded.values())
+    return sum(map(count_values, encoded)) if isinstance(encoded, list) else 1
+
+
+def _tensor(path: str, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    if path in tensors:
+        return tensors[path]
+    raise EverstepError(
+        f"the saved state has a tensor {path}, and the state of this program has none",
+        "Create each tensor of states before Run is created, as the program did that saved the state, and use its "
+        "optimizer. Or start again: pass --fresh=WORD with a new word, or, without our trainer, another folder.",
+    )

@@ -67,6 +67,9 @@ class RunState:
         order: order of the samples.
         totals: number of steps and of epochs of the run.
 
+    Raises:
+        EverstepError: the `state_dict` of the model returns copies, or the optimizer or another state is invalid.
+
     Attributes:
         step: completed steps.
         evaluated_epochs: number of completed epochs whose callbacks have run.
@@ -92,6 +95,7 @@ class RunState:
         totals: tuple[int, int],
     ) -> None:
         self.model, self.optimizer, self.reducer = model, optimizer, reducer
+        _check_state_dict(model)
         self._parameters = {plain_name(name): p for name, p in model.named_parameters()}
         names = {parameter: name for name, parameter in self._parameters.items()}
         self.optimizer_state = OptimizerState(optimizer, names)
@@ -104,11 +108,12 @@ class RunState:
         self.metrics: dict[str, float] = {}
         self.ledger = SampleLedger()
         self.in_flight = InFlight()
-        text_bytes = len(self._text({})) + BYTES_PER_VALUE * self.optimizer_state.non_tensor_count
+        text_bytes = len(self._text({})) + BYTES_PER_VALUE * self.optimizer_state.value_count
         self._text_bytes = max(MIN_TEXT_BYTES, 4 * text_bytes)
         tensors = self.all_tensors()
         checkpoints.check_types(tensors)
         self._shapes = {name: tensor.shape for name, tensor in tensors.items()}
+        self._shared: Tensors = {}
         self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._text_buffer = torch.empty(0)
         self._initial_sums: tuple[int, ...] = ()
@@ -134,9 +139,9 @@ class RunState:
     def shared_tensors(self) -> Sequence[torch.Tensor]:
         """Return every tensor of the state, and the non-tensor state in one more tensor; all are writable."""
         self.checkpoints.wait_snapshot()
-        tensors = self.all_tensors()
-        check_unchanged_shapes(tensors, self._shapes)
-        self._copies = [(t, _sendable(t, self.device)) for t in tensors.values()]
+        self._shared = self.all_tensors()
+        check_unchanged_shapes(self._shared, self._shapes)
+        self._copies = [(t, _sendable(t, self.device)) for t in self._shared.values()]
         self._text_buffer = self._pack(self._text({}))
         return [*(sendable for _, sendable in self._copies), self._text_buffer]
 
@@ -152,9 +157,10 @@ class RunState:
             for tensor, sendable in self._copies:
                 if sendable is not tensor:
                     tensor.copy_(sendable)
-            self._load_text(_unpack(self._text_buffer), self.all_tensors())
+            # The tensors that were received: a second call of a state_dict that returns copies has the old values.
+            self._load_text(_unpack(self._text_buffer), self._shared)
         self.step = step
-        self._copies = []
+        self._shared, self._copies = {}, []
 
     def computed_units(self) -> tuple[Span, ...]:
         """Return this worker's units of the step in flight; discard them if they have too many spans for a report."""
@@ -395,6 +401,17 @@ def plain_name(name: str) -> str:
     So a run may continue with a model that is compiled differently, or not at all.
     """
     return name.replace(COMPILED, "")
+
+
+def _check_state_dict(model: nn.Module) -> None:
+    """Refuse a model whose `state_dict` returns copies: the values that they receive never reach the model."""
+    tensors = {name: local_tensor(tensor) for name, tensor in model.state_dict().items()}
+    for name, tensor in model.state_dict().items():
+        if local_tensor(tensor).data_ptr() != tensors[name].data_ptr():
+            raise EverstepError(
+                f"the state_dict of the model returns a copy of {name}, and a joiner would receive only the copy",
+                "Remove the hook or the method that copies it, or pass an object with this state in states.",
+            )
 
 
 def _number(name: str, value: Any) -> float:  # noqa: ANN401 - of the user

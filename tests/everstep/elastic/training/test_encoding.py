@@ -18,7 +18,7 @@ from hypothesis.strategies import (
     text,
 )
 
-from everstep.elastic.training.encoding import Tensors, decode, encode
+from everstep.elastic.training.encoding import Tensors, count_values, decode, encode
 from everstep.errors import EverstepError
 
 LEAVES = none() | booleans() | integers() | floats() | text(max_size=5)
@@ -89,3 +89,16 @@ def test_a_value_that_cannot_be_saved_is_an_error_with_its_path(
 ) -> None:
     with pytest.raises(EverstepError, match=problem):
         encode(value, "scheduler", {})
+
+
+def test_a_saved_tensor_that_the_program_does_not_have_is_an_error_with_its_name() -> None:
+    encoded = encode({"list": [torch.ones(1)]}, "state", {})
+
+    with pytest.raises(EverstepError, match=r"the saved state has a tensor state\.list\.0, and"):
+        decode(encoded, {})
+
+
+def test_keys_and_values_in_all_containers_are_counted() -> None:
+    encoded = encode({"a": [1, (2, torch.ones(1))], "b": {3: {}}}, "state", {})
+
+    assert count_values(encoded) == 6, "three keys and three values"

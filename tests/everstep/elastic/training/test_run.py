@@ -20,6 +20,7 @@ from everstep.catalog import metrics
 from everstep.elastic.accounting.journal import flush_all, parse
 from everstep.elastic.data_order.sampler import SampleOrder
 from everstep.errors import EverstepError
+from tests.everstep.elastic.training.test_optimizer_state import GroupOptimizer, ListOptimizer
 
 SAMPLES, BATCH, EPOCHS = 44, 8, 2
 
@@ -33,6 +34,24 @@ OPTIMIZERS: dict[str, OptimizerFactory] = {
     "Adam": lambda model: torch.optim.Adam(model.parameters(), lr=0.01),
     "AdamW": lambda model: torch.optim.AdamW(model.parameters(), lr=0.01, amsgrad=True),
     "Adafactor": lambda model: torch.optim.Adafactor(model.parameters(), lr=0.01),
+}
+
+
+def optimizer_with_new_head(model: nn.Module) -> torch.optim.Optimizer:
+    """Return an optimizer with state for the first layer only, whose first step is not like its other ones."""
+    *backbone, weight, bias = model.parameters()
+    optimizer = torch.optim.SGD(backbone, lr=0.1, momentum=0.9, dampening=0.5)
+    for parameter in backbone:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    optimizer.add_param_group({"params": [weight, bias], "lr": 0.2})
+    return optimizer
+
+
+OTHER_OPTIMIZERS: dict[str, OptimizerFactory] = {
+    "new head": optimizer_with_new_head,
+    "tensors in lists": lambda model: ListOptimizer(list(model.parameters()), lr=0.001),
+    "tensors in groups": lambda model: GroupOptimizer(list(model.parameters()), lr=0.1),
 }
 
 
@@ -100,27 +119,28 @@ def test_a_run_trains_like_a_plain_loop(name: str, bound: int | None) -> None:
         )
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", OPTIMIZERS | OTHER_OPTIMIZERS)
 @pytest.mark.parametrize("mode", ["live", "exact"])
 def test_a_resumed_run_ends_with_the_same_bits_as_an_uninterrupted_one(
     name: str, mode: str, tmp_path: Path
 ) -> None:
+    new_optimizer = (OPTIMIZERS | OTHER_OPTIMIZERS)[name]
     options = {"mode": mode, "shard_size": 4, "checkpoint_steps": 1}
     uninterrupted_model = network(nn.BatchNorm1d(6))
     train(
-        start_run(uninterrupted_model, OPTIMIZERS[name](uninterrupted_model), **options),
+        start_run(uninterrupted_model, new_optimizer(uninterrupted_model), **options),
         uninterrupted_model,
     )
 
     first_model = network(nn.BatchNorm1d(6))
-    run = start_run(first_model, OPTIMIZERS[name](first_model), checkpoint=tmp_path, **options)
+    run = start_run(first_model, new_optimizer(first_model), checkpoint=tmp_path, **options)
     train(run, first_model, stop_after=4)
     second_model = network(nn.BatchNorm1d(6))
     with torch.no_grad():
         # The initial parameters of a new process do not matter.
         next(second_model.parameters()).zero_()
     resumed_run = start_run(
-        second_model, OPTIMIZERS[name](second_model), checkpoint=tmp_path, **options
+        second_model, new_optimizer(second_model), checkpoint=tmp_path, **options
     )
     train(resumed_run, second_model)
 
@@ -129,6 +149,21 @@ def test_a_resumed_run_ends_with_the_same_bits_as_an_uninterrupted_one(
         second_model.state_dict().values(), uninterrupted_model.state_dict().values(), strict=True
     ):
         assert torch.equal(parameter, expected)
+
+
+def test_a_hook_of_the_optimizer_is_called_once_for_each_step() -> None:
+    model = network()
+    average = torch.optim.swa_utils.AveragedModel(model)
+    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer.register_step_post_hook(lambda *_: average.update_parameters(model))
+
+    run = start_run(model, optimizer, states={"average": average})
+    updates_before = int(average.n_averaged)
+    train(run, model, stop_after=2)
+
+    assert (updates_before, int(average.n_averaged)) == (0, 2), (
+        "the average would contain the initial weights twice"
+    )
 
 
 def test_scheduler_scaler_average_and_metrics_continue_from_a_checkpoint(tmp_path: Path) -> None:

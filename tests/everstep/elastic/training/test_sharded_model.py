@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch.distributed.fsdp import fully_shard
 from everstep import elastic
 from everstep.elastic.accounting.time_account import TimeAccount
 from everstep.elastic.recovery.sharded_worker import ShardedGroup
+from everstep.elastic.training.optimizer_state import OptimizerState
 from everstep.elastic.training.sharded_model import check_sharding
 from everstep.elastic.transport.local_tensors import from_local, is_sharded, local_tensor
 from everstep.errors import EverstepError
@@ -128,3 +130,51 @@ def test_a_tensor_from_a_local_tensor_is_sharded_like_its_template(
     assert sharded.shape == weight.shape
     ordinary = torch.ones(2)
     assert from_local(ordinary, ordinary) is local_tensor(ordinary) is ordinary
+
+
+class ListMomentum(torch.optim.Optimizer):
+    """An optimizer with its momentum in a list, as SOAP has its preconditioners."""
+
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        super().__init__(parameters, {})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                (momentum,) = self.state[parameter].setdefault("m", [torch.zeros_like(parameter)])
+                parameter.sub_(momentum.add_(parameter.grad))
+
+
+@pytest.mark.parametrize("is_partial", [False, True])
+def test_a_shard_in_a_list_of_the_optimizer_is_received_as_a_shard(
+    sharded_model: nn.Module, *, is_partial: bool
+) -> None:
+    weight, bias = sharded_model.parameters()
+    optimizer: Any = ListMomentum([weight, bias])
+    if is_partial:
+        weight.grad = torch.ones_like(weight)
+        optimizer.param_groups[0]["params"] = [weight]
+        optimizer.step()
+        optimizer.param_groups[0]["params"] = [weight, bias]
+    state = OptimizerState(optimizer, {weight: "weight", bias: "bias"})
+    tensors = state.tensors()
+    state.non_tensor_state(tensors)
+    own = {name: tensor.tolist() for name, tensor in tensors.items()}
+    assert not any(map(is_sharded, tensors.values()))
+    weight.grad, bias.grad = torch.ones_like(weight), torch.ones_like(bias)
+    optimizer.step()
+    text = state.non_tensor_state({})
+    optimizer.state.clear()
+    received = state.tensors()
+    state.non_tensor_state(received)
+    for tensor in received.values():
+        tensor.fill_(4)
+
+    state.load(text, received)
+
+    assert own["hyperparameters.state.0.m.0"][0][0] == int(is_partial), "the trial step is undone"
+    (momentum,) = optimizer.state[bias]["m"]
+    assert is_sharded(momentum)
+    assert local_tensor(momentum).tolist() == [4] * 6
+    optimizer.step()

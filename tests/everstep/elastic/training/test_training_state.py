@@ -284,3 +284,48 @@ def test_a_tensor_on_another_device_is_sent_from_a_copy_on_the_device_of_the_gro
     assert sendable.device.type == "meta"
     own = torch.ones(2)
     assert _sendable(own, torch.device("cpu")).data_ptr() == own.data_ptr()
+
+
+class Normalizer:
+    """A state whose `state_dict` returns copies."""
+
+    def __init__(self) -> None:
+        self.mean, self.count = torch.zeros(3), 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"mean": self.mean.clone(), "count": torch.tensor(self.count)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.mean, self.count = state_dict["mean"].clone(), int(state_dict["count"])
+
+
+def test_a_joiner_receives_a_state_whose_state_dict_returns_copies() -> None:
+    source, target = Normalizer(), Normalizer()
+    run, _, _ = start_run("SGD", states={"normalizer": source})
+    joiner, _, _ = start_run("SGD", states={"normalizer": target})
+    source.mean, source.count = torch.tensor([1.0, 2.0, 3.0]), 7
+
+    copy_state(state_of(run), state_of(joiner))
+
+    assert (target.mean.tolist(), target.count) == ([1, 2, 3], 7), (
+        "the joiner would train on with its own values"
+    )
+    assert (source.mean.tolist(), source.count) == ([1, 2, 3], 7)
+
+
+def test_a_model_whose_state_dict_returns_copies_is_refused() -> None:
+    model = nn.Linear(3, 1)
+
+    def copy_bias(module: nn.Module, state: dict[str, Any], *_: object) -> None:
+        state["bias"] = state["bias"].clone()
+
+    model.register_state_dict_post_hook(copy_bias)  # type: ignore[no-untyped-call]
+
+    with pytest.raises(EverstepError, match="the state_dict of the model returns a copy of bias"):
+        elastic.Run(
+            model,
+            torch.optim.SGD(model.parameters(), lr=0.1),
+            dataset_size=40,
+            global_batch=4,
+            epochs=1,
+        )
