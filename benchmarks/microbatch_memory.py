@@ -129,7 +129,8 @@ def measure(options: argparse.Namespace, mode: dict[str, Any], workers: int) -> 
         **{name: share if value is True else value for name, value in mode.items()},
     )
     activations = SavedActivations(model)
-    batch = next(iter(run))
+    batches = iter(run)
+    batch = next(batches)
     for indices in batch.microbatches():
         with torch.autograd.graph.saved_tensors_hooks(activations.keep, lambda saved: saved.tensor):
             images = torch.randn(len(indices), 3, options.size, options.size)

@@ -46,7 +46,7 @@ def main() -> None:
 
 def train(settings: Settings) -> None:
     """Train through all generations of the run that this worker is in."""
-    device, accounting = choose_device(), TimeAccount()
+    device, accounting = choose_device(), TimeAccount.of_process()
     group = connect(device, accounting)
     if isinstance(group, SingleProcessGroup) and result(settings):
         return

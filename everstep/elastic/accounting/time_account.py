@@ -8,11 +8,17 @@ waited for a lost peer. The step's data and compute time becomes `redo`, unless 
 The training loop's thread reports activities; other threads may read the totals at any time.
 """
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
+from pathlib import Path
+
+from everstep.catalog.names import AGENT_VARIABLE
+
+PROCESS_STATUS = Path("/proc/self/stat")
 
 
 class Activity(StrEnum):
@@ -44,6 +50,7 @@ class TimeAccount:
     Args:
         clock: monotonic clock in seconds.
         activity: the first activity.
+        age_seconds: time that the first activity has taken before the account is created.
 
     Attributes:
         last_recovery: seconds from the end or the loss of a group until the next group's first step
@@ -51,9 +58,12 @@ class TimeAccount:
     """
 
     def __init__(
-        self, clock: Callable[[], float] = time.monotonic, activity: Activity = Activity.START_UP
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        activity: Activity = Activity.START_UP,
+        age_seconds: float = 0.0,
     ) -> None:
-        self._clock, self._activity, self._began_at = clock, activity, clock()
+        self._clock, self._activity, self._began_at = clock, activity, clock() - age_seconds
         self._seconds = dict.fromkeys(Activity, 0.0)
         self._seconds_before_step = dict(self._seconds)
         self._lock = threading.Lock()
@@ -62,6 +72,11 @@ class TimeAccount:
         self._is_fixed = False
         self._broke_at: float | None = None
         self.last_recovery: float | None = None
+
+    @classmethod
+    def of_process(cls) -> "TimeAccount":
+        """Return the account of this process: from its start if an agent started it, to train and nothing else."""
+        return cls(age_seconds=process_age() if AGENT_VARIABLE in os.environ else 0.0)
 
     def on_report(self, report: Callable[[], None]) -> None:
         """Register a function to call after a step, at most once every `REPORT_INTERVAL_SECONDS`."""
@@ -147,3 +162,13 @@ class TimeAccount:
         return {
             activity.value: round(seconds, 4) for activity, seconds in totals.items() if seconds
         }
+
+
+def process_age() -> float:
+    """Return the seconds since this process was started or forked; 0 where the kernel does not show it."""
+    try:
+        fields = PROCESS_STATUS.read_text().rpartition(")")[2].split()
+        started_at = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # field 22 in proc(5): after boot
+    except (OSError, ValueError, IndexError):
+        return 0.0
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started_at)

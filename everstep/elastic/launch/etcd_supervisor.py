@@ -2,7 +2,8 @@
 
 Its standard input is a pipe whose other end only the launcher has open. When the launcher ends, even by
 SIGKILL, the kernel closes that end; then this process kills etcd and removes the folder. If this
-process is killed, the kernel kills etcd. If etcd ends first, this process restarts it.
+process is killed, the kernel kills etcd. If etcd ends first, this process restarts it, unless it has never run for some
+seconds: then its options or its folder are wrong.
 
 Standard library only: it runs without site packages, to start in a few milliseconds.
 """
@@ -18,8 +19,9 @@ import time
 from pathlib import Path
 
 LOG = "etcd.log"  # file name in the data folder
-MIN_RUN_SECONDS = 5.0  # an etcd that ends sooner is not restarted
+MIN_RUN_SECONDS = 5.0  # an etcd whose first run ends sooner is not restarted
 PAUSE_SECONDS = 0.2  # pause before a restart
+MAX_PAUSE_SECONDS = 10.0
 _PR_SET_PDEATHSIG = 1  # prctl(2); also in membership/supervisor.py, which this file cannot import
 
 
@@ -50,7 +52,8 @@ class EtcdSupervisor:
         self._lock = threading.Lock()  # held while etcd starts, and after the launcher's end
 
     def run(self) -> int:
-        """Run etcd and restart it after a crash; return its exit code if it ends too soon."""
+        """Run etcd and restart it after a crash; return its exit code if its first run ends too soon."""
+        has_run, pause = False, PAUSE_SECONDS
         threading.Thread(target=self._end_after_launcher, daemon=True).start()
         while True:
             started_at = time.monotonic()
@@ -58,9 +61,12 @@ class EtcdSupervisor:
             # After the launcher's end, the other thread keeps the lock and ends this process.
             with self._lock:
                 pass
-            if time.monotonic() - started_at < MIN_RUN_SECONDS:
+            if time.monotonic() - started_at >= MIN_RUN_SECONDS:
+                has_run, pause = True, PAUSE_SECONDS
+            elif not has_run:
                 return code or 1
-            time.sleep(PAUSE_SECONDS)
+            time.sleep(pause)
+            pause = min(2 * pause, MAX_PAUSE_SECONDS)
 
     def _start(self) -> subprocess.Popen[bytes]:
         supervisor_pid = os.getpid()

@@ -443,7 +443,7 @@ def _worker(
     group: tuple[Group, TimeAccount] | None, device: torch.device, folder: Path | None
 ) -> Worker:
     """Return this process as a worker, connected to its agent if it has one."""
-    accounting = group[1] if group else TimeAccount()
+    accounting = group[1] if group else TimeAccount.of_process()
     worker_group = group[0] if group else connect(device, accounting)
     path = folder / "journal" / f"{worker_name()}.jsonl" if folder else Path(os.devnull)
     return Worker(worker_group, accounting, Journal(path), device, RankAssignment.single())

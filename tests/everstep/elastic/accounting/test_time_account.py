@@ -1,11 +1,15 @@
 """The attribution of a worker's time to activities."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from typing import Literal
 
 from hypothesis import given
 from hypothesis.strategies import floats, lists, sampled_from, tuples
 
+from everstep.catalog.names import AGENT_VARIABLE
 from everstep.elastic.accounting.time_account import Activity, TimeAccount
 
 
@@ -24,6 +28,35 @@ def test_time_is_attributed_to_the_activity_that_began_last() -> None:
     clock.now += 3
 
     assert account.total_seconds() == {"start_up": 2, "idle": 3}
+
+
+def test_the_first_activity_contains_the_age_of_the_account() -> None:
+    clock = Clock()
+    account = TimeAccount(clock, age_seconds=8)
+    clock.now += 2
+    account.begin(Activity.IDLE)
+
+    assert account.total_seconds()["start_up"] == 10
+
+
+def account_in_a_new_process(agent: str) -> float:
+    """Return the start-up time of a process that computes for half a second before it creates its account."""
+    program = (
+        "import time; time.sleep(0.5)\n"
+        "from everstep.elastic.accounting.time_account import TimeAccount\n"
+        "print(TimeAccount.of_process().total_seconds()['start_up'])"
+    )
+    environment = {**os.environ, AGENT_VARIABLE: agent} if agent else {**os.environ}
+    result = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    return float(result.stdout)
+
+
+def test_the_account_of_a_worker_begins_with_its_process() -> None:
+    # The kernel counts in hundredths of a second.
+    assert account_in_a_new_process("/agent") >= 0.48
+    assert account_in_a_new_process("") < 0.48, "a notebook may have been open for hours"
 
 
 def test_a_failed_step_counts_as_repeated_work_and_detection() -> None:

@@ -72,7 +72,8 @@ def test_changed_data_are_recorded_with_the_generation_that_restores_the_state(
     FolderStorage(tmp_path).open(samples=1, fingerprint={})
     run, model, _ = start_run(group, checkpoint=tmp_path)
 
-    compute(next(iter(run)), model)
+    batches = iter(run)
+    compute(next(batches), model)
 
     [change] = json.loads((tmp_path / "run.json").read_text())["data_changes"]
     assert (change["step"], change["generation"]) == (0, 3)

@@ -486,7 +486,8 @@ def test_a_micro_batch_without_a_backward_pass_after_another_one_is_reported(
     """Otherwise its samples would count as trained."""
     model = network()
     run = start_run(model, torch.optim.SGD(model.parameters(), lr=0.1), **mode)
-    batch = next(iter(run))
+    batches = iter(run)
+    batch = next(batches)
     microbatches = iter(batch.microbatches())
     x, y = next(microbatches)
     batch.backward(nn.functional.cross_entropy(model(x), y))

@@ -226,7 +226,8 @@ def test_a_restored_state_has_no_units() -> None:
 def test_a_pass_that_is_interrupted_midway_invalidates_the_units_before_it() -> None:
     run, model, _ = start_run("SGD", max_microbatch=2)
     state = state_of(run)
-    parts = next(iter(run)).microbatches()
+    batches = iter(run)
+    parts = next(batches).microbatches()
     model(torch.stack([next(parts)] * 3, 1).float()).sum().backward()
     model(torch.stack([next(parts)] * 3, 1).float())
     assert state.in_flight.own_spans == ((0, 2),)
