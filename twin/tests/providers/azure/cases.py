@@ -79,6 +79,11 @@ POOLS: dict[str, tuple[Object, Object, str]] = {
         {"nodeTaints": ["everstep.dev/spot:NoSchedule"]},
         "key=value",
     ),
+    "labels of a pool": (
+        {"nodeLabels": {"kubernetes.azure.com/scalesetpriority": "spot"}},
+        {"nodeLabels": {"kubernetes.azure.com/aks-local-ssd": "true"}},
+        "reserves the prefix kubernetes.azure.com",
+    ),
     "GPUs of a pool": (
         {"vmSize": "Standard_NC4as_T4_v3", "gpuProfile": {"driver": "Install"}},
         {"vmSize": "Standard_D4s_v5", "gpuProfile": {"driver": "Install"}},
