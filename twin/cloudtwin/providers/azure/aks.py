@@ -47,7 +47,7 @@ def _describe_cluster(request: ResourceRequest) -> dict[str, Any]:
     old = request.previous
     old_version = old.outputs["currentKubernetesVersion"] if old else AKS_DEFAULT_VERSION
     version = str(inputs.get("kubernetesVersion") or old_version)
-    prefix = f"{inputs.get('dnsPrefix') or inputs['resourceName']}-{request.digits('dns', 8)}"
+    prefix = inputs.get("fqdnSubdomain") or f"{inputs['dnsPrefix']}-{request.digits('dns', 8)}"
     access = section(inputs, "apiServerAccessProfile")
     zone = str(access.get("privateDNSZone") or "system")
     is_private = access.get("enablePrivateCluster") and zone != "none"
@@ -139,6 +139,7 @@ RULES = (
                        "is invalid: 1 to 63 letters, digits, - and _, a letter or digit at both ends"),
                f"{DOCS}, naming"),
     value_rule("name of the node resource group", "nodeResourceGroup", _length_error, f"{DOCS}, naming"),
+    InputRule("DNS prefix of an AKS cluster", "pulumi-azure-native #571", rules.dns_prefix),
     InputRule("system pool of a cluster", f"{DOCS}, use system node pools", rules.system_pool),
     InputRule("network of an AKS cluster", f"{DOCS}, Azure CNI Overlay", rules.network),
     InputRule("data plane of an AKS cluster", f"{DOCS}, Azure CNI powered by Cilium", rules.data_plane),

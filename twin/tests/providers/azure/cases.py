@@ -219,6 +219,7 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     ),
     "version of a pool": ({"orchestratorVersion": "1.36"}, {"orchestratorVersion": "1.30"}, "not offered"),
     "name of an AKS cluster": ({"resourceName": "everstep"}, {"resourceName": "everstep-"}, "1 to 63"),
+    "DNS prefix of an AKS cluster": ({"dnsPrefix": "everstep-dev"}, {"dnsPrefix": "everstep_dev-"}, "1 to 54"),
     "system pool of a cluster": (
         {"agentPoolProfiles": [{"name": "system", "mode": "System"}]},
         {"agentPoolProfiles": [{"name": "user", "mode": "User"}]},
