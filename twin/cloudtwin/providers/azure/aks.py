@@ -6,6 +6,7 @@ from typing import Any
 from cloudfacts.kubernetes import AKS_DEFAULT_VERSION, AKS_PATCHES
 
 from cloudtwin.accounts import node_resource_group
+from cloudtwin.providers.azure import aks_network
 from cloudtwin.providers.azure import aks_rules as rules
 from cloudtwin.providers.azure.aks_pool_rules import POOL_RULES, inline_rule
 from cloudtwin.providers.azure.aks_pools import (
@@ -160,6 +161,12 @@ PRECONDITIONS = (
                  rules.default_route),
     Precondition("next hop of a cluster's egress", "terraform-provider-azurerm #8609",
                  "RouteTableInvalidNextHop", rules.default_hop),
+    Precondition("Services outside the nodes' network", "AKS #1117; azure-cli #20810",
+                 "ServiceCidrOverlapExistingSubnetsCidr", aks_network.service_overlap),
+    Precondition("pods outside the nodes' network", "AKS-Construction #403", "NetworkProfileCIDROverlapVNET",
+                 aks_network.pod_overlap),
+    Precondition("addresses of a cluster", "AKS-Construction #701; AKS #4467", "InsufficientSubnetSize",
+                 aks_network.cluster_fits),
     Precondition("cluster joins its subnet", f"{DOCS}, managed identities",
                  "LinkedAuthorizationFailed", rules.joins_subnet),
     Precondition("cluster writes its DNS zone", f"{DOCS}, private clusters",

@@ -480,6 +480,26 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
         CLUSTER, ROUTED, routed("0.0.0.0/0", "VirtualNetworkGateway"),
         routed("0.0.0.0/0", "Internet"), "next hop of Internet",
     ),
+    "Services outside the nodes' network": (
+        CLUSTER, INLINE, [subnet(addressPrefix="10.1.0.0/24"), subnet(f"{VNET}2/subnets/other")],
+        [subnet(addressPrefix="10.1.0.0/24"), subnet(f"{VNET}/subnets/other")],
+        "service CIDR 10.0.0.0/16 is conflicted with an existing subnet CIDR 10.0.0.0/24",
+    ),
+    "pods outside the nodes' network": (
+        CLUSTER, INLINE, [resource(NETWORK, VNET, {"addressSpace": {"addressPrefixes": ["10.240.0.0/16"]}})],
+        [resource(NETWORK, VNET, {"addressSpace": {"addressPrefixes": ["10.240.0.0/12"]}})],
+        "CIDR 10.244.0.0/16 overlaps with reserved VNET CIDR 10.240.0.0/12",
+    ),
+    "addresses of a cluster": (
+        CLUSTER, {**CLUSTER_INPUTS, "agentPoolProfiles": [{"name": "system", "count": 8, "vnetSubnetID": NODES}]},
+        [subnet(addressPrefix="10.1.0.0/28")], [subnet(addressPrefix="10.1.0.0/29")],
+        "Pre-allocated IPs 9 exceeds IPs available 3 in Subnet Cidr 10.1.0.0/29, Subnet Name nodes",
+    ),
+    "addresses of a pool": (
+        POOL, {**POOL_INPUTS, "enableAutoScaling": True, "maxCount": 6, "vnetSubnetID": NODES},
+        [cluster(), subnet(addressPrefix="10.1.0.0/28")], [cluster(), subnet(addressPrefix="10.1.0.0/29")],
+        "Pre-allocated IPs 9 exceeds IPs available 3",
+    ),
     "cluster joins its subnet": (
         CLUSTER, CLUSTER_INPUTS, [CONTROL_IDENTITY, assignment("p", NETWORK_ROLE, NODES)],
         [CONTROL_IDENTITY], "Network Contributor",
