@@ -372,6 +372,16 @@ RULES: dict[str, tuple[Object, Object, str]] = {
          "dataReadCacheConfiguration": {"sizingMode": "NO_CACHE"}},
         "a multiple of 4000 MB/s",
     ),
+    "Lustre version of a file system": (
+        {"deploymentType": "PERSISTENT_2", "fileSystemTypeVersion": "2.12"},
+        {"deploymentType": "PERSISTENT_2", "fileSystemTypeVersion": "2.10"},
+        "needs 2.12 or 2.15",
+    ),
+    "metadata of a file system": (
+        {"metadataConfiguration": {"mode": "USER_PROVISIONED", "iops": 24000}},
+        {"metadataConfiguration": {"mode": "AUTOMATIC", "iops": 12000}},
+        "FSx sets it in the mode AUTOMATIC",
+    ),
     "EFA of a file system": (
         {}, {"efaEnabled": True, "deploymentType": "SCRATCH_2"}, "PERSISTENT_2",
     ),
@@ -678,7 +688,7 @@ NEVER_HOLDS = {
 }  # fmt: skip
 CHANGE_RULES = {  # see test_changes.py
     "upgrade by one minor version", "nodes updated before the cluster", "no version downgrade of nodes",
-    "a file system only grows",
+    "a file system only grows", "Lustre version only grows",
     "zones of a cluster stay",
 }  # fmt: skip
 ACCOUNTS = {
