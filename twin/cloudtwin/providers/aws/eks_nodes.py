@@ -151,6 +151,8 @@ TYPES = (
                        matches(r"[1-9]\d*|\$Latest|\$Default", "is not a version such as 1, $Latest or $Default"),
                        CREATE),
             InputRule("labels and taints of a node group", CREATE, rules.labels_and_taints),
+            InputRule("syntax of a node group's labels", "Kubernetes documentation, Labels and Selectors",
+                      rules.label_syntax),
             InputRule("subnets of a node group", CREATE, rules.node_subnets),
             value_rule("Kubernetes version of a node group", "version",
                        matches(r"1\.\d+", "is not a Kubernetes version such as 1.36"), CREATE),

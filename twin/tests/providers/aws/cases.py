@@ -294,6 +294,9 @@ RULES: dict[str, tuple[Object, Object, str]] = {
         {"labels": {"eks.amazonaws.com/nodegroup": "x"}},
         "reserved for the service",
     ),
+    "syntax of a node group's labels": (
+        {"labels": {"everstep.dev/pool": "gpu-spot"}}, {"labels": {"bad key!": "a"}}, "not a valid label key",
+    ),
     "subnets of a node group": ({"subnetIds": ["s"]}, {"subnetIds": []}, "at least one"),
     "Kubernetes version of a node group": ({"version": "1.36"}, {"version": ""}, "such as 1.36"),
     "format of a release version": (
@@ -622,6 +625,12 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
                             [EKS_ROLE, attachment("eks", "AmazonEKSClusterPolicy")], [EKS_ROLE], "lacks"),
     "zones of a cluster": (CLUSTER, {"vpcConfig": {"subnetIds": ["subnet-a", "subnet-b", "subnet-c"]}},
                            [SUBNET_A, SUBNET_B, SUBNET_C], [SUBNET_A, SUBNET_C], "two different AZs"),
+    "Services outside the VPC": (
+        CLUSTER,
+        {"vpcConfig": {"subnetIds": ["subnet-a"]}, "kubernetesNetworkConfig": {"serviceIpv4Cidr": "10.0.0.0/20"}},
+        [SUBNET_A, resource(VPC, "vpc-1", {"cidrBlock": "10.1.0.0/16"})], [SUBNET_A, THE_VPC],
+        "10.0.0.0/20 overlaps with the block 10.0.0.0/16 of vpc-1",
+    ),
     "role of nodes": (NODES, NODE, [NODE_ROLE], [role("n", "eks.amazonaws.com", ASSUME)], "ec2.amazonaws.com"),
     "permissions of nodes": (NODES, NODE, [NODE_ROLE, WORKER], [NODE_ROLE, PULL], "AmazonEKSWorkerNodePolicy"),
     "nodes pull images": (NODES, NODE, [NODE_ROLE, PULL], [NODE_ROLE, WORKER], "may not pull"),
