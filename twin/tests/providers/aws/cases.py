@@ -4,6 +4,7 @@ The cases of CHANGE_RULES are in `test_changes.py`; NEVER_HOLDS have no valid ca
 """
 
 import json
+from base64 import b64encode
 
 from cloudtwin.providers.aws.common import arn
 from cloudtwin.providers.aws.eks_rules import ADDON, CLUSTER, ENTRY, NODES
@@ -42,6 +43,11 @@ SIZES = {"minSize": 0, "desiredSize": 1, "maxSize": 3}
 
 def disk(encrypted: object) -> Object:
     return {"blockDeviceMappings": [{"ebs": {"encrypted": encrypted}}]}
+
+
+def encoded(text: str) -> str:
+    """Return user data."""
+    return b64encode(text.encode()).decode()
 
 
 def interface(**fields: object) -> Object:
@@ -196,6 +202,9 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     ),
     "instance type of a launch template": (
         {"instanceType": "g5.xlarge"}, {"instanceType": "g5.tiny"}, "no such type",
+    ),
+    "user data of a launch template": (
+        {"userData": encoded("x" * 16384)}, {"userData": encoded("x" * 16385)}, "16385 bytes, at most 16384",
     ),
     "security groups set once": (
         interface(securityGroups=["sg-1"]),
@@ -511,6 +520,15 @@ RESERVED = {
     "instanceMarketOptions": {"marketType": "capacity-block"},
 }
 TEMPLATED = {**NODE, "launchTemplate": {"id": "lt-1"}}
+MULTIPART = """MIME-Version: 1.0
+Content-Type: multipart/mixed; boundary="part"
+
+--part
+Content-Type: text/x-shellscript; charset="us-ascii"
+
+#!/bin/sh
+--part--
+"""
 LUSTRE = [
     resource(
         INGRESS, f"sgr-{low}",
@@ -647,6 +665,15 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
     "instance types in the node group or in its template": (
         NODES, {**TEMPLATED, "instanceTypes": ["p5.48xlarge"]}, [EFA_TEMPLATE], [resource(TEMPLATE, "lt-1", RESERVED)],
         "not in both",
+    ),
+    "inputs of a node group's template": (
+        NODES, TEMPLATED, [EFA_TEMPLATE],
+        [resource(TEMPLATE, "lt-1", {"iamInstanceProfile": {"name": "nodes"}})], "lt-1 has iamInstanceProfile",
+    ),
+    "user data of a node group": (
+        NODES, TEMPLATED, [resource(TEMPLATE, "lt-1", {"userData": encoded(MULTIPART)})],
+        [resource(TEMPLATE, "lt-1", {"userData": encoded("#!/bin/sh\n")})],
+        "User data was not in the MIME multipart format",
     ),
     "market options of a template": (
         NODES, TEMPLATED, [resource(TEMPLATE, "lt-1", RESERVED)],
