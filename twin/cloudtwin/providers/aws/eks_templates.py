@@ -29,7 +29,7 @@ def forbidden_inputs(request: ResourceRequest) -> Iterable[str]:
 
 
 def user_data_format(request: ResourceRequest) -> Iterable[str]:
-    """Yield an error for user data that EKS cannot merge with its own; it does not merge those of a custom image."""
+    """Yield an error for user data that EKS cannot merge with its own, which a custom image does not get."""
     template = template_of(request.inputs, request.account)
     user_data = template.inputs.get("userData") if template else None
     image = str(request.inputs.get("amiType") or DEFAULT_IMAGE)

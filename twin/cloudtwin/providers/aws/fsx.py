@@ -53,9 +53,10 @@ STORAGE: Mapping[str, Mapping[str, tuple[int, ...]]] = {
     "PERSISTENT_1": {"SSD": (50, 100, 200), "HDD": (12, 40)},
     "PERSISTENT_2": {"SSD": (125, 250, 500, 1000), TIERING: ()},
 }
-METADATA_IOPS = (1500, 3000, 6000, 12000)  # of SSD, besides multiples of the last; same source
-VERSION = re.compile(r"\d+(\.\d+)*")
+# IOPS of the metadata of SSD file systems, besides multiples of the last, and of Intelligent-Tiering; same source.
+METADATA_IOPS = (1500, 3000, 6000, 12000)
 TIERING_IOPS = (6000, 12000)
+VERSION = re.compile(r"\d+(\.\d+)*")
 # Sizes of a file system in GiB, from the same source: single values, and the step between the others.
 SCRATCH_1_SIZES, SSD_SIZES = ((1200, 2400), 3600), ((1200,), 2400)
 HDD_SIZES: Mapping[Any, tuple[tuple[int, ...], int]] = {12: ((), 6000), 40: ((), 1800)}

@@ -25,9 +25,9 @@ from cloudtwin.providers.inventory import Inventory, Resource, values_at
 from cloudtwin.providers.model import Inputs, ResourceRequest
 
 DEFAULT_SERVICES, DEFAULT_PODS = "10.0.0.0/16", "10.244.0.0/16"
-RESERVED_ADDRESSES = 5  # of each subnet; Virtual Network FAQ
-DEFAULT_MAX_PODS = 30  # of a node with the plugin azure without overlay
-POD_ADDRESSES = 256  # of a node, a /24; AKS documentation, Azure CNI Overlay
+RESERVED_ADDRESSES = 5  # addresses of a subnet that Azure uses; Virtual Network FAQ
+DEFAULT_MAX_PODS = 30  # pods of a node with the plugin azure without overlay
+POD_ADDRESSES = 256  # addresses of the pods of a node, a /24; AKS documentation, Azure CNI Overlay
 
 
 def service_overlap(request: ResourceRequest) -> Iterable[str]:
