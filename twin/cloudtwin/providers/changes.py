@@ -93,8 +93,9 @@ def compare(
         ignored: property paths of `ignore_changes`.
     """
     old_inputs, new_inputs = without_nulls(plain(old)), without_nulls(plain(new))
+    replacing = kind.replacing_inputs(old_inputs, new_inputs) if kind.replacing_inputs else ()
     fields = tuple(
-        FieldDiff(path, difference, replaces(kind, path))
+        FieldDiff(path, difference, replaces(kind, path) or str(path[0]) in replacing)
         for path, difference in differing_paths(old_inputs, new_inputs, ignored)
     )
     replaced = any(field.replaces for field in fields)

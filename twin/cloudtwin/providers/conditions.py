@@ -16,6 +16,12 @@ from cloudtwin.providers.schema.check import CheckFailure
 
 Block = ipaddress.IPv4Network | ipaddress.IPv6Network
 
+# Kubernetes documentation, "Labels and Selectors", syntax and character set.
+LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+LABEL_PREFIX = re.compile(
+    r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
+)
+
 # RFC 1918 and RFC 6598: ranges that are not routed over the Internet. Not the `is_private` of `ipaddress`: it
 # includes the documentation ranges, which examples use.
 PRIVATE_NETWORKS = tuple(
@@ -50,6 +56,22 @@ def objects_at(path: str, inputs: Inputs) -> list[tuple[str, Mapping[str, Any]]]
     value = inputs.get(path)
     elements = enumerate(value) if isinstance(value, list) else ()
     return [(f"{path}[{index}]", item) for index, item in elements if isinstance(item, Mapping)]
+
+
+def label_error(key: object, value: object) -> str | None:
+    """Return the reason why a label is not valid in Kubernetes; None if it is valid."""
+    prefix, slash, name = str(key).rpartition("/")
+    if not LABEL_NAME.fullmatch(name) or (slash and not LABEL_PREFIX.fullmatch(prefix)):
+        return (
+            f"{key!r} is not a valid label key: up to 63 letters, digits, '-', '_' and '.', with a letter or digit at "
+            "both ends, after an optional DNS name and '/'"
+        )
+    if isinstance(value, str) and value and not LABEL_NAME.fullmatch(value):
+        return (
+            f"{value!r} is not a valid label value: up to 63 letters, digits, '-', '_' and '.', with a letter or "
+            "digit at both ends"
+        )
+    return None
 
 
 def section(inputs: Inputs, *steps: str) -> Mapping[str, Any]:

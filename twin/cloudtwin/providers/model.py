@@ -211,6 +211,8 @@ class ResourceType:
         defaults: outputs that the service fills in if the input is absent.
         naming: the input that names the resource; None if it has no name.
         immutable: input paths whose change replaces the resource.
+        replacing_inputs: function that returns the inputs whose change from old to new inputs replaces the resource,
+            although another change of them would not.
         enums: input path -> values, where neither SDK nor service model lists them.
         rules, preconditions, deletion_guards, references: constraints.
         unique: inputs whose combination no two resources may share.
@@ -236,6 +238,7 @@ class ResourceType:
     defaults: Mapping[str, PropertyValue] = field(default_factory=dict)
     naming: Naming | None = None
     immutable: tuple[str, ...] = ()
+    replacing_inputs: Callable[[Inputs, Inputs], Collection[str]] | None = None
     enums: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     rules: tuple[InputRule, ...] = ()
     preconditions: tuple[Precondition, ...] = ()

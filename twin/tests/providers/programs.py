@@ -94,7 +94,10 @@ cluster = aks.ManagedCluster(
         "name": "system", "mode": "System", "vm_size": "Standard_D4s_v5", "count": 1,
         "vnet_subnet_id": subnet.id, "node_labels": {"everstep.dev/pool": "system"},
     }],
-    network_profile={"network_plugin": "azure", "outbound_type": "userAssignedNATGateway"},
+    network_profile={
+        "network_plugin": "azure", "outbound_type": "userAssignedNATGateway", "service_cidr": "10.2.0.0/16",
+        "dns_service_ip": "10.2.0.10",
+    },
     oidc_issuer_profile={"enabled": True}, disable_local_accounts=True,
     aad_profile={"managed": True, "enable_azure_rbac": True},
     opts=Opts(provider=here, depends_on=[assignment]),

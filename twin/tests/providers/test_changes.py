@@ -347,6 +347,26 @@ def test_a_file_system_only_grows_and_scratch_1_keeps_its_size(
     assert len(refusals_of(FILE_SYSTEM, {}, {"storageCapacity": 2400}, inputs)) == refusals
 
 
+@pytest.mark.parametrize(
+    ("version", "refusals", "replaces"), [("2.15", 0, False), ("2.12", 0, False), ("2.10", 1, True)]
+)
+def test_fsx_refuses_an_older_lustre_version_for_which_the_provider_replaces_the_file_system(
+    version: str, refusals: int, replaces: bool
+) -> None:
+    old, new = {"fileSystemTypeVersion": "2.12"}, {"fileSystemTypeVersion": version}
+
+    assert len(refusals_of(FILE_SYSTEM, old, old, new)) == refusals
+    diff = compare(TYPES[FILE_SYSTEM], "f", old, new, [])
+    assert any(field.replaces for field in diff.fields) is replaces
+
+
+def test_an_unknown_lustre_version_replaces_no_file_system() -> None:
+    new = {"fileSystemTypeVersion": UNKNOWN}
+    diff = compare(TYPES[FILE_SYSTEM], "f", {"fileSystemTypeVersion": "2.15"}, new, [])
+
+    assert [field.replaces for field in diff.fields] == [False]
+
+
 def test_inline_pools_cannot_be_added_or_change_their_machines() -> None:
     old = {"agentPoolProfiles": [{"name": "system", "vmSize": "Standard_D4s_v5"}]}
     inputs_with_pool = {"agentPoolProfiles": [*old["agentPoolProfiles"], {"name": "gpu"}]}

@@ -186,6 +186,8 @@ TYPES = (
             Precondition("zones of a cluster", f"{GUIDE}, VPC requirements",
                          "UnsupportedAvailabilityZoneException", rules.two_zones),
             Precondition("zones of a cluster stay", f"{GUIDE}, VPC requirements", INVALID, rules.same_zones),
+            Precondition("Services outside the VPC", f"{API}, KubernetesNetworkConfigRequest", INVALID,
+                         rules.services_outside_vpc),
             Precondition("upgrade by one minor version", f"{API}, UpdateClusterVersion", INVALID,
                          rules.next_minor_version),
             Precondition("nodes updated before the cluster", f"{GUIDE}, update a cluster",

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cloudtwin.providers.aws import eks_rules as rules
+from cloudtwin.providers.aws import eks_templates
 from cloudtwin.providers.aws.common import arn, id_from
 from cloudtwin.providers.aws.eks import API, GUIDE, IN_USE, INVALID, of_cluster, to_role
 from cloudtwin.providers.aws.eks_rules import NODES
@@ -139,7 +140,7 @@ TYPES = (
         pools=node_pools,
         current_inputs=_current_inputs,
         pools_sized_by_update=_pools_sized_by_update,
-        defaults={"capacityType": "ON_DEMAND", "amiType": "AL2023_x86_64_STANDARD"},
+        defaults={"capacityType": "ON_DEMAND", "amiType": eks_templates.DEFAULT_IMAGE},
         naming=Naming("nodeGroupName", 63),
         immutable=("clusterName", "nodeRoleArn", "subnetIds", "amiType", "capacityType", "diskSize",
                    "instanceTypes", "remoteAccess", "launchTemplate.id", "launchTemplate.name",
@@ -151,6 +152,8 @@ TYPES = (
                        matches(r"[1-9]\d*|\$Latest|\$Default", "is not a version such as 1, $Latest or $Default"),
                        CREATE),
             InputRule("labels and taints of a node group", CREATE, rules.labels_and_taints),
+            InputRule("syntax of a node group's labels", "Kubernetes documentation, Labels and Selectors",
+                      rules.label_syntax),
             InputRule("subnets of a node group", CREATE, rules.node_subnets),
             value_rule("Kubernetes version of a node group", "version",
                        matches(r"1\.\d+", "is not a Kubernetes version such as 1.36"), CREATE),
@@ -188,6 +191,10 @@ TYPES = (
             Precondition("instance types in the node group or in its template",
                          f"{GUIDE}, launch templates", "InvalidRequestException",
                          rules.types_in_one_place),
+            Precondition("inputs of a node group's template", f"{API}, LaunchTemplateSpecification", INVALID,
+                         eks_templates.forbidden_inputs),
+            Precondition("user data of a node group", f"{GUIDE}, launch templates; terraform-aws-eks #1875, #2955",
+                         "Ec2LaunchTemplateInvalidConfiguration", eks_templates.user_data_format),
             Precondition("market options of a template", f"{GUIDE}, launch templates",
                          "InvalidRequestException", rules.market_options),
             Precondition("Capacity Block of a node group",

@@ -14,7 +14,14 @@ from cloudtwin.providers.aws.addon_versions import AVAILABLE, available_versions
 from cloudtwin.providers.aws.machines import TEMPLATE, efa_interfaces
 from cloudtwin.providers.aws.network import ASSOCIATION, ROUTE, SUBNET, TABLE, VPC
 from cloudtwin.providers.aws.policies import ROLE, attached_policies
-from cloudtwin.providers.conditions import block_of, failure_at, is_known, section
+from cloudtwin.providers.conditions import (
+    block_of,
+    failure_at,
+    is_known,
+    label_error,
+    overlap,
+    section,
+)
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import Inputs, RequestCheck, ResourceRequest
 from cloudtwin.providers.schema.check import CheckFailure
@@ -129,6 +136,13 @@ def labels_and_taints(inputs: Inputs) -> Iterable[CheckFailure]:
         yield failure_at("taints", f"{len(taints)} taints, at most {MAX_TAINTS} are allowed")
 
 
+def label_syntax(inputs: Inputs) -> Iterable[CheckFailure]:
+    """Yield an error for each label that is not valid in Kubernetes: no node would register with it."""
+    for key, value in section(inputs, "labels").items():
+        if reason := label_error(key, value):
+            yield failure_at("labels", reason)
+
+
 def node_subnets(inputs: Inputs) -> Iterable[CheckFailure]:
     """Yield an error if the list of subnets is empty."""
     if inputs.get("subnetIds") == []:
@@ -230,11 +244,26 @@ def same_zones(request: ResourceRequest) -> Iterable[str]:
         )
 
 
+def services_outside_vpc(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error if the Services' block overlaps with the VPC."""
+    services = section(request.inputs, "kubernetesNetworkConfig").get("serviceIpv4Cidr")
+    subnets = _subnets_of(request.inputs, request.account)
+    for vpc_id in sorted({str(subnet.inputs.get("vpcId")) for subnet in subnets}):
+        vpc = request.account.find((VPC,), vpc_id)
+        block = vpc.inputs.get("cidrBlock") if vpc else None
+        if services and overlap(services, block):
+            yield f"serviceIpv4Cidr {services} overlaps with the block {block} of {vpc_id}: use a block outside the VPC"
+
+
 def _zones_of(inputs: Inputs, account: Inventory) -> set[str]:
     """Return the zones of a cluster's subnets."""
+    return {str(subnet.outputs["availabilityZone"]) for subnet in _subnets_of(inputs, account)}
+
+
+def _subnets_of(inputs: Inputs, account: Inventory) -> list[Resource]:
     subnets = section(inputs, "vpcConfig").get("subnetIds") or ()
     resources = (account.find((SUBNET,), subnet) for subnet in subnets)
-    return {str(subnet.outputs["availabilityZone"]) for subnet in resources if subnet}
+    return [subnet for subnet in resources if subnet]
 
 
 def next_minor_version(request: ResourceRequest) -> Iterable[str]:

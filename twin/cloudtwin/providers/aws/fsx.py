@@ -4,6 +4,7 @@ Sources: FSx for Lustre User Guide ("Deployment options", "File system access co
 "Creating an FSx for Lustre file system fails", "Data repositories"), FSx API Reference. Read 2026-11.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -52,6 +53,10 @@ STORAGE: Mapping[str, Mapping[str, tuple[int, ...]]] = {
     "PERSISTENT_1": {"SSD": (50, 100, 200), "HDD": (12, 40)},
     "PERSISTENT_2": {"SSD": (125, 250, 500, 1000), TIERING: ()},
 }
+# IOPS of the metadata of SSD file systems, besides multiples of the last, and of Intelligent-Tiering; same source.
+METADATA_IOPS = (1500, 3000, 6000, 12000)
+TIERING_IOPS = (6000, 12000)
+VERSION = re.compile(r"\d+(\.\d+)*")
 # Sizes of a file system in GiB, from the same source: single values, and the step between the others.
 SCRATCH_1_SIZES, SSD_SIZES = ((1200, 2400), 3600), ((1200,), 2400)
 HDD_SIZES: Mapping[Any, tuple[tuple[int, ...], int]] = {12: ((), 6000), 40: ((), 1800)}
@@ -165,6 +170,43 @@ def _efa(inputs: Inputs) -> Iterable[CheckFailure]:
         yield failure_at("efaEnabled", "EFA needs PERSISTENT_2 and a metadataConfiguration")
 
 
+def _version(inputs: Inputs) -> Iterable[CheckFailure]:
+    kind, version = _deployment(inputs), inputs.get("fileSystemTypeVersion")
+    if kind != "PERSISTENT_2" or version not in ("2.10", "2.12"):
+        return
+    if version == "2.10":
+        yield failure_at("fileSystemTypeVersion", f"{kind} needs 2.12 or 2.15, not 2.10")
+    elif inputs.get("metadataConfiguration"):
+        yield failure_at("fileSystemTypeVersion", "a metadataConfiguration needs 2.15, not 2.12")
+
+
+def _metadata(inputs: Inputs) -> Iterable[CheckFailure]:
+    path, configuration = "metadataConfiguration", section(inputs, "metadataConfiguration")
+    mode, iops = configuration.get("mode"), configuration.get("iops")
+    if configuration and _deployment(inputs) == "PERSISTENT_1":
+        yield failure_at(path, "PERSISTENT_1 does not support it, only PERSISTENT_2: leave it out")
+    if mode == "AUTOMATIC" and iops is not None:
+        yield failure_at(
+            f"{path}.iops",
+            "FSx sets it in the mode AUTOMATIC: leave it out, or use USER_PROVISIONED",
+        )
+    if mode == "AUTOMATIC" and _storage(inputs) == TIERING:
+        yield failure_at(f"{path}.mode", f"{TIERING} needs USER_PROVISIONED")
+    if isinstance(iops, int) and not _is_metadata_iops(iops, _storage(inputs)):
+        allowed = " or ".join(map(str, TIERING_IOPS))
+        if _storage(inputs) != TIERING:
+            allowed = f"{', '.join(map(str, METADATA_IOPS))} or a multiple of {METADATA_IOPS[-1]}"
+        yield failure_at(f"{path}.iops", f"{iops}: {_storage(inputs)} allows only {allowed}")
+
+
+def _is_metadata_iops(iops: int, storage: object) -> bool:
+    if not is_known(storage):
+        return True
+    if storage == TIERING:
+        return iops in TIERING_IOPS
+    return iops in METADATA_IOPS or iops % METADATA_IOPS[-1] == 0
+
+
 def _lustre_open(request: ResourceRequest) -> Iterable[str]:
     """Yield an error if the security groups block Lustre's ports between the servers, which FSx checks."""
     groups = [str(group_id) for group_id in request.inputs.get("securityGroupIds") or ()]
@@ -224,6 +266,7 @@ def _describe_file_system(request: ResourceRequest) -> dict[str, Any]:
     start_time = request.inputs.get("weeklyMaintenanceStartTime")
     return {
         "arn": arn("fsx", f"file-system/{request.id}", request.region),
+        "fileSystemTypeVersion": _current_version(request),
         "dnsName": f"{request.id}.fsx.{request.region}.amazonaws.com",
         "mountName": "fsx"
         if _deployment(request.inputs) == "SCRATCH_1"
@@ -233,6 +276,41 @@ def _describe_file_system(request: ResourceRequest) -> dict[str, Any]:
         "vpcId": str(subnet.inputs["vpcId"]) if subnet else "",
         "weeklyMaintenanceStartTime": start_time or "7:03:00",
     }
+
+
+def _current_version(request: ResourceRequest) -> str:
+    """Return the Lustre version: the declared or previous one, or FSx's default for the deployment type."""
+    previous = request.previous.outputs.get("fileSystemTypeVersion") if request.previous else None
+    if version := request.inputs.get("fileSystemTypeVersion") or previous:
+        return str(version)
+    if _deployment(request.inputs) != "PERSISTENT_2":
+        return "2.10"
+    return "2.15" if request.inputs.get("metadataConfiguration") else "2.12"
+
+
+def _version_grows(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error for an update to an older Lustre version."""
+    requested = request.inputs.get("fileSystemTypeVersion")
+    current = request.previous.outputs.get("fileSystemTypeVersion") if request.previous else None
+    if requested and current and _version_number(requested) < _version_number(current):
+        yield f"the Lustre version of a file system must be newer than its current one: {current} to {requested}"
+
+
+def _replacing_inputs(old: Inputs, new: Inputs) -> list[str]:
+    """Return the Lustre version if it decreases: then the provider replaces the file system.
+
+    Source: terraform-provider-aws #47719.
+    """
+    name = "fileSystemTypeVersion"
+    versions = [inputs.get(name) for inputs in (new, old)]
+    if not all(isinstance(version, str) and VERSION.fullmatch(version) for version in versions):
+        return []
+    requested, current = map(_version_number, versions)
+    return [name] if requested < current else []
+
+
+def _version_number(version: object) -> tuple[int, ...]:
+    return tuple(map(int, str(version).split(".")))
 
 
 def _only_grows(request: ResourceRequest) -> Iterable[str]:
@@ -296,10 +374,17 @@ def _overlaps(path: str, other: str) -> bool:
     return first.startswith(second) or second.startswith(first)
 
 
-def _not_scratch_1(request: ResourceRequest) -> Iterable[str]:
+def _supports_associations(request: ResourceRequest) -> Iterable[str]:
     system = request.find(FILE_SYSTEM, "fileSystemId")
-    if system and _deployment(system.inputs) == "SCRATCH_1":
+    if system is None:
+        return
+    if _deployment(system.inputs) == "SCRATCH_1":
         yield "SCRATCH_1 does not support data repository associations"
+    if system.outputs.get("fileSystemTypeVersion") == "2.10":
+        yield (
+            "Lustre 2.10, FSx's default except for PERSISTENT_2, does not support data repository associations: set "
+            "fileSystemTypeVersion"
+        )
 
 
 def _events(inputs: Inputs) -> Iterable[CheckFailure]:
@@ -329,11 +414,11 @@ TYPES = (
             "deploymentType": "SCRATCH_1",
             "storageType": "SSD",
             "dataCompressionType": "NONE",
-            "fileSystemTypeVersion": "2.15",
         },
         immutable=("subnetIds", "securityGroupIds", "deploymentType", "storageType", "kmsKeyId",
                    "backupId", "efaEnabled", "importPath", "exportPath", "importedFileChunkSize",
                    "driveCacheType", "copyTagsToBackups", "region"),
+        replacing_inputs=_replacing_inputs,
         enums={"fileSystemTypeVersion": ("2.10", "2.12", "2.15")},
         rules=(
             InputRule("storage of a file system", CREATE_SYSTEM, _storage_type),
@@ -343,6 +428,8 @@ TYPES = (
             InputRule("Intelligent-Tiering only", CREATE_SYSTEM, _tiering_only),
             InputRule("Intelligent-Tiering of a file system", CREATE_SYSTEM, _tiering),
             InputRule("PERSISTENT only", f"{GUIDE}, deployment options", _persistent_only),
+            InputRule("Lustre version of a file system", CREATE_SYSTEM, _version),
+            InputRule("metadata of a file system", CREATE_SYSTEM, _metadata),
             InputRule("EFA of a file system", f"{GUIDE}, EFA", _efa),
             value_rule("one zone of a file system", "subnetIds",
                        matches(r"[^,]*", "is more than one: a file system is in one zone, and so in "
@@ -358,6 +445,7 @@ TYPES = (
                          "InvalidNetworkSettings", _lustre_open),
             Precondition("a file system only grows", f"{GUIDE}, managing storage capacity", "BadRequest",
                          _only_grows),
+            Precondition("Lustre version only grows", "FSx API, UpdateFileSystem", "BadRequest", _version_grows),
             Precondition("no backups while linked", f"{GUIDE}, data repositories", "BadRequest",
                          _not_backed_up),
         ),
@@ -388,7 +476,7 @@ TYPES = (
         preconditions=(
             Precondition("bucket of an association", CREATE, "BadRequest", _bucket_exists),
             Precondition("associations do not overlap", LINKING, "BadRequest", _paths_disjoint),
-            Precondition("file system of an association", LINKING, "BadRequest", _not_scratch_1),
+            Precondition("file system of an association", LINKING, "BadRequest", _supports_associations),
             Precondition("no backups of a linked file system", f"{GUIDE}, data repositories",
                          "BadRequest", _not_backed_up),
         ),

@@ -3,6 +3,7 @@
 Sources: EC2 User Guide ("Elastic Fabric Adapter"), EC2 API Reference, CreateLaunchTemplate; read 2026-11.
 """
 
+import base64
 from collections.abc import Iterable
 from typing import Any
 
@@ -34,6 +35,8 @@ TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 PLACEMENT = "aws:ec2/placementGroup:PlacementGroup"
 EFA = ("efa", "efa-only")
 CREATE = "EC2 API, CreateLaunchTemplate"
+DATA = "EC2 API, RequestLaunchTemplateData"
+MAX_USER_DATA = 16384  # bytes before the encoding; same source
 GUIDE = "EC2 User Guide, Elastic Fabric Adapter"
 
 
@@ -60,6 +63,26 @@ def efa_interfaces(inputs: Inputs) -> int:
     """Return the number of EFA interfaces of a launch template."""
     interfaces = objects_at("networkInterfaces", inputs)
     return sum(interface.get("interfaceType") in EFA for _, interface in interfaces)
+
+
+def decoded_user_data(text: object) -> bytes | None:
+    """Return user data; None if the text is not base64."""
+    try:
+        return base64.b64decode("".join(str(text).split()), validate=True)
+    except ValueError:
+        return None
+
+
+def _user_data_error(text: object) -> str | None:
+    """Return the reason why EC2 refuses user data, without its text, which may be secret; None if it is valid."""
+    if not isinstance(text, str):
+        return None
+    content = decoded_user_data(text)
+    if content is None:
+        return "is not valid base64: encode the text"
+    if len(content) > MAX_USER_DATA:
+        return f"{len(content)} bytes, at most {MAX_USER_DATA} are allowed before the encoding"
+    return None
 
 
 def _groups_once(inputs: Inputs) -> Iterable[CheckFailure]:
@@ -175,7 +198,8 @@ TYPES = (
             ),
             *(value_rule(f"boolean string in {path}", path, BOOLEAN, "pulumi-aws, LaunchTemplate")
               for path in BOOLEANS),
-            InputRule("security groups set once", "EC2 API, RequestLaunchTemplateData", _groups_once),
+            value_rule("user data of a launch template", "userData", _user_data_error, DATA),
+            InputRule("security groups set once", DATA, _groups_once),
             InputRule("key of a disk", "EC2 API, LaunchTemplateEbsBlockDeviceRequest", _key_without_encryption),
             InputRule("positions of EFA interfaces", GUIDE, _efa_positions),
             InputRule("number of EFA interfaces", GUIDE, _efa_count),

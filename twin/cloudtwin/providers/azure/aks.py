@@ -6,6 +6,7 @@ from typing import Any
 from cloudfacts.kubernetes import AKS_DEFAULT_VERSION, AKS_PATCHES
 
 from cloudtwin.accounts import node_resource_group
+from cloudtwin.providers.azure import aks_network
 from cloudtwin.providers.azure import aks_rules as rules
 from cloudtwin.providers.azure.aks_pool_rules import POOL_RULES, inline_rule
 from cloudtwin.providers.azure.aks_pools import (
@@ -47,7 +48,7 @@ def _describe_cluster(request: ResourceRequest) -> dict[str, Any]:
     old = request.previous
     old_version = old.outputs["currentKubernetesVersion"] if old else AKS_DEFAULT_VERSION
     version = str(inputs.get("kubernetesVersion") or old_version)
-    prefix = f"{inputs.get('dnsPrefix') or inputs['resourceName']}-{request.digits('dns', 8)}"
+    prefix = inputs.get("fqdnSubdomain") or f"{inputs['dnsPrefix']}-{request.digits('dns', 8)}"
     access = section(inputs, "apiServerAccessProfile")
     zone = str(access.get("privateDNSZone") or "system")
     is_private = access.get("enablePrivateCluster") and zone != "none"
@@ -139,6 +140,7 @@ RULES = (
                        "is invalid: 1 to 63 letters, digits, - and _, a letter or digit at both ends"),
                f"{DOCS}, naming"),
     value_rule("name of the node resource group", "nodeResourceGroup", _length_error, f"{DOCS}, naming"),
+    InputRule("DNS prefix of an AKS cluster", "pulumi-azure-native #571", rules.dns_prefix),
     InputRule("system pool of a cluster", f"{DOCS}, use system node pools", rules.system_pool),
     InputRule("network of an AKS cluster", f"{DOCS}, Azure CNI Overlay", rules.network),
     InputRule("data plane of an AKS cluster", f"{DOCS}, Azure CNI powered by Cilium", rules.data_plane),
@@ -159,6 +161,12 @@ PRECONDITIONS = (
                  rules.default_route),
     Precondition("next hop of a cluster's egress", "terraform-provider-azurerm #8609",
                  "RouteTableInvalidNextHop", rules.default_hop),
+    Precondition("Services outside the nodes' network", "AKS #1117; azure-cli #20810",
+                 "ServiceCidrOverlapExistingSubnetsCidr", aks_network.service_overlap),
+    Precondition("pods outside the nodes' network", "AKS-Construction #403", "NetworkProfileCIDROverlapVNET",
+                 aks_network.pod_overlap),
+    Precondition("addresses of a cluster", "AKS-Construction #701; AKS #4467", "InsufficientSubnetSize",
+                 aks_network.cluster_fits),
     Precondition("cluster joins its subnet", f"{DOCS}, managed identities",
                  "LinkedAuthorizationFailed", rules.joins_subnet),
     Precondition("cluster writes its DNS zone", f"{DOCS}, private clusters",

@@ -13,6 +13,7 @@ from cloudfacts.azure import VM_SIZES, retired
 from cloudtwin.providers.conditions import (
     failure_at,
     is_known,
+    label_error,
     matches,
     one_of_values,
     section,
@@ -24,6 +25,16 @@ from cloudtwin.providers.schema.check import CheckFailure
 TAINT = re.compile(r"([^=:]+)=([^=:]*):(NoSchedule|PreferNoSchedule|NoExecute)")
 SPOT_KEY = "kubernetes.azure.com/scalesetpriority"
 SPOT_TAINT = f"{SPOT_KEY}=spot:NoSchedule"
+# AKS #1937, #2866; terraform-provider-azurerm #18567.
+KUBERNETES_DOMAINS = ("kubernetes.io", "k8s.io")
+ALLOWED_DOMAINS = ("kubelet.kubernetes.io", "node.kubernetes.io")
+ALLOWED_LABELS = frozenset({
+    "beta.kubernetes.io/arch", "beta.kubernetes.io/instance-type", "beta.kubernetes.io/os",
+    "failure-domain.beta.kubernetes.io/region", "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.kubernetes.io/region", "failure-domain.kubernetes.io/zone", "kubernetes.io/arch",
+    "kubernetes.io/hostname", "kubernetes.io/instance-type", "kubernetes.io/os",
+})  # fmt: skip
+AKS_DOMAIN = "kubernetes.azure.com"
 MAX_DECIMALS, MAX_NODES = 5, 1000
 MIG_SIZES = ("A100", "H100", "H200", "asr_v4")  # substrings of sizes whose GPUs support MIG
 DOCS = "AKS documentation, node pools"
@@ -111,6 +122,33 @@ def _size(size: object) -> str | None:
     return f"{size!r}: {'Azure has retired it' if retired(size) else 'the twin has no such size'}"
 
 
+def _labels(inputs: Inputs) -> Iterable[CheckFailure]:
+    for key, value in section(inputs, "nodeLabels").items():
+        if reason := label_error(key, value) or _reserved_label(key):
+            yield failure_at("nodeLabels", reason)
+
+
+def _reserved_label(key: str) -> str | None:
+    """Return the reason why AKS reserves a label; None if a pool may have it."""
+    domain = key.rpartition("/")[0]
+    if _is_in_domain(domain, AKS_DOMAIN) and key != SPOT_KEY:
+        return (
+            f"Invalid node label key {key}: AKS reserves the prefix {AKS_DOMAIN} for its own labels"
+        )
+    is_reserved = any(_is_in_domain(domain, reserved) for reserved in KUBERNETES_DOMAINS)
+    is_allowed = any(_is_in_domain(domain, allowed) for allowed in ALLOWED_DOMAINS)
+    if is_reserved and not is_allowed and key not in ALLOWED_LABELS:
+        return (
+            f"{key}: a label key in kubernetes.io or k8s.io must begin with an allowed prefix "
+            f"({', '.join(ALLOWED_DOMAINS)}); use a domain of your own"
+        )
+    return None
+
+
+def _is_in_domain(domain: str, parent: str) -> bool:
+    return f".{domain}".endswith(f".{parent}")
+
+
 def _gpu(inputs: Inputs) -> Iterable[CheckFailure]:
     size = str(inputs.get("vmSize"))
     if size in VM_SIZES and not gpus(size) and inputs.get("gpuProfile"):
@@ -132,6 +170,7 @@ POOL_RULES = (
     value_rule("size of a pool's machines", "vmSize", _size, DOCS),
     value_rule("taints of a pool", "nodeTaints.*",
                matches(TAINT.pattern, "is not of the form key=value:NoSchedule"), DOCS),
+    InputRule("labels of a pool", "AKS #1937, #2866; aks-nvme-ssd-provisioner #5", _labels),
     *(value_rule(f"{name} of a pool", f"upgradeSettings.{name}", NODES_OR_SHARE, DOCS)
       for name in ("maxSurge", "maxUnavailable")),
     InputRule("GPUs of a pool", DOCS, _gpu),

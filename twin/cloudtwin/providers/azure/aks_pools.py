@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudfacts.kubernetes import AKS_DEFAULT_VERSION, AKS_PATCHES
 
+from cloudtwin.providers.azure import aks_network
 from cloudtwin.providers.azure import aks_rules as rules
 from cloudtwin.providers.azure.aks_pool_rules import (
     POOL_RULES,
@@ -233,6 +234,8 @@ TYPES = (
                          rules.pool_name_free),
             Precondition("pool in the cluster's network", f"{DOCS}, node pools with a unique subnet",
                          BAD_REQUEST, rules.pool_in_network),
+            Precondition("addresses of a pool", "AKS-Construction #701; AKS #4467", "InsufficientSubnetSize",
+                         aks_network.pool_fits),
             Precondition("snapshot of a pool", f"{DOCS}, node pool snapshot", BAD_REQUEST,
                          rules.snapshot_fits),
             Precondition("pool's location has zones", "Azure regions",

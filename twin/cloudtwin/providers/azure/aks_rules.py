@@ -64,6 +64,7 @@ POOL_FIXED_FIELDS = (
     "kubeletDiskType", "enableFIPS", "enableUltraSSD", "proximityPlacementGroupID",
 )  # fmt: skip
 """Inputs of a pool that AKS does not change. It does not change the taints of a Spot pool either."""
+DNS_PREFIX = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,52}[A-Za-z0-9])?")
 DURATION = matches(r"\d+[smh]", "is not a duration such as 10m")
 
 
@@ -136,6 +137,19 @@ def data_plane(inputs: Inputs) -> Iterable[CheckFailure]:
         )
     if profile.get("networkDataplane") == "cilium" and profile.get("networkPlugin") != "azure":
         yield failure_at(f"{path}.networkPlugin", "the data plane cilium needs the plugin azure")
+
+
+def dns_prefix(inputs: Inputs) -> Iterable[CheckFailure]:
+    """Yield an error for an invalid DNS prefix, and for a missing one unless the cluster has a subdomain instead."""
+    prefix = inputs.get("dnsPrefix")
+    if prefix is None and inputs.get("fqdnSubdomain"):
+        return
+    if not DNS_PREFIX.fullmatch(str(prefix or "")):
+        yield failure_at(
+            "dnsPrefix",
+            f"DNS prefix {str(prefix or '')!r} is invalid: it must have 1 to 54 letters, digits and hyphens, with a "
+            "letter or digit at both ends",
+        )
 
 
 def api_access(inputs: Inputs) -> Iterable[CheckFailure]:

@@ -92,7 +92,7 @@ def _route_block(value: object) -> str | None:
     return block_error(value) if is_block and isinstance(value, str) else None
 
 
-def _blocks(subnet: Inputs) -> list[PropertyValue]:
+def blocks_of(subnet: Inputs) -> list[PropertyValue]:
     """Return the address blocks of a subnet, which has one block or a list."""
     return [*values_at("addressPrefix", subnet), *values_at("addressPrefixes.*", subnet)]
 
@@ -117,7 +117,7 @@ def _space(inputs: Inputs) -> Iterable[CheckFailure]:
 def _in_network(request: ResourceRequest) -> Iterable[str]:
     vnet = request.account.find((NETWORK,), parent_of(request.id))
     space = section(vnet.inputs, "addressSpace").get("addressPrefixes") or () if vnet else ()
-    for block in _blocks(request.inputs) if space else ():
+    for block in blocks_of(request.inputs) if space else ():
         if not any(lies_in(block, prefix) for prefix in space):
             name = vnet.name if vnet else ""
             yield f"{block} is not in the address space of {name}: {', '.join(space)}"
@@ -126,8 +126,8 @@ def _in_network(request: ResourceRequest) -> Iterable[str]:
 def _overlaps_none(request: ResourceRequest) -> Iterable[str]:
     """Yield an error for each other subnet of the network that has some of the same addresses."""
     for other in filter(is_child_of(parent_of(request.id)), request.others(SUBNET)):
-        for block in _blocks(request.inputs):
-            if any(overlap(block, other_block) for other_block in _blocks(other.inputs)):
+        for block in blocks_of(request.inputs):
+            if any(overlap(block, other_block) for other_block in blocks_of(other.inputs)):
                 yield f"{block} overlaps with the subnet {other.name}"
 
 
@@ -148,7 +148,7 @@ def _subnets_fit(request: ResourceRequest) -> Iterable[str]:
     """Yield an error for each subnet outside the address space of its network."""
     space = section(request.inputs, "addressSpace").get("addressPrefixes") or ()
     for subnet in filter(is_child_of(request.id), request.others(SUBNET)):
-        for block in _blocks(subnet.inputs) if space else ():
+        for block in blocks_of(subnet.inputs) if space else ():
             if not any(lies_in(block, prefix) for prefix in space):
                 yield f"the address space has active allocations and cannot be reduced: {subnet.name} has {block}"
 

@@ -4,6 +4,7 @@ The cases of CHANGE_RULES are in `test_changes.py`; NEVER_HOLDS have no valid ca
 """
 
 import json
+from base64 import b64encode
 
 from cloudtwin.providers.aws.common import arn
 from cloudtwin.providers.aws.eks_rules import ADDON, CLUSTER, ENTRY, NODES
@@ -42,6 +43,11 @@ SIZES = {"minSize": 0, "desiredSize": 1, "maxSize": 3}
 
 def disk(encrypted: object) -> Object:
     return {"blockDeviceMappings": [{"ebs": {"encrypted": encrypted}}]}
+
+
+def encoded(text: str) -> str:
+    """Return user data."""
+    return b64encode(text.encode()).decode()
 
 
 def interface(**fields: object) -> Object:
@@ -197,6 +203,9 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     "instance type of a launch template": (
         {"instanceType": "g5.xlarge"}, {"instanceType": "g5.tiny"}, "no such type",
     ),
+    "user data of a launch template": (
+        {"userData": encoded("x" * 16384)}, {"userData": encoded("x" * 16385)}, "16385 bytes, at most 16384",
+    ),
     "security groups set once": (
         interface(securityGroups=["sg-1"]),
         {**interface(securityGroups=["sg-1"]), "vpcSecurityGroupIds": ["sg-1"]},
@@ -294,6 +303,9 @@ RULES: dict[str, tuple[Object, Object, str]] = {
         {"labels": {"eks.amazonaws.com/nodegroup": "x"}},
         "reserved for the service",
     ),
+    "syntax of a node group's labels": (
+        {"labels": {"everstep.dev/pool": "gpu-spot"}}, {"labels": {"bad key!": "a"}}, "not a valid label key",
+    ),
     "subnets of a node group": ({"subnetIds": ["s"]}, {"subnetIds": []}, "at least one"),
     "Kubernetes version of a node group": ({"version": "1.36"}, {"version": ""}, "such as 1.36"),
     "format of a release version": (
@@ -371,6 +383,16 @@ RULES: dict[str, tuple[Object, Object, str]] = {
         {"storageType": "INTELLIGENT_TIERING", "throughputCapacity": 5000,
          "dataReadCacheConfiguration": {"sizingMode": "NO_CACHE"}},
         "a multiple of 4000 MB/s",
+    ),
+    "Lustre version of a file system": (
+        {"deploymentType": "PERSISTENT_2", "fileSystemTypeVersion": "2.12"},
+        {"deploymentType": "PERSISTENT_2", "fileSystemTypeVersion": "2.10"},
+        "needs 2.12 or 2.15",
+    ),
+    "metadata of a file system": (
+        {"metadataConfiguration": {"mode": "USER_PROVISIONED", "iops": 24000}},
+        {"metadataConfiguration": {"mode": "AUTOMATIC", "iops": 12000}},
+        "FSx sets it in the mode AUTOMATIC",
     ),
     "EFA of a file system": (
         {}, {"efaEnabled": True, "deploymentType": "SCRATCH_2"}, "PERSISTENT_2",
@@ -498,6 +520,15 @@ RESERVED = {
     "instanceMarketOptions": {"marketType": "capacity-block"},
 }
 TEMPLATED = {**NODE, "launchTemplate": {"id": "lt-1"}}
+MULTIPART = """MIME-Version: 1.0
+Content-Type: multipart/mixed; boundary="part"
+
+--part
+Content-Type: text/x-shellscript; charset="us-ascii"
+
+#!/bin/sh
+--part--
+"""
 LUSTRE = [
     resource(
         INGRESS, f"sgr-{low}",
@@ -612,6 +643,12 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
                             [EKS_ROLE, attachment("eks", "AmazonEKSClusterPolicy")], [EKS_ROLE], "lacks"),
     "zones of a cluster": (CLUSTER, {"vpcConfig": {"subnetIds": ["subnet-a", "subnet-b", "subnet-c"]}},
                            [SUBNET_A, SUBNET_B, SUBNET_C], [SUBNET_A, SUBNET_C], "two different AZs"),
+    "Services outside the VPC": (
+        CLUSTER,
+        {"vpcConfig": {"subnetIds": ["subnet-a"]}, "kubernetesNetworkConfig": {"serviceIpv4Cidr": "10.0.0.0/20"}},
+        [SUBNET_A, resource(VPC, "vpc-1", {"cidrBlock": "10.1.0.0/16"})], [SUBNET_A, THE_VPC],
+        "10.0.0.0/20 overlaps with the block 10.0.0.0/16 of vpc-1",
+    ),
     "role of nodes": (NODES, NODE, [NODE_ROLE], [role("n", "eks.amazonaws.com", ASSUME)], "ec2.amazonaws.com"),
     "permissions of nodes": (NODES, NODE, [NODE_ROLE, WORKER], [NODE_ROLE, PULL], "AmazonEKSWorkerNodePolicy"),
     "nodes pull images": (NODES, NODE, [NODE_ROLE, PULL], [NODE_ROLE, WORKER], "may not pull"),
@@ -628,6 +665,15 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
     "instance types in the node group or in its template": (
         NODES, {**TEMPLATED, "instanceTypes": ["p5.48xlarge"]}, [EFA_TEMPLATE], [resource(TEMPLATE, "lt-1", RESERVED)],
         "not in both",
+    ),
+    "inputs of a node group's template": (
+        NODES, TEMPLATED, [EFA_TEMPLATE],
+        [resource(TEMPLATE, "lt-1", {"iamInstanceProfile": {"name": "nodes"}})], "lt-1 has iamInstanceProfile",
+    ),
+    "user data of a node group": (
+        NODES, TEMPLATED, [resource(TEMPLATE, "lt-1", {"userData": encoded(MULTIPART)})],
+        [resource(TEMPLATE, "lt-1", {"userData": encoded("#!/bin/sh\n")})],
+        "User data was not in the MIME multipart format",
     ),
     "market options of a template": (
         NODES, TEMPLATED, [resource(TEMPLATE, "lt-1", RESERVED)],
@@ -678,7 +724,7 @@ NEVER_HOLDS = {
 }  # fmt: skip
 CHANGE_RULES = {  # see test_changes.py
     "upgrade by one minor version", "nodes updated before the cluster", "no version downgrade of nodes",
-    "a file system only grows",
+    "a file system only grows", "Lustre version only grows",
     "zones of a cluster stay",
 }  # fmt: skip
 ACCOUNTS = {

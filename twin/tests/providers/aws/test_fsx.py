@@ -1,9 +1,11 @@
 """File systems: their sizes, and the security groups that allow Lustre."""
 
 import pytest
-from cloudtwin.providers.aws.fsx import FILE_SYSTEM, allows_ingress
+from cloudtwin.providers.aws import CLOUD
+from cloudtwin.providers.aws.fsx import ASSOCIATION, FILE_SYSTEM, allows_ingress
 from cloudtwin.providers.aws.network import GROUP, GROUP_RULE, INGRESS
 from cloudtwin.providers.inventory import Inventory, Resource
+from cloudtwin.providers.model import ProviderConfig, ResourceRequest
 from cloudtwin.providers.protocol.values import Object
 
 from twin.tests.providers.aws.cases import resource
@@ -16,6 +18,12 @@ SCRATCH_2: Object = {"deploymentType": "SCRATCH_2"}
 NO_CACHE = {"sizingMode": "NO_CACHE"}
 TIERING = {"deploymentType": "PERSISTENT_2", "storageType": "INTELLIGENT_TIERING",
            "throughputCapacity": 4000, "dataReadCacheConfiguration": NO_CACHE}  # fmt: skip
+PERSISTENT_2 = {
+    "deploymentType": "PERSISTENT_2",
+    "perUnitStorageThroughput": 125,
+    "storageCapacity": 1200,
+}
+AUTOMATIC = {"metadataConfiguration": {"mode": "AUTOMATIC"}}
 SSD = {"deploymentType": "PERSISTENT_1", "perUnitStorageThroughput": 50}
 
 
@@ -76,6 +84,98 @@ def test_storage_throughput_and_cache_of_a_file_system_must_agree(
     subnet = "subnet-0123456789abcdef0"
     (failure,) = provider.check_inputs(FILE_SYSTEM, "f", subnetIds=subnet, **inputs)[1]
     assert reason in failure
+
+
+@pytest.mark.parametrize(
+    ("inputs", "reason"),
+    [
+        ({**SSD, "storageCapacity": 1200, "fileSystemTypeVersion": "2.10"}, ""),
+        ({**PERSISTENT_2, "fileSystemTypeVersion": "2.12"}, ""),
+        ({**PERSISTENT_2, "fileSystemTypeVersion": "2.15", **AUTOMATIC}, ""),
+        ({**PERSISTENT_2, "fileSystemTypeVersion": "2.12", **AUTOMATIC}, "needs 2.15, not 2.12"),
+        ({**PERSISTENT_2, "fileSystemTypeVersion": "2.10"}, "needs 2.12 or 2.15, not 2.10"),
+        ({**SSD, "storageCapacity": 1200, **AUTOMATIC}, "only PERSISTENT_2"),
+        ({**TIERING, **AUTOMATIC}, "needs USER_PROVISIONED"),
+    ],
+)
+def test_the_lustre_version_and_the_metadata_mode_depend_on_the_deployment(
+    provider: Provider, inputs: Object, reason: str
+) -> None:
+    subnet = "subnet-0123456789abcdef0"
+    failures = provider.check_inputs(FILE_SYSTEM, "f", subnetIds=subnet, **inputs)[1]
+
+    assert [reason in failure for failure in failures] == ([True] if reason else [])
+
+
+@pytest.mark.parametrize(
+    ("inputs", "iops", "is_valid"),
+    [
+        (PERSISTENT_2, 1500, True),
+        (PERSISTENT_2, 36000, True),
+        (PERSISTENT_2, 2000, False),
+        (PERSISTENT_2, 18000, False),
+        (TIERING, 12000, True),
+        (TIERING, 1500, False),
+        (TIERING, 24000, False),
+    ],
+)
+def test_metadata_iops_have_the_steps_of_their_storage(
+    provider: Provider, inputs: Object, iops: int, is_valid: bool
+) -> None:
+    metadata = {"mode": "USER_PROVISIONED", "iops": iops}
+    failures = provider.check_inputs(
+        FILE_SYSTEM,
+        "f",
+        subnetIds="subnet-0123456789abcdef0",
+        metadataConfiguration=metadata,
+        **inputs,
+    )[1]
+
+    assert (failures == []) is is_valid, failures
+
+
+def request_for(inputs: Object, *resources: Resource, previous: str = "") -> ResourceRequest:
+    """Return a request for a file system, which has the previous Lustre version if it is an update."""
+    return ResourceRequest(
+        inputs=inputs, config=ProviderConfig(cloud="aws", region="us-east-1"),
+        account=Inventory(resources), entropy="", id="fs-1",
+        previous=resource(FILE_SYSTEM, "fs-1", {}, fileSystemTypeVersion=previous) if previous else None,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("inputs", "previous", "version"),
+    [
+        ({}, "", "2.10"),
+        (SCRATCH_2, "", "2.10"),
+        (SSD, "", "2.10"),
+        (PERSISTENT_2, "", "2.12"),
+        ({**PERSISTENT_2, **AUTOMATIC}, "", "2.15"),
+        ({**SCRATCH_2, "fileSystemTypeVersion": "2.15"}, "", "2.15"),
+        (SCRATCH_2, "2.15", "2.15"),
+    ],
+)
+def test_the_default_lustre_version_depends_on_the_deployment_and_stays(
+    inputs: Object, previous: str, version: str
+) -> None:
+    outputs = CLOUD.types[FILE_SYSTEM].describe(request_for(inputs, previous=previous))
+
+    assert outputs["fileSystemTypeVersion"] == version
+
+
+def test_a_file_system_with_lustre_2_10_cannot_be_linked_to_a_bucket() -> None:
+    (check,) = (
+        precondition.violations
+        for precondition in CLOUD.types[ASSOCIATION].preconditions
+        if precondition.name == "file system of an association"
+    )
+
+    def reasons(version: str) -> list[str]:
+        system = resource(FILE_SYSTEM, "fs-1", SCRATCH_2, fileSystemTypeVersion=version)
+        return list(check(request_for({"fileSystemId": "fs-1"}, system)))
+
+    assert "set fileSystemTypeVersion" in reasons("2.10")[0]
+    assert reasons("2.12") == []
 
 
 def ingress_rule(**inputs: object) -> Resource:

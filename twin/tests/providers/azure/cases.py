@@ -79,6 +79,11 @@ POOLS: dict[str, tuple[Object, Object, str]] = {
         {"nodeTaints": ["everstep.dev/spot:NoSchedule"]},
         "key=value",
     ),
+    "labels of a pool": (
+        {"nodeLabels": {"kubernetes.azure.com/scalesetpriority": "spot"}},
+        {"nodeLabels": {"kubernetes.azure.com/aks-local-ssd": "true"}},
+        "reserves the prefix kubernetes.azure.com",
+    ),
     "GPUs of a pool": (
         {"vmSize": "Standard_NC4as_T4_v3", "gpuProfile": {"driver": "Install"}},
         {"vmSize": "Standard_D4s_v5", "gpuProfile": {"driver": "Install"}},
@@ -214,6 +219,7 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     ),
     "version of a pool": ({"orchestratorVersion": "1.36"}, {"orchestratorVersion": "1.30"}, "not offered"),
     "name of an AKS cluster": ({"resourceName": "everstep"}, {"resourceName": "everstep-"}, "1 to 63"),
+    "DNS prefix of an AKS cluster": ({"dnsPrefix": "everstep-dev"}, {"dnsPrefix": "everstep_dev-"}, "1 to 54"),
     "system pool of a cluster": (
         {"agentPoolProfiles": [{"name": "system", "mode": "System"}]},
         {"agentPoolProfiles": [{"name": "user", "mode": "User"}]},
@@ -473,6 +479,26 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
     "next hop of a cluster's egress": (
         CLUSTER, ROUTED, routed("0.0.0.0/0", "VirtualNetworkGateway"),
         routed("0.0.0.0/0", "Internet"), "next hop of Internet",
+    ),
+    "Services outside the nodes' network": (
+        CLUSTER, INLINE, [subnet(addressPrefix="10.1.0.0/24"), subnet(f"{VNET}2/subnets/other")],
+        [subnet(addressPrefix="10.1.0.0/24"), subnet(f"{VNET}/subnets/other")],
+        "service CIDR 10.0.0.0/16 is conflicted with an existing subnet CIDR 10.0.0.0/24",
+    ),
+    "pods outside the nodes' network": (
+        CLUSTER, INLINE, [resource(NETWORK, VNET, {"addressSpace": {"addressPrefixes": ["10.240.0.0/16"]}})],
+        [resource(NETWORK, VNET, {"addressSpace": {"addressPrefixes": ["10.240.0.0/12"]}})],
+        "CIDR 10.244.0.0/16 overlaps with reserved VNET CIDR 10.240.0.0/12",
+    ),
+    "addresses of a cluster": (
+        CLUSTER, {**CLUSTER_INPUTS, "agentPoolProfiles": [{"name": "system", "count": 8, "vnetSubnetID": NODES}]},
+        [subnet(addressPrefix="10.1.0.0/28")], [subnet(addressPrefix="10.1.0.0/29")],
+        "Pre-allocated IPs 9 exceeds IPs available 3 in Subnet Cidr 10.1.0.0/29, Subnet Name nodes",
+    ),
+    "addresses of a pool": (
+        POOL, {**POOL_INPUTS, "enableAutoScaling": True, "maxCount": 6, "vnetSubnetID": NODES},
+        [cluster(), subnet(addressPrefix="10.1.0.0/28")], [cluster(), subnet(addressPrefix="10.1.0.0/29")],
+        "Pre-allocated IPs 9 exceeds IPs available 3",
     ),
     "cluster joins its subnet": (
         CLUSTER, CLUSTER_INPUTS, [CONTROL_IDENTITY, assignment("p", NETWORK_ROLE, NODES)],

@@ -6,6 +6,7 @@ import pytest
 from cloudtwin.providers import azure
 from cloudtwin.providers.azure.aks_rules import (
     default_route,
+    dns_prefix,
     network,
     snapshot_fits,
     zonal_location,
@@ -22,7 +23,9 @@ from twin.tests.providers.azure.cases import (
     ROUTES,
     SNAPSHOT_ID,
     SNAPSHOT_POOL,
+    ZONE,
     pools,
+    private_api,
     resource,
     snapshot,
     subnet,
@@ -87,7 +90,7 @@ def test_add_ons_metrics_and_the_proxy_are_kept_by_an_update_that_omits_them() -
         "addonProfiles": {"omsagent": {"enabled": False}},
         "azureMonitorProfile": {"metrics": {"enabled": False}},
     }
-    names = {"resourceName": "c", "resourceGroupName": "g"}
+    names = {"resourceName": "c", "resourceGroupName": "g", "dnsPrefix": "c"}
     versions = {"currentKubernetesVersion": "1.36.2"}
     cluster = replace(resource(CLUSTER, AKS, {**names, **enabled}), outputs={**versions, **enabled})
     describe = azure.CLOUD.types[CLUSTER].describe
@@ -98,3 +101,31 @@ def test_add_ons_metrics_and_the_proxy_are_kept_by_an_update_that_omits_them() -
 
     assert outputs({}) == enabled
     assert outputs(disabled) == disabled
+
+
+@pytest.mark.parametrize(
+    ("inputs", "is_valid"),
+    [
+        ({"dnsPrefix": "e"}, True),
+        ({"dnsPrefix": "e" * 54}, True),
+        ({"dnsPrefix": "e" * 55}, False),
+        ({"dnsPrefix": ""}, False),
+        ({"dnsPrefix": "-everstep"}, False),
+        ({}, False),
+        ({"fqdnSubdomain": "everstep"}, True),
+        ({"fqdnSubdomain": "everstep", "dnsPrefix": "ever step"}, False),
+    ],
+)
+def test_a_cluster_has_a_dns_prefix_of_at_most_54_characters_or_a_subdomain(
+    inputs: Object, is_valid: bool
+) -> None:
+    assert (list(dns_prefix(inputs)) == []) is is_valid
+
+
+def test_the_name_of_a_private_api_begins_with_the_subdomain_of_the_cluster() -> None:
+    names = {"resourceName": "c", "resourceGroupName": "g", "location": "eastus"}
+    inputs = {**names, "fqdnSubdomain": "everstep", **private_api(ZONE)}
+
+    outputs = azure.CLOUD.types[CLUSTER].describe(request_for(inputs))
+
+    assert outputs["privateFQDN"] == "everstep.privatelink.eastus.azmk8s.io"
