@@ -100,7 +100,7 @@ class _TwinOutputs(ProviderOutputs):
         if not args.typ.startswith(f"{self.cloud}:"):
             return super().new_resource(args)
         resource = DeclaredResource(
-            stack=self.stack, name=args.name, token=args.typ, inputs=deserialize(dict(args.inputs)),
+            stack=self.stack, name=args.name, token=args.typ, inputs=_sorted(deserialize(dict(args.inputs))),
             config=self._operations.config, prior_account=self._operations.account.read(),
         )  # fmt: skip
         self.declared.append(resource)
@@ -123,3 +123,10 @@ class _TwinOutputs(ProviderOutputs):
 def _read(value: object) -> object:
     """Return an argument of a provider, which the SDK sends as JSON unless it is text."""
     return json.loads(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
+
+
+def _sorted(value: Any) -> Any:  # noqa: ANN401  an input of any type
+    """Return a value with sorted keys: the SDK sends inputs in the order in which they become available."""
+    if isinstance(value, dict):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value

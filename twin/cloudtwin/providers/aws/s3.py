@@ -49,6 +49,7 @@ ACTIONS = ("expiration", "transitions", "noncurrentVersionExpiration", "noncurre
            "abortIncompleteMultipartUpload")  # fmt: skip
 DAYS = ("expiration.days", "noncurrentVersionExpiration.noncurrentDays",
         "abortIncompleteMultipartUpload.daysAfterInitiation")  # fmt: skip
+DATES = ("expiration.date", "transitions.*.date")
 
 
 def bucket_name_error(name: object) -> str | None:
@@ -243,6 +244,7 @@ TYPES = (
             ),
             *(value_rule(f"lifecycle {path}", f"rules.*.{path}", in_range(1, MAX_DAYS, "days"), LIFECYCLE)
               for path in DAYS),
+            *(value_rule(f"lifecycle {path}", f"rules.*.{path}", _date_time_error, LIFECYCLE) for path in DATES),
         ),
     ),
     _bucket_setting("BucketOwnershipControls"),

@@ -415,6 +415,16 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     "lifecycle expiration.days": (
         {"rules": [{"expiration": {"days": 1}}]}, {"rules": [{"expiration": {"days": 0}}]}, "0 days",
     ),
+    "lifecycle expiration.date": (
+        {"rules": [{"expiration": {"date": "2027-01-01T00:00:00Z"}}]},
+        {"rules": [{"expiration": {"date": ""}}]},
+        "not a date and time",
+    ),
+    "lifecycle transitions.*.date": (
+        {"rules": [{"transitions": [{"date": "2027-01-01T00:00:00Z"}]}]},
+        {"rules": [{"transitions": [{"date": "2027-01-01"}]}]},
+        "not a date and time",
+    ),
     "lifecycle noncurrentVersionExpiration.noncurrentDays": (
         {"rules": [{"noncurrentVersionExpiration": {"noncurrentDays": 1}}]},
         {"rules": [{"noncurrentVersionExpiration": {"noncurrentDays": 0}}]},
