@@ -9,8 +9,10 @@ from everstep.cli.commands.options import DEFAULT_STACK, OnTwin, Stack, Yes
 from everstep.cli.console import can_ask, messages, progress, say, warn
 from everstep.cli.engine.context import StackContext, open_stack_to_destroy
 from everstep.cli.engine.lifecycle import describe_run, take_down
+from everstep.cli.engine.runs import run_folders, run_to_keep
 from everstep.cli.engine.stack_folder import locked_stack
 from everstep.cli.engine.target import Target
+from everstep.cli.report.moves import moves_file
 from everstep.cli.report.readers import copy_result
 from everstep.errors import EverstepError
 
@@ -66,19 +68,30 @@ def _keep_or_confirm(context: StackContext, keep_run: Path | None, *, yes: bool)
             question = f"This destroys stack {context.workspace.stack} on {context.target}."
             typer.confirm(f"{question} Continue?", abort=True, err=True)
         return
-    folder = context.run_folder
-    description = describe_run(folder)
-    if description is None:
-        return
-    if keep_run:
-        copy_result(folder, keep_run, context.workspace.events, context.moves)
-        say(f"   kept {description} in {keep_run}")
-        return
-    unfinished = not (folder / "result.json").exists()
+    kept_run = run_to_keep(context) if keep_run else None
+    removed_runs = [run for run in run_folders(context) if run != kept_run]
+    for run in removed_runs:
+        _confirm_removal(run, yes=yes)
+    if keep_run and kept_run:
+        _copy_run(context, kept_run, keep_run)
+    for run in removed_runs:
+        hint = "" if keep_run else " (--keep-run DIR keeps them)"
+        say(
+            f"   removed with the volume: run {run.name}, {describe_run(run)}{hint}",
+            style="bright_black",
+        )
+
+
+def _confirm_removal(run: Path, *, yes: bool) -> None:
+    """Ask before the run of an unfinished job is removed."""
+    unfinished = not (run / "result.json").exists()
     if unfinished and not yes and messages.is_terminal and can_ask():
-        question = f"The job {context.job} has not finished. Remove its run?"
+        question = f"The job {run.name} has not finished. Remove its run?"
         typer.confirm(question, abort=True, err=True)
-    say(
-        f"   removed with the volume: {description} (--keep-run DIR keeps them)",
-        style="bright_black",
-    )
+
+
+def _copy_run(context: StackContext, run: Path, destination: Path) -> None:
+    """Copy a run out of the volume, with its machine events and moves."""
+    workspace = context.workspace
+    copy_result(run, destination, workspace.events, moves_file(workspace.home, run.name))
+    say(f"   kept run {run.name}, {describe_run(run)}, in {destination}")

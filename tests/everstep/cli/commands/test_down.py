@@ -5,14 +5,17 @@ from typing import Any
 
 import pytest
 import typer
+from rich.console import Console
 
 from components.config import from_mapping
 from everstep.cli.commands import down
-from everstep.cli.engine.context import StackContext
+from everstep.cli.engine.context import StackContext, open_stack
 from everstep.cli.engine.stack_file import default_config
 from everstep.cli.engine.target import Target
 from everstep.cli.engine.workspace import Workspace
+from everstep.errors import EverstepError
 from tests.components.config.bad_stacks import AKS, EKS
+from tests.everstep.cli.projects import enter_project
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -68,3 +71,67 @@ def test_what_a_real_cloud_keeps_of_a_destroyed_stack_is_not_denied(
 
 def test_nothing_is_left_of_a_twin(tmp_path: Path) -> None:
     assert down._result(cloud_context(tmp_path, Target.TWIN_CLOUD, AKS)) == "nothing is left"
+
+
+@pytest.fixture
+def twin_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StackContext:
+    """Return a stack on the twin whose file names the job `mine`."""
+    stack_file = "config: {everstep:job: {name: mine}}"
+    enter_project(tmp_path / "project", monkeypatch, {"local": stack_file})
+    monkeypatch.setenv("CLOUDTWIN_STATE", str(tmp_path / "twins"))
+    monkeypatch.delenv("EVERSTEP_TWIN", raising=False)
+    return open_stack("local")
+
+
+def write_run(context: StackContext, job: str, *, finished: bool = True) -> Path:
+    run = context.run_folder.parent / job
+    (run / "checkpoints" / "step-1").mkdir(parents=True)
+    if finished:
+        (run / "result.json").write_text("{}")
+    return run
+
+
+def test_a_run_that_cannot_be_kept_stops_the_command(
+    twin_stack: StackContext, tmp_path: Path
+) -> None:
+    write_run(twin_stack, "earlier")
+
+    with pytest.raises(EverstepError, match="no run of the job mine to keep") as error:
+        down._keep_or_confirm(twin_stack, tmp_path / "kept", yes=True)
+
+    assert "earlier" in error.value.fix
+    assert not (tmp_path / "kept").exists()
+
+
+def test_the_kept_run_is_copied_and_other_runs_are_listed(
+    twin_stack: StackContext, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(twin_stack, "mine", finished=False)
+    write_run(twin_stack, "earlier")
+
+    down._keep_or_confirm(twin_stack, tmp_path / "kept", yes=False)
+
+    messages = capsys.readouterr().err
+    assert (tmp_path / "kept" / "checkpoints" / "step-1").is_dir()
+    assert "kept run mine, 1 checkpoint" in messages
+    assert "removed with the volume: run earlier, 1 checkpoint" in messages
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(down, "messages", Console(stderr=True, force_terminal=True))
+
+
+@pytest.mark.usefixtures("terminal")
+def test_the_run_of_an_unfinished_job_is_removed_only_after_a_question(
+    twin_stack: StackContext, refusals: list[str], tmp_path: Path
+) -> None:
+    """Whatever name the job has in the stack file."""
+    write_run(twin_stack, "mine", finished=False)
+    write_run(twin_stack, "earlier", finished=False)
+
+    with pytest.raises(typer.Abort):
+        down._keep_or_confirm(twin_stack, tmp_path / "kept", yes=False)
+
+    assert refusals == ["The job earlier has not finished. Remove its run?"]
+    assert not (tmp_path / "kept").exists(), "a second attempt would be refused"
