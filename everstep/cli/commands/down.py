@@ -10,6 +10,7 @@ from everstep.cli.console import can_ask, messages, progress, say, warn
 from everstep.cli.engine.context import StackContext, open_stack_to_destroy
 from everstep.cli.engine.lifecycle import describe_run, take_down
 from everstep.cli.engine.runs import run_folders, run_to_keep
+from everstep.cli.engine.shared_platform import platform_of_job
 from everstep.cli.engine.stack_folder import locked_stack
 from everstep.cli.engine.target import Target
 from everstep.cli.report.moves import moves_file
@@ -33,14 +34,22 @@ def down(
         problem = context.config_error.problem
         warn(f"{problem}; the resources of the stack on {context.target} are removed anyway")
     fix = "Press Ctrl-C there first, or wait for it."
+    platform = platform_of_job(context)  # before the state is removed
     with locked_stack(context.workspace, "`everstep down`", fix):
         _keep_or_confirm(context, keep_run, yes=yes)
         take_down(context, progress())
-    say(f"   {_result(context)}; {_check_hint(context)}")
+    say(f"   {_result(context, platform)}; {_check_hint(context)}")
 
 
-def _result(context: StackContext) -> str:
-    """Return what is left of a destroyed stack: real clouds keep soft-deleted logs and keys for days."""
+def _result(context: StackContext, platform: str | None = None) -> str:
+    """Return what is left of a destroyed stack: real clouds keep soft-deleted logs and keys for days.
+
+    Args:
+        context: the stack.
+        platform: the stack on whose platform its job ran; None if the stack had its own platform.
+    """
+    if platform is not None:
+        return f"the job is removed; its run stays on the volume of the stack {platform}"
     if context.target is not Target.CLOUD:
         return "nothing is left"
     kind = context.config.cluster.kind
@@ -69,7 +78,9 @@ def _keep_or_confirm(context: StackContext, keep_run: Path | None, *, yes: bool)
             typer.confirm(f"{question} Continue?", abort=True, err=True)
         return
     kept_run = run_to_keep(context) if keep_run else None
-    removed_runs = [run for run in run_folders(context) if run != kept_run]
+    volume_stays = platform_of_job(context) is not None
+    runs = [] if volume_stays else run_folders(context)
+    removed_runs = [run for run in runs if run != kept_run]
     for run in removed_runs:
         _confirm_removal(run, yes=yes)
     if keep_run and kept_run:

@@ -1,21 +1,24 @@
 """The confirmation prompt of `everstep down`, and what it reports as left."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+import yaml
 from rich.console import Console
 
 from components.config import from_mapping
 from everstep.cli.commands import down
 from everstep.cli.engine.context import StackContext, open_stack
+from everstep.cli.engine.driver import state_file
 from everstep.cli.engine.stack_file import default_config
 from everstep.cli.engine.target import Target
 from everstep.cli.engine.workspace import Workspace
 from everstep.errors import EverstepError
 from tests.components.config.bad_stacks import AKS, EKS
-from tests.everstep.cli.projects import enter_project
+from tests.everstep.cli.projects import enter_project, shipped_stack
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -135,3 +138,71 @@ def test_the_run_of_an_unfinished_job_is_removed_only_after_a_question(
 
     assert refusals == ["The job earlier has not finished. Remove its run?"]
     assert not (tmp_path / "kept").exists(), "a second attempt would be refused"
+
+
+@pytest.fixture
+def job_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StackContext:
+    """Return a stack on the twin's cloud whose job runs on the platform of the stack eks-dev."""
+    job = "config:\n  everstep:platformStack: {name: eks-dev}\n  everstep:job: {name: second}\n"
+    stacks = {"eks-dev": yaml.safe_dump(shipped_stack("eks-dev")), "second": job}
+    enter_project(tmp_path / "project", monkeypatch, stacks)
+    monkeypatch.setenv("CLOUDTWIN_STATE", str(tmp_path / "twins"))
+    monkeypatch.delenv("EVERSTEP_TWIN", raising=False)
+    return open_stack("second", twin=True)
+
+
+@pytest.mark.usefixtures("terminal")
+def test_the_run_of_a_job_on_another_stacks_platform_stays(
+    job_stack: StackContext, refusals: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(job_stack, "second", finished=False)
+    write_run(job_stack, "training", finished=False)
+
+    down._keep_or_confirm(job_stack, None, yes=False)
+
+    assert refusals == [], "nothing is removed"
+    assert "removed" not in capsys.readouterr().err
+
+
+def test_the_run_of_a_job_on_another_stacks_platform_can_be_copied(
+    job_stack: StackContext, tmp_path: Path
+) -> None:
+    write_run(job_stack, "second")
+
+    down._keep_or_confirm(job_stack, tmp_path / "kept", yes=True)
+
+    assert (tmp_path / "kept" / "checkpoints" / "step-1").is_dir()
+
+
+@pytest.mark.parametrize("readable", [True, False], ids=["its file", "an invalid file"])
+def test_down_of_a_job_names_the_stack_whose_volume_has_the_run(
+    readable: bool,
+    twin_stack: StackContext,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stack_file = twin_stack.workspace.stack_file.with_name("Pulumi.second.yaml")
+    stack_file.write_text("config: {everstep:platformStack: {name: local}}")
+    run = write_run(twin_stack, "training", finished=False)
+    write_state_of_job(open_stack("second"), "organization/everstep/local")
+    if not readable:
+        stack_file.write_text("config: {everstep:platformStack: {nmae: local}}")
+
+    def take_down(context: StackContext, _: object) -> None:
+        state_file(context.workspace).unlink()
+
+    monkeypatch.setattr(down, "take_down", take_down)
+    down.down(stack="second")
+
+    messages = capsys.readouterr().err
+    assert "the job is removed; its run stays on the volume of the stack local;" in messages
+    assert "removed with the volume" not in messages
+    assert run.exists()
+
+
+def write_state_of_job(context: StackContext, platform: str) -> None:
+    """Write the state of a stack that reads the outputs of its platform."""
+    path = state_file(context.workspace)
+    path.parent.mkdir(parents=True)
+    resources = [{"type": "pulumi:pulumi:StackReference", "id": platform}]
+    path.write_text(json.dumps({"checkpoint": {"latest": {"resources": resources}}}))
