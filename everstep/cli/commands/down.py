@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from everstep.cli.commands.confirmation import confirm_change
 from everstep.cli.commands.options import DEFAULT_STACK, OnTwin, Stack, Yes
 from everstep.cli.console import can_ask, messages, progress, say, warn
 from everstep.cli.engine.context import StackContext, open_stack_to_destroy
@@ -73,9 +74,8 @@ def _keep_or_confirm(context: StackContext, keep_run: Path | None, *, yes: bool)
                 f"--keep-run copies from the twin's volume; this stack runs on {context.target}",
                 "`down` does not touch its volume if the reclaim policy is Retain.",
             )
-        if not yes and can_ask():
-            question = f"This destroys stack {context.workspace.stack} on {context.target}."
-            typer.confirm(f"{question} Continue?", abort=True, err=True)
+        effect = f"This destroys stack {context.workspace.stack} on {context.target}."
+        confirm_change(effect, yes=yes)
         return
     kept_run = run_to_keep(context) if keep_run else None
     volume_stays = platform_of_job(context) is not None

@@ -1,8 +1,10 @@
 """The confirmation prompt of `everstep down`, and what it reports as left."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import typer
@@ -39,7 +41,7 @@ def refusals(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         raise typer.Abort
 
     monkeypatch.setattr(typer, "confirm", refuse)
-    monkeypatch.setattr(down, "can_ask", lambda: True)
+    monkeypatch.setattr(sys, "stdin", Mock(isatty=lambda: True))
     return questions
 
 
@@ -55,6 +57,27 @@ def test_yes_skips_the_question(cloud_stack: StackContext, refusals: list[str]) 
     down._keep_or_confirm(cloud_stack, None, yes=True)
 
     assert refusals == []
+
+
+def test_without_a_terminal_a_stack_outside_the_twin_is_destroyed_only_with_yes(
+    cloud_stack: StackContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(down, "open_stack_to_destroy", lambda *_, **__: cloud_stack)
+    destroyed: list[str] = []
+    monkeypatch.setattr(
+        down, "take_down", lambda context, _: destroyed.append(context.workspace.stack)
+    )
+    monkeypatch.setattr(sys, "stdin", Mock(isatty=lambda: False))
+
+    with pytest.raises(EverstepError, match="not a terminal; nothing was changed") as error:
+        down.down(stack="eks-dev")
+
+    assert destroyed == []
+    assert error.value.fix == (
+        "This destroys stack eks-dev on a real cloud. To confirm it: pass --yes."
+    )
+    down.down(stack="eks-dev", yes=True)
+    assert destroyed == ["eks-dev"]
 
 
 def cloud_context(folder: Path, target: Target, config: dict[str, Any]) -> StackContext:
