@@ -20,7 +20,7 @@ def run_folders(context: StackContext) -> list[Path]:
 
 
 def run_to_keep(context: StackContext) -> Path:
-    """Return the folder of the run of the stack's job.
+    """Return the run folder of the stack's job.
 
     Raises:
         EverstepError: the volume has no such run, or the job is unknown and there are several runs.

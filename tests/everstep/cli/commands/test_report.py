@@ -152,7 +152,7 @@ def test_bars_that_standard_output_cannot_encode_are_replaced(folder: Path) -> N
 
 
 def report_on(cluster: VolumeCluster, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
-    """Report on a stack whose job runs on a cluster; return the result, also of a failed command."""
+    """Report on a stack whose job runs on a cluster, and return the result, even if the command failed."""
     workspace = Workspace(cluster.root, "eks-dev", "test", cluster.root / "state")
     context = StackContext(
         workspace, from_mapping({**EKS, "job": {"name": JOB}}), Target.OWN_CLUSTER

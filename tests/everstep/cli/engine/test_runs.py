@@ -29,7 +29,7 @@ def write_runs(context: StackContext, *jobs: str) -> None:
 
 
 def deploy(context: StackContext, *jobs: str, replaced: str = "") -> None:
-    """Write a state with these jobs, and with one that Pulumi has replaced but not yet deleted."""
+    """Write a state with these jobs, and with a replaced job that Pulumi has yet to delete."""
     kind = "kubernetes:elastic.pytorch.org/v1alpha1:ElasticJob"
     resources = [
         {"type": kind, "delete": name == replaced, "inputs": {"metadata": {"name": name}}}
