@@ -8,8 +8,8 @@ from everstep.cli.drill import DrillRunner
 from everstep.cli.engine.context import StackContext, open_running_stack
 from everstep.cli.report import follow as job_follower
 from everstep.cli.report.billing import billing_of
-from everstep.cli.report.final_record import final_record
-from everstep.cli.report.follow import JobMonitor, JobOutcome
+from everstep.cli.report.final_record import record_of_ended_job
+from everstep.cli.report.follow import JobMonitor
 from everstep.cli.report.machines import MachineLog
 from everstep.cli.report.money import Billing, cost_of_run
 from everstep.cli.report.moves import MoveLog
@@ -17,7 +17,6 @@ from everstep.cli.report.reader_pod import RunUnreadableError
 from everstep.cli.report.readers import RunReader
 from everstep.cli.report.report import build
 from everstep.cli.report.screens import report_screen
-from everstep.errors import EverstepError
 
 
 def follow(*, stack: Stack = DEFAULT_STACK, twin: OnTwin = False) -> None:
@@ -45,36 +44,28 @@ def follow_to_end(context: StackContext, *, drill: bool = False) -> None:
     try:
         if drill:
             with DrillRunner(context.twin()) as runner:
-                outcome = job_follower.follow(reader, monitor, runner, billing)
+                job_follower.follow(reader, monitor, runner, billing)
         else:
-            outcome = job_follower.follow(reader, monitor, billing=billing)
+            job_follower.follow(reader, monitor, billing=billing)
     except KeyboardInterrupt:
         say("\nThe training continues. `everstep follow` shows it again.", style="yellow")
         raise
-    _show_end(context.job, reader, outcome, monitor, billing)
+    _show_end(reader, monitor, billing)
 
 
-def _show_end(
-    job: str, reader: RunReader, outcome: JobOutcome, monitor: JobMonitor, billing: Billing
-) -> None:
+def _show_end(reader: RunReader, monitor: JobMonitor, billing: Billing) -> None:
     """Print the report of an ended run, or why its files cannot be read.
 
     Raises:
         EverstepError: the job failed.
     """
     try:
-        run = final_record(reader, ended=True, awaits_result=outcome is JobOutcome.SUCCEEDED)
+        run = record_of_ended_job(reader, monitor)
     except RunUnreadableError as error:
         warn(f"{error.problem}\n{error.fix}\n`everstep report` tries again.")
     else:
         spent = cost_of_run(run, time.time(), billing) if run.starts else None
         results.print(report_screen(build(run), run, time.time(), results.width, spent))
-    if outcome is JobOutcome.FAILED:
-        condition = next((item for item in monitor.conditions if item.type == outcome), None)
+    if failure := monitor.failure():
         messages.print()
-        reason = condition.reason if condition else "no reason given"
-        message = condition.message if condition else ""
-        raise EverstepError(
-            f"the job {job} failed: {reason}",
-            f"{message}\n`everstep status` shows its pods.".strip(),
-        )
+        raise failure

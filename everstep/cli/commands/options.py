@@ -20,7 +20,14 @@ OnTwin = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Name of a node, such as gpu-1.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+Yes = Annotated[
+    bool,
+    typer.Option(
+        "--yes",
+        "-y",
+        help="Do not ask for confirmation; required outside the twin without a terminal.",
+    ),
+]
 PolicyPacks = Annotated[
     list[str],
     typer.Option(

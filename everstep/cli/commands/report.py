@@ -20,12 +20,12 @@ from everstep.cli.commands.options import (
     refuse_options,
     write_output,
 )
-from everstep.cli.console import progress, results, say
+from everstep.cli.console import progress, results, say, warn
 from everstep.cli.engine.context import StackContext, open_running_stack
 from everstep.cli.report import follow as job_follower
 from everstep.cli.report import mlflow_export, wandb_export
 from everstep.cli.report.billing import billing_of
-from everstep.cli.report.final_record import final_record
+from everstep.cli.report.final_record import final_record, record_of_ended_job
 from everstep.cli.report.fold import RECENT_STEPS
 from everstep.cli.report.follow import JobMonitor
 from everstep.cli.report.machines import MachineLog
@@ -89,13 +89,32 @@ class _Source:
         reader: reader of the run.
         name: name of the job, or its folder.
         billing: function that returns the billing of the run; None if it is unknown.
-        has_ended: True if the workers have ended.
+        ended_job: monitor that has observed the end of the job; None if the command did not wait for it.
     """
 
     reader: RunReader
     name: str
     billing: Callable[[], Billing | None]
-    has_ended: bool = False
+    ended_job: JobMonitor | None = None
+
+    def failure(self) -> EverstepError | None:
+        """Return the error of a failed job; None if it has not failed or its end is unknown."""
+        return self.ended_job.failure() if self.ended_job else None
+
+    def record(self) -> RunRecord:
+        """Return the record of the run.
+
+        Raises:
+            EverstepError: the files cannot be read, or the training has not begun.
+        """
+        job, reader = self.ended_job, self.reader
+        record = record_of_ended_job(reader, job) if job else final_record(reader)
+        if not record.starts and not record.result:
+            raise EverstepError(
+                f"the training {self.name} has not begun, so there is nothing to report",
+                "`everstep up` starts it, `everstep status` shows what it is waiting for.",
+            )
+        return record
 
 
 @dataclass(frozen=True)
@@ -121,7 +140,10 @@ def report(
     mlflow: MlflowUri = None,
     wandb: WandbProject = None,
     run: RunFolder = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end of the training.")] = False,
+    wait: Annotated[
+        bool,
+        typer.Option("--wait", help="Wait for the end of the training; exit with 1 if it failed."),
+    ] = False,
 ) -> None:
     """Report on the training: accuracy, throughput, and the cost of each eviction."""
     check_output("--html", html)
@@ -135,12 +157,20 @@ def report(
         source = _folder_run(run, recent_steps)
     else:
         source = _stack_run(open_running_stack(stack, twin=twin), recent_steps, wait=wait)
-    record = final_record(source.reader, ended=source.has_ended)
-    if not record.starts and not record.result:
-        raise EverstepError(
-            f"the training {source.name} has not begun, so there is nothing to report",
-            "`everstep up` starts it, `everstep status` shows what it is waiting for.",
-        )
+    failure = source.failure()
+    try:
+        _write(source, curves, html, as_json=as_json)
+    except EverstepError as error:
+        if failure is None:
+            raise
+        warn(f"{error.problem}\n{error.fix}")
+    if failure:
+        raise failure
+
+
+def _write(source: _Source, curves: _Curves, html: Path | None, *, as_json: bool) -> None:
+    """Print the report of a run, or write it to the requested files."""
+    record = source.record()
     if html:
         write_page(html, record, source.billing())
     if curves.is_requested:
@@ -162,9 +192,9 @@ def _stack_run(context: StackContext, recent_steps: int, *, wait: bool) -> _Sour
         monitor = JobMonitor(context.connect(), context.job, log, moves)
         billing = billing_of(context.config, context.target.unbilled_reason, log.observed)
         job_follower.follow(reader, monitor, billing=billing)
-    else:
-        _record_cluster(context)
-    return _Source(reader, context.job, lambda: _billing(context), has_ended=wait)
+        return _Source(reader, context.job, lambda: _billing(context), monitor)
+    _record_cluster(context)
+    return _Source(reader, context.job, lambda: _billing(context))
 
 
 def _record_cluster(context: StackContext) -> None:

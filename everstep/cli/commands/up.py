@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
+from everstep.cli.commands.confirmation import confirm_change
 from everstep.cli.commands.follow import follow_to_end
 from everstep.cli.commands.options import DEFAULT_STACK, OnTwin, PolicyPacks, Stack, Yes
-from everstep.cli.console import can_ask, progress, results, say
+from everstep.cli.console import progress, results, say
 from everstep.cli.engine import cloud_twin, partial_update
 from everstep.cli.engine.context import StackContext, open_stack_to_deploy
 from everstep.cli.engine.lifecycle import bring_up, bring_up_part, check_machine
@@ -113,13 +114,13 @@ def _options(context: StackContext) -> str:
 
 def _confirm(context: StackContext, *, yes: bool) -> None:
     """Ask for confirmation before something outside the twin is changed."""
-    if context.on_twin or yes or not can_ask():
+    if context.on_twin:
         return
     cluster = context.config.cluster
     cluster_name = (
         (cluster.kubeconfig or cluster.context) if cluster.kind == "existing" else cluster.name
     )
-    question = f"This changes {context.target}: {cluster_name}."
+    effect = f"This changes {context.target}: {cluster_name}."
     if context.target is Target.CLOUD:
-        question += " Its resources there cost money."
-    typer.confirm(f"{question} Continue?", abort=True, err=True)
+        effect += " Its resources there cost money."
+    confirm_change(effect, yes=yes)

@@ -31,6 +31,16 @@ def require_platform(context: StackContext) -> None:
     )
 
 
+def platform_of_job(context: StackContext) -> str | None:
+    """Return the stack on whose platform the job of a stack runs; None if the stack has its own platform.
+
+    The state has it too, since a stack file may have become invalid.
+    """
+    if context.platform is not None:
+        return context.platform.workspace.stack
+    return next(iter(referenced_stacks(read_deployment(context.workspace))), None)
+
+
 def local_deployments(context: StackContext) -> dict[str, Deployment]:
     """Return the states of the other stacks in the same state folder, by name."""
     state_path = state_file(context.workspace)

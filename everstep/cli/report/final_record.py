@@ -3,6 +3,7 @@
 import time
 
 from everstep.cli.console import warn
+from everstep.cli.report.follow import JobMonitor, JobOutcome
 from everstep.cli.report.reader_pod import RunUnreadableError
 from everstep.cli.report.readers import RunReader
 from everstep.cli.report.run_record import RunRecord
@@ -35,6 +36,17 @@ def final_record(
             raise
         warn(f"the last steps may be missing: {error.problem}")
         return reader.read()
+
+
+def record_of_ended_job(reader: RunReader, monitor: JobMonitor) -> RunRecord:
+    """Return the record of a job whose end the monitor has observed; wait some seconds for the result of a success.
+
+    Raises:
+        RunUnreadableError: no pod can read the files, and nothing was read before.
+        ClusterUnreachableError: the API server does not respond.
+    """
+    succeeded = monitor.outcome() is JobOutcome.SUCCEEDED
+    return final_record(reader, ended=True, awaits_result=succeeded)
 
 
 def _record(reader: RunReader, result_seconds: float) -> RunRecord:

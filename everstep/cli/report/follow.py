@@ -124,6 +124,16 @@ class JobMonitor:
         kinds = {condition.type for condition in self.conditions}
         return next((outcome for outcome in JobOutcome if outcome in kinds), None)
 
+    def failure(self) -> EverstepError | None:
+        """Return the error of a failed job; None if it has not failed."""
+        if self.outcome() is not JobOutcome.FAILED:
+            return None
+        condition = next(item for item in self.conditions if item.type == JobOutcome.FAILED)
+        return EverstepError(
+            f"the job {self.job} failed: {condition.reason or 'no reason given'}",
+            f"{condition.message}\n`everstep status` shows its pods.".strip(),
+        )
+
     def waiting_for(self) -> str:
         """Return what the first step is waiting for."""
         if self.preparation:

@@ -102,7 +102,7 @@ def test_a_deadline_in_the_past_is_refused_before_anything_is_built(
     assert not (project.parent / "state").exists(), "a refused command must not create state"
 
 
-@pytest.mark.parametrize("command", ["status", "up", "follow"])
+@pytest.mark.parametrize("command", ["status", "up --yes", "follow"])
 def test_a_cluster_that_does_not_respond_is_named(
     project: Path, command: str, refusing_port: int
 ) -> None:
@@ -110,7 +110,7 @@ def test_a_cluster_that_does_not_respond_is_named(
     path.write_text(KUBECONFIG.replace("PORT", str(refusing_port)))
     use_own_cluster(project, path)
 
-    result = everstep(project, command)
+    result = everstep(project, *command.split())
 
     error = result.stderr[result.stderr.index("error:") :]  # without progress lines
     check_failure(

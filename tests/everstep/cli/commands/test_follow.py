@@ -16,7 +16,7 @@ from tests.everstep.cli.report.volume_cluster import JOB, VolumeCluster
 def show_end(cluster: VolumeCluster, outcome: JobOutcome = JobOutcome.SUCCEEDED) -> None:
     conditions = (Condition(outcome, "AReason", "a message"),)
     monitor = JobMonitor(cluster.client, JOB, conditions=conditions)
-    _show_end(JOB, cluster.reader(), outcome, monitor, Billing(billed=False, reason="a test"))
+    _show_end(cluster.reader(), monitor, Billing(billed=False, reason="a test"))
 
 
 def words(text: str) -> str:

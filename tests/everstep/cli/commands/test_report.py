@@ -10,9 +10,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from components.config import from_mapping
 from everstep.cli.app import build_app
+from everstep.cli.commands import report as report_command
+from everstep.cli.engine.context import StackContext
+from everstep.cli.engine.target import Target
+from everstep.cli.engine.workspace import Workspace
 from everstep.errors import EverstepError
+from tests.components.config.bad_stacks import EKS
 from tests.everstep.cli.recorded_run import RecordedRun
+from tests.everstep.cli.report.volume_cluster import JOB, VolumeCluster, elastic_job
 
 
 def report(*arguments: str) -> Result:
@@ -142,3 +149,59 @@ def test_bars_that_standard_output_cannot_encode_are_replaced(folder: Path) -> N
 
     assert result.returncode == 0, result.stderr
     assert b"????" in result.stdout
+
+
+def report_on(cluster: VolumeCluster, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
+    """Report on a stack whose job runs on a cluster, and return the result, even if the command failed."""
+    workspace = Workspace(cluster.root, "eks-dev", "test", cluster.root / "state")
+    context = StackContext(
+        workspace, from_mapping({**EKS, "job": {"name": JOB}}), Target.OWN_CLUSTER
+    )
+    monkeypatch.setattr(StackContext, "connect", lambda _: cluster.client)
+    monkeypatch.setattr(report_command, "open_running_stack", lambda *_, **__: context)
+    return CliRunner().invoke(build_app(), ["report", *arguments], env={"COLUMNS": "120"})
+
+
+def test_the_report_of_a_failed_job_is_complete_and_its_exit_code_is_1(
+    tmp_path: Path, drill_run: RecordedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = VolumeCluster(tmp_path, elastic_job("Failed"))
+    cluster.write(drill_run)
+
+    result = report_on(cluster, monkeypatch, "--wait", "--json")
+
+    assert json.loads(result.stdout)["steps"] == 300
+    assert isinstance(result.exception, EverstepError), result.output
+    assert result.exception.problem == f"the job {JOB} failed: R"
+    assert result.exit_code == 1
+
+
+def test_the_report_of_a_job_that_succeeded_waits_for_the_result(
+    tmp_path: Path, drill_run: RecordedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = VolumeCluster(tmp_path)
+    cluster.write(drill_run)
+    result_file = tmp_path / "runs" / JOB / "result.json"
+    result_file.unlink()
+    monkeypatch.setattr(
+        "everstep.cli.report.final_record.time.sleep",
+        lambda _: result_file.write_text('{"accuracy": 0.75}'),
+    )
+
+    result = report_on(cluster, monkeypatch, "--wait", "--json")
+
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["accuracy"] == 0.75
+
+
+@pytest.mark.parametrize("refusal", ["", "exceeded quota"])
+def test_a_failed_job_without_a_readable_report_is_named_as_failed(
+    tmp_path: Path, refusal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = VolumeCluster(tmp_path, elastic_job("Failed"), refusal=refusal)
+
+    result = report_on(cluster, monkeypatch, "--wait", "--html", str(tmp_path / "report.html"))
+
+    assert isinstance(result.exception, EverstepError), result.output
+    assert result.exception.problem == f"the job {JOB} failed: R"
+    assert (refusal or "has not begun") in " ".join(result.stderr.split())
