@@ -41,3 +41,7 @@ def _run() -> None:
     debug = "--debug" in sys.argv[1:2] or bool(os.environ.get("EVERSTEP_DEBUG"))
     atexit.register(gc.freeze)  # otherwise the interpreter searches all objects for cycles at exit
     sys.exit(run_guarded(build_app(sys.argv[1:]), debug=debug))
+
+
+if __name__ == "__main__":  # for callers that may not find the script `everstep`
+    main()
