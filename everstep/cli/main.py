@@ -21,6 +21,13 @@ def _run() -> None:
         from everstep.cli.launcher import run_launcher
 
         run_launcher(sys.argv[2:])
+    from everstep.cli.termination import termination_as_exception
+
+    with termination_as_exception():
+        _run_command()
+
+
+def _run_command() -> None:
     if isinstance(
         sys.stdout, io.TextIOWrapper
     ):  # an encoding such as ASCII lacks the block characters of bar charts
