@@ -44,6 +44,8 @@ def status() -> dict[str, Any]:
 def report(run: str = "") -> dict[str, Any]:
     """Return the output of `everstep report`: steps, group sizes, events; empty if it fails, as before the first step.
 
+    A cloud records no events of machines: in an account, the list of events is empty.
+
     Args:
         run: folder of a run of `everstep launch`; empty for the training run of the stack.
     """

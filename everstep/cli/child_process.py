@@ -1,6 +1,7 @@
-"""Run a program so that it and its child processes end with this command, even after Ctrl-C."""
+"""Run a program so that it and its child processes end with this command, even after Ctrl-C, SIGTERM and SIGHUP."""
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ def run_in_session(
     """
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command,
+            [*signal_with_parent("TERM"), *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -35,6 +36,11 @@ def run_in_session(
         yield process
     finally:
         _end(process)
+
+
+def signal_with_parent(name: str) -> list[str]:
+    """Return a command prefix that sends a signal to a process when its parent is killed; needs util-linux."""
+    return ["setpriv", "--pdeathsig", name, "--"] if shutil.which("setpriv") else []
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

@@ -5,7 +5,9 @@
      preview, whose own output has the message; a closed pipe, without a message
 2    an invalid command line, reported by typer
 70   a bug in Everstep: `bug:`, and a crash log to attach to the bug report
+129  SIGHUP: the terminal was closed
 130  Ctrl-C
+143  SIGTERM
 """
 
 import errno

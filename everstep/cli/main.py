@@ -21,6 +21,13 @@ def _run() -> None:
         from everstep.cli.launcher import run_launcher
 
         run_launcher(sys.argv[2:])
+    from everstep.cli.termination import termination_as_exception
+
+    with termination_as_exception():
+        _run_command()
+
+
+def _run_command() -> None:
     if isinstance(
         sys.stdout, io.TextIOWrapper
     ):  # an encoding such as ASCII lacks the block characters of bar charts
@@ -41,3 +48,7 @@ def _run() -> None:
     debug = "--debug" in sys.argv[1:2] or bool(os.environ.get("EVERSTEP_DEBUG"))
     atexit.register(gc.freeze)  # otherwise the interpreter searches all objects for cycles at exit
     sys.exit(run_guarded(build_app(sys.argv[1:]), debug=debug))
+
+
+if __name__ == "__main__":  # for callers that may not find the script `everstep`
+    main()

@@ -1,9 +1,11 @@
 """Static checks of the lab's notebooks."""
 
 import json
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -114,6 +116,94 @@ def test_the_commands_of_the_lab_are_found() -> None:
 @every_notebook
 def test_every_command_and_option_of_everstep_exists(path: Path) -> None:
     assert {text: unknown for text in commands(path) if (unknown := unknown_words(text))} == {}
+
+
+class Recovery:
+    """The condition on which the cells of step 4 wait after an eviction, with reports of our own.
+
+    Attributes:
+        nodes: names of the GPU nodes.
+        report: the report of the training; a cloud records no events.
+    """
+
+    def __init__(self) -> None:
+        self.nodes = ["gpu-0", "gpu-1", "gpu-2"]
+        self.report: dict[str, Any] = {}
+
+    def resize(self, *sizes: int) -> None:
+        """Append sizes of the group to the report."""
+        observed = self.report.setdefault("world_sizes", [])
+        for size in sizes:
+            observed.append({"at": 100.0 + len(observed), "world_size": size})
+
+    def choose_node(self) -> Callable[[], object]:
+        """Execute the cells up to the wait; return the condition."""
+        cells = {cell.id: cell.source for cell in read_cells(PATHS[4])}
+        conditions: list[Callable[[], object]] = []
+        names: dict[str, Any] = {
+            "gpu_nodes": lambda: self.nodes,
+            "report": lambda: self.report,
+            "wait_until": lambda _, condition: conditions.append(condition),
+        }
+        exec(cells["node"] + "\n" + cells["recover"], names)
+        return conditions[0]
+
+
+@pytest.fixture
+def recovery(monkeypatch: pytest.MonkeyPatch) -> Recovery:
+    monkeypatch.setenv("NODE", "")
+    recovery = Recovery()
+    recovery.resize(1, 3)
+    return recovery
+
+
+def test_the_recovery_from_an_eviction_is_found_without_events(recovery: Recovery) -> None:
+    """Otherwise "Run all" in an account would stop before the cell that ends all costs."""
+    has_recovered = recovery.choose_node()
+
+    recovery.resize(2, 3)
+    recovery.nodes = ["gpu-1", "gpu-2", "gpu-3"]
+
+    assert has_recovered()
+
+
+def test_a_group_that_grew_before_the_eviction_has_not_recovered(recovery: Recovery) -> None:
+    has_recovered = recovery.choose_node()
+
+    recovery.nodes = ["gpu-1", "gpu-2"]
+    assert not has_recovered(), "the two sizes are older than the eviction"
+    recovery.resize(2)
+    assert not has_recovered(), "the third worker is missing"
+
+
+def test_the_group_has_not_recovered_while_the_evicted_node_is_ready(recovery: Recovery) -> None:
+    has_recovered = recovery.choose_node()
+
+    recovery.resize(2, 3)
+
+    assert not has_recovered()
+
+
+def test_a_report_that_fails_does_not_end_the_wait_for_the_recovery(recovery: Recovery) -> None:
+    has_recovered = recovery.choose_node()
+
+    recovery.report = {}
+
+    assert not has_recovered()
+
+
+def test_the_cost_of_an_eviction_in_an_account_needs_no_events(
+    recovery: Recovery, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TWIN", "")
+    recovery.choose_node()
+    recovery.resize(2, 3)
+    capsys.readouterr()
+    (losses,) = (cell.source for cell in read_cells(PATHS[4]) if cell.id == "losses")
+
+    exec(losses, {"os": os, "newer_sizes": lambda: recovery.report["world_sizes"][2:]})
+
+    assert capsys.readouterr().out.split("\n") == ["    0 s  2 workers", "    1 s  3 workers", ""]
 
 
 @every_notebook

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated
@@ -13,7 +12,7 @@ from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, PolicyP
 from everstep.cli.console import messages, progress
 from everstep.cli.engine import cloud_twin
 from everstep.cli.engine.context import StackContext, open_stack_to_deploy
-from everstep.cli.engine.driver import interrupt_with_parent
+from everstep.cli.engine.driver import run_in_foreground
 from everstep.cli.engine.prestart import prestarted_program
 from everstep.cli.engine.shared_platform import require_platform
 from everstep.cli.engine.stack_locks import release_stale_locks
@@ -73,13 +72,8 @@ def _preview(
         release_stale_locks(engine)
         engine.require_stack()
         command = engine.command(["preview", *flags])
-        process = subprocess.run(
-            [*interrupt_with_parent(), *command],
-            env={**engine.environment, **variables},
-            check=False,
-        )
+        return run_in_foreground(command, {**engine.environment, **variables})
     finally:
         # A preview leaves nothing, even after Ctrl-C; but an `up` may have begun in the meantime.
         if is_new and not workspace.lock.exists():
             shutil.rmtree(workspace.state, ignore_errors=True)
-    return process.returncode

@@ -11,7 +11,6 @@ an SDK. Progress comes from the engine's event log, which the Automation API rea
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -23,11 +22,13 @@ from typing import Any
 from cloudtwin.facade import engine_backend_url
 
 from everstep.cli import bytecode
+from everstep.cli.child_process import signal_with_parent
 from everstep.cli.engine.events import EventLog, ResourceCounts
 from everstep.cli.engine.failures import engine_failure
 from everstep.cli.engine.interrupted import takeover_variables
 from everstep.cli.engine.stack_file import copy_stack_file
 from everstep.cli.engine.workspace import Workspace, passphrase_file
+from everstep.cli.termination import Terminated
 from everstep.errors import EverstepError
 from everstep.files import write_atomically
 from everstep.progress import Progress, Step
@@ -287,8 +288,22 @@ def _wait_for_state(process: "subprocess.Popen[bytes]") -> None:
 
 
 def interrupt_with_parent() -> list[str]:
-    """Return a command prefix that interrupts a process when its parent is killed; needs util-linux."""
-    return ["setpriv", "--pdeathsig", "INT", "--"] if shutil.which("setpriv") else []
+    """Return a command prefix that interrupts the engine when its parent is killed."""
+    return signal_with_parent("INT")
+
+
+def run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run the engine on this terminal and return its exit code; let it end in order if this process is to end."""
+    with subprocess.Popen([*interrupt_with_parent(), *command], env=environment) as process:
+        try:
+            return process.wait()
+        except Terminated:  # only Ctrl-C reaches the engine too
+            process.send_signal(signal.SIGINT)
+            _wait_for_state(process)
+            raise
+        except BaseException:
+            process.kill()
+            raise
 
 
 # --- environment --------------------------------------------------------------------------------

@@ -186,7 +186,7 @@ def _worker_share(run: RunRecord, redone_steps: Sequence[StepRecord]) -> float |
 
 
 def absent_seconds(run: RunRecord) -> float:
-    """Return the seconds without any machine, according to the machines' events."""
+    """Return the seconds without any machine, according to the machines' events and the departures of workers."""
     timelines = node_timelines(run, run.entries[-1].at) if run.entries else ()
     boundaries = sorted(
         {

@@ -11,6 +11,7 @@ from everstep.catalog.units import HOUR_SECONDS
 from everstep.cli.report.machines import MachineKind, ReportedMachine
 from everstep.cli.report.moves import end_of
 from everstep.cli.report.run_record import Move, RunRecord
+from everstep.cli.report.status import display_end
 from everstep.cli.report.timeline import NodeState, NodeTimeline, Segment, node_timelines
 from everstep.cli.report.zone_traffic import zone_traffic
 
@@ -127,10 +128,10 @@ def cost_of_run(run: RunRecord, now: float, billing: Billing) -> Money:
 
     Args:
         run: the run.
-        now: Unix time up to which an unfinished run counts.
+        now: Unix time up to which an unfinished run counts, unless it has stopped: then it ends with its last entry.
         billing: billing of the run.
     """
-    timelines = node_timelines(run, now)
+    timelines = node_timelines(run, display_end(run, now))
     machine_hours = sum(_bought_hours(billing, timeline) for timeline in timelines)
     hours = _span_seconds(timelines) / HOUR_SECONDS
     rates = billing.rates
@@ -317,7 +318,12 @@ def _span_seconds(timelines: Iterable[NodeTimeline]) -> float:
 
 
 def _present_nodes(timelines: Iterable[NodeTimeline], run: RunRecord) -> list[NodeTimeline]:
-    """Return the timelines of the nodes that are present now; none for a finished run."""
+    """Return the timelines of the nodes that are present at the end; none for a finished run."""
     if run.finished:
         return []
-    return [timeline for timeline in timelines if timeline.segments[-1].state is not NodeState.GONE]
+    return [
+        timeline
+        for timeline in timelines
+        if timeline.segments[-1].state is not NodeState.GONE
+        and run.departed_at(timeline.node) != timeline.segments[-1].end
+    ]

@@ -298,6 +298,11 @@ class RunRecord:
         index = bisect_right(workers, time, key=lambda item: item[0])
         return workers[index - 1][1] if index else None
 
+    def departed_at(self, node: str) -> float | None:
+        """Return the Unix time at which the last worker left a node; None if a worker is there, or never was."""
+        changes = self._workers_by_node.get(node, ())
+        return changes[-1][0] if changes and changes[-1][1] is None else None
+
     @cached_property
     def _workers_by_node(self) -> Mapping[str, Sequence[tuple[float, str | None]]]:
         """Each change of the worker on a node, by node: its time, and the worker from then on, or None."""

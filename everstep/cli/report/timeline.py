@@ -23,7 +23,7 @@ class NodeState(StrEnum):
     TRAINING = "training"
     """Its worker takes part in steps."""
     GONE = "gone"
-    """Absent after an event of `ABSENCES`, or not in the group that trains."""
+    """Absent after an event of `ABSENCES` or its worker's departure, or not in the group that trains or trains next."""
 
 
 _BY_SEVERITY = (
@@ -134,12 +134,13 @@ class _NodeStates:
             if (group := run.members(generation)) and node not in group.values()
         }
         self._stalled_at = stalled_at
+        self._departed_at = run.departed_at(node)
 
     def change_times(self) -> set[float]:
         """Return all times at which the node's state may change."""
         pauses = (time for pause in self._pauses for time in pause)
-        stall = () if self._stalled_at is None else (self._stalled_at,)
-        return {*self._event_times, *self._starts, *self._first_steps, *pauses, *stall}
+        ends = (time for time in (self._stalled_at, self._departed_at) if time is not None)
+        return {*self._event_times, *self._starts, *self._first_steps, *pauses, *ends}
 
     def state_at(self, time: float) -> NodeState:
         """Return the state at a time; it lasts until the next possible change."""
@@ -149,12 +150,14 @@ class _NodeStates:
         start = bisect_right(self._starts, time) - 1
         if event is not None and event.kind in ARRIVALS and self._awaits_worker_start(event, start):
             return NodeState.REGROUPING
+        if self._departed_at is not None and time >= self._departed_at:
+            return NodeState.GONE
         if start < 0:
             return NodeState.WAITING
         if time < self._first_steps[start] and not self._is_survivor(start, event, time):
             return NodeState.REGROUPING
         if self._in_pause(time):
-            return NodeState.GONE if self._left_before_pause(time, start) else NodeState.REGROUPING
+            return NodeState.GONE if self._is_absent_in_pause(time, start) else NodeState.REGROUPING
         return NodeState.GONE if self._is_excluded(time) else NodeState.TRAINING
 
     def _is_excluded(self, time: float) -> bool:
@@ -162,16 +165,17 @@ class _NodeStates:
         index = min(bisect_right(self._step_times, time), len(self._step_times) - 1)
         return index >= 0 and self._generations[index] in self._generations_without_node
 
-    def _left_before_pause(self, time: float, start: int) -> bool:
-        """Return True if the group trained without this node before a pause, and no worker has started on it since.
+    def _is_absent_in_pause(self, time: float, start: int) -> bool:
+        """Return True if the group before or after a pause is without this node, and no worker has started on it since.
 
-        A cloud gives each replaced machine another name, and the former one costs nothing in later pauses.
+        A cloud gives each replaced machine another name, and the former one costs nothing in this or in later pauses.
         """
-        last_step = bisect_right(self._step_times, time) - 1
+        index = bisect_right(self._step_times, time)
+        steps_around = range(max(index - 1, 0), min(index + 1, len(self._generations)))
         return (
-            last_step >= 0
-            and self._generations[last_step] in self._generations_without_node
-            and self._starts[start] <= self._step_times[last_step]
+            index > 0
+            and self._starts[start] <= self._step_times[index - 1]
+            and any(self._generations[i] in self._generations_without_node for i in steps_around)
         )
 
     def _last_event(self, time: float) -> MachineEvent | None:

@@ -39,6 +39,8 @@ JOBS = f"/apis/{ELASTICJOB_API_VERSION}/namespaces/{JOB_NAMESPACE}/{ELASTICJOB_P
 PROGRAM = "trainer.train"
 CONNECTION = "--rdzv_conf="  # torchrun's option that configures the connection to etcd
 POLL_SECONDS = 1.0
+MAX_SECONDS = 24 * 3600
+"""Longest run of one size: a job that a killed study has left behind must not use billed nodes without end."""
 CORE = f"/api/v1/namespaces/{JOB_NAMESPACE}"
 Json = dict[str, Any]
 
@@ -230,7 +232,7 @@ def derived_job(
             "rdzvEndpoint": job["spec"]["rdzvEndpoint"],
             "minReplicas": replicas,
             "maxReplicas": replicas,
-            "RunPolicy": {"cleanPodPolicy": "None"},
+            "RunPolicy": {"cleanPodPolicy": "None", "activeDeadlineSeconds": MAX_SECONDS},
             "replicaSpecs": {
                 "Worker": {"replicas": replicas, "restartPolicy": "ExitCode", "template": template}
             },

@@ -93,7 +93,7 @@ class LocalStudy:
                 "dataset": self.dataset,
                 "data": self.data,
             }
-            command = [*pinned_to_cpus(replicas), str(Path(sys.executable).parent / "everstep")]
+            command = [*pinned_to_cpus(replicas), sys.executable, "-P", "-m", "everstep.cli.main"]
             command += ["launch", f"--nproc-per-node={replicas}", "--max-restarts=0"]
             command += ["-m", "trainer.train", *trainer_options.arguments(values)]
             reader = FolderReader(run, run / "no-events", ALL_STEPS)

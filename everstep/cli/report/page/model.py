@@ -85,7 +85,6 @@ def build_page(run: RunRecord, now: float, billing: Billing | None = None) -> Re
         losses=tuple((step.at, step.loss) for step in run.steps if step.loss is not None),
         evaluations=_evaluations(run),
         incidents=incidents(run, report.events, report.moves, report.slow_nodes),
-        # The machines of a run that has stopped are still paid for.
         money=cost_of_run(run, now, billing) if billing and run.starts else None,
         last_entry=run.entries[-1].at if run.entries else None,
     )

@@ -1,6 +1,7 @@
 """The environment of the engine, and its errors."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from everstep.cli.engine import driver
 from everstep.cli.engine.driver import Engine, engine_environment, read_deployment, state_file
 from everstep.cli.engine.events import EventLog
 from everstep.cli.engine.workspace import Workspace
+from everstep.cli.termination import termination_as_exception
 from everstep.errors import EverstepError
 from everstep.progress import Silent
 
@@ -84,6 +86,27 @@ def test_after_ctrl_c_the_engine_finishes_running_operations_however_long_they_t
     with pytest.raises(KeyboardInterrupt):
         Engine(workspace, program, dict(os.environ)).up(Silent())
     assert saved.exists(), "a cluster whose creation is killed is not in the state"
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_a_preview_of_a_terminated_command_ends_in_order(tmp_path: Path) -> None:
+    """A preview that is killed would leave its lock."""
+    program, unlocked = tmp_path / "pulumi", tmp_path / "unlocked"
+    program.write_text(
+        f"#!/bin/sh\ntrap 'sleep 1; touch {unlocked}; exit 1' INT\n"
+        "sleep 0.5; kill -TERM $PPID\nfor _ in $(seq 200); do sleep 0.1; done\n"
+    )
+    program.chmod(0o755)
+
+    with pytest.raises(SystemExit) as raised, termination_as_exception():
+        driver.run_in_foreground([str(program)], dict(os.environ))
+
+    assert unlocked.exists()
+    assert raised.value.code == 128 + signal.SIGTERM
+
+
+def test_the_exit_code_of_a_preview_is_returned() -> None:
+    assert driver.run_in_foreground(["sh", "-c", "exit 3"], dict(os.environ)) == 3
 
 
 def test_a_passphrase_of_the_user_takes_precedence(

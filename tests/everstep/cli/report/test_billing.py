@@ -44,7 +44,7 @@ def rates(config: StackConfig) -> Rates:
 def ten_hours(recorded_run: RecordedRun) -> RecordedRun:
     """Return a run of ten hours on three machines."""
     recorded_run.form("gpu-0", "gpu-1", "gpu-2").train(10)
-    return recorded_run.wait(HOURS * 3600.0 - 10 * STEP_SECONDS)
+    return recorded_run.wait(HOURS * 3600.0 - 11 * STEP_SECONDS).train(1)
 
 
 def test_a_machine_of_a_capacity_block_has_the_price_of_its_disk_and_the_name_on_demand() -> None:

@@ -76,6 +76,62 @@ def test_a_machine_costs_nothing_while_it_is_gone(recorded_run: RecordedRun) -> 
     assert costs.hourly_usd == pytest.approx(1.2 + 0.6), "one machine is left"
 
 
+@pytest.mark.parametrize("leaves", [True, False], ids=["leave", "killed"])
+def test_a_wait_without_machines_costs_only_the_rest_of_the_stack(leaves: bool) -> None:
+    """A cloud records no machine events, and new machines have new names."""
+    recorded_run = RecordedRun(("a-0", "a-1", "b-0", "b-1")).form("a-0", "a-1").train(150)
+    if leaves:
+        leave(recorded_run, "a-0", "a-1")
+    recorded_run.wait(36_000.0).form("b-0", "b-1").train(150).finish()
+
+    costs = cost_of_run(recorded_run.run(), recorded_run.now, Billing(billed=True, rates=RATES))
+
+    trained_hours = 2 * 300 * STEP_SECONDS / 3600
+    assert costs.machine_hours == pytest.approx(trained_hours)
+    run_hours = (36_000.0 + 300 * STEP_SECONDS) / 3600
+    assert costs.spent_usd == pytest.approx(1.2 * trained_hours + 0.6 * run_hours)
+    assert costs.saved_usd == pytest.approx(2.4 * trained_hours)
+
+
+def test_a_machine_that_is_lost_before_a_wait_costs_nothing_during_it() -> None:
+    recorded_run = RecordedRun(("a-0", "a-1", "b-1")).form("a-0", "a-1").train(10)
+    recorded_run.wait(3600.0).form("a-0", "b-1").train(10)
+
+    costs = cost_of_run(recorded_run.run(), recorded_run.now, Billing(billed=True, rates=RATES))
+
+    assert costs.machine_hours == pytest.approx(1.0, abs=0.01), "only the survivor waited"
+
+
+def test_machines_that_a_suspended_job_has_left_cost_nothing_more() -> None:
+    recorded_run = RecordedRun().form("gpu-0", "gpu-1").train(20)
+    leave(recorded_run, "gpu-0", "gpu-1")
+    billing = Billing(billed=True, rates=RATES)
+
+    costs = cost_of_run(recorded_run.run(), recorded_run.now, billing)
+    soon = cost_of_run(recorded_run.run(), recorded_run.now + 60.0, billing)
+
+    assert costs.hourly_usd == soon.hourly_usd == pytest.approx(0.6), "no machine is present"
+    assert soon.machine_hours == pytest.approx(costs.machine_hours)
+
+
+def test_a_machine_is_billed_again_from_the_next_start_of_a_worker(
+    recorded_run: RecordedRun,
+) -> None:
+    recorded_run.form("gpu-0", "gpu-1").train(20)
+    leave(recorded_run, "gpu-1")
+    recorded_run.regroup("gpu-0").train(20).wait(1.0).regroup("gpu-0", "gpu-1").train(20)
+
+    costs = cost_of_run(recorded_run.run(), recorded_run.now, Billing(billed=True, rates=RATES))
+
+    assert costs.machine_hours * 3600 == pytest.approx((60 + 40) * STEP_SECONDS + 1.0)
+    assert costs.hourly_usd == pytest.approx(2 * 1.2 + 0.6)
+
+
+def leave(recorded_run: RecordedRun, *nodes: str) -> None:
+    for node in nodes:
+        recorded_run.write(node, "leave", step=recorded_run.step, reason="SIGTERM")
+
+
 def test_each_machine_has_the_price_of_its_pool(recorded_run: RecordedRun) -> None:
     start = recorded_run.now
     recorded_run.form("gpu-0", "gpu-1", "gpu-2").train(60)
@@ -131,8 +187,9 @@ def test_a_move_costs_the_machines_that_did_not_train() -> None:
     (costs,) = cost_of_run(recorded_run.run(), recorded_run.now, billing).moves
 
     # The first step of each group is part of the machines' pause; machines of zone b wait 20 s before the pause.
-    pauses = 2.0 + 1.0 + 2 * STEP_SECONDS
-    a_seconds, b_seconds = 2 * pauses, 2 * (20.0 + pauses)
+    # The machines of zone a are gone in the second pause, from which the group continues without them.
+    first_pause, second_pause = 2.0 + STEP_SECONDS, 1.0 + STEP_SECONDS
+    a_seconds, b_seconds = 2 * first_pause, 2 * (20.0 + first_pause + second_pause)
     assert costs.machine_hours == pytest.approx((a_seconds + b_seconds) / 3600)
     assert costs.usd == pytest.approx((0.2 * a_seconds + 1.2 * b_seconds) / 3600)
 
@@ -219,6 +276,20 @@ def test_a_finished_run_costs_no_more_as_time_passes(drill_run: RecordedRun) -> 
     assert cost_of_run(drill_run.run(), drill_run.now, billing) == cost_of_run(
         drill_run.run(), drill_run.now + 86_400, billing
     )
+
+
+def test_a_run_that_has_stopped_costs_no_more_as_time_passes(recorded_run: RecordedRun) -> None:
+    run, billing = (
+        recorded_run.form("gpu-0", "gpu-1").train(50).run(),
+        Billing(billed=True, rates=RATES),
+    )
+
+    now, soon, later = (
+        cost_of_run(run, recorded_run.now + seconds, billing) for seconds in (0.0, 300.0, 36_000.0)
+    )
+
+    assert now.machine_hours == pytest.approx(2 * 50 * STEP_SECONDS / 3600)
+    assert now == soon == later
 
 
 def test_an_unknown_price_is_not_counted_as_zero(drill_run: RecordedRun) -> None:

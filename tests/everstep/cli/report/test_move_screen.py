@@ -32,7 +32,7 @@ def test_the_report_has_the_price_of_the_moves_and_of_the_data_between_zones() -
 
     text = render(two_zones(), Billing(billed=True, rates=rates, machines=machines))
 
-    assert "Idle machines during moves: 1.3 machine-minutes, $0.004." in text
+    assert "Idle machines during moves: 1.2 machine-minutes, $0.004." in text
     assert "Between zones: 14.40 GB of gradients and 0.16 GB of state, $0.291." in text
     assert "Between zones" not in render(two_zones()), "no price without the stack"
 

@@ -18,8 +18,8 @@ MACHINES = {"gpu-0": ReportedMachine(T4_SPOT), "gpu-1": ReportedMachine(T4_ON_DE
 @pytest.fixture
 def two_pools(recorded_run: RecordedRun) -> RecordedRun:
     """Return a run of one hour on a spot machine and an on-demand machine."""
-    recorded_run.form("gpu-0", "gpu-1").train(10).wait(3600.0 - 10 * STEP_SECONDS)
-    return recorded_run
+    recorded_run.form("gpu-0", "gpu-1").train(10).wait(3600.0 - 11 * STEP_SECONDS)
+    return recorded_run.train(1)
 
 
 def render(recorded_run: RecordedRun, billing: Billing) -> str:

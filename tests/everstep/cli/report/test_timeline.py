@@ -95,8 +95,8 @@ def test_a_damaged_number_of_workers_is_drawn_as_one_or_none(
 def test_a_node_lost_without_an_event_shows_as_gone(recorded_run: RecordedRun) -> None:
     recorded_run.form(*ALL_NODES).train(10).wait(8.0).form("gpu-0", "gpu-2").train(10)
 
-    assert states(recorded_run, "gpu-1")[-2:] == [NodeState.REGROUPING, NodeState.GONE]
-    assert states(recorded_run, "gpu-0")[-1] is NodeState.TRAINING
+    assert states(recorded_run, "gpu-1")[-2:] == [NodeState.TRAINING, NodeState.GONE]
+    assert states(recorded_run, "gpu-0")[-2:] == [NodeState.REGROUPING, NodeState.TRAINING]
 
 
 def test_a_node_that_was_lost_stays_gone_in_later_pauses(recorded_run: RecordedRun) -> None:
@@ -104,8 +104,33 @@ def test_a_node_that_was_lost_stays_gone_in_later_pauses(recorded_run: RecordedR
     recorded_run.form(*ALL_NODES).train(10).wait(8.0).form("gpu-0", "gpu-2").train(10)
     recorded_run.wait(3600.0).form("gpu-0", "gpu-2").train(10)
 
-    assert states(recorded_run, "gpu-1")[-2:] == [NodeState.REGROUPING, NodeState.GONE]
+    assert states(recorded_run, "gpu-1")[-2:] == [NodeState.TRAINING, NodeState.GONE]
     assert NodeState.REGROUPING in states(recorded_run, "gpu-2")[-2:]
+
+
+def test_a_node_whose_worker_has_left_is_gone_although_no_group_follows(
+    recorded_run: RecordedRun,
+) -> None:
+    recorded_run.form(*ALL_NODES).train(10)
+    recorded_run.write("gpu-1", "leave", step=10, reason="pod deleted")
+    recorded_run.wait(5.0)
+
+    assert states(recorded_run, "gpu-1") == [
+        NodeState.REGROUPING,
+        NodeState.TRAINING,
+        NodeState.GONE,
+    ]
+    assert states(recorded_run, "gpu-0")[-1] is not NodeState.GONE
+
+
+def test_a_machine_that_returns_after_its_worker_has_left_awaits_the_next_worker(
+    recorded_run: RecordedRun,
+) -> None:
+    recorded_run.form(*ALL_NODES).train(10).event("drain", "gpu-1")
+    recorded_run.write("gpu-1", "leave", step=10, reason="pod deleted")
+    recorded_run.wait(5.0).event("return", "gpu-1").wait(5.0)
+
+    assert states(recorded_run, "gpu-1")[-2:] == [NodeState.GONE, NodeState.REGROUPING]
 
 
 def test_a_node_that_returns_regroups_from_its_start(recorded_run: RecordedRun) -> None:

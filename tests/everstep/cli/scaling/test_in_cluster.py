@@ -6,7 +6,7 @@ import pytest
 
 from components.platform.etcd_access import worker_argument
 from everstep.catalog.names import GPU_RESOURCE, JOB_NAME_LABEL, SCALING_ANNOTATION, SCALING_FIXED
-from everstep.cli.scaling.in_cluster import derived_job
+from everstep.cli.scaling.in_cluster import MAX_SECONDS, derived_job
 from everstep.cli.scaling.local import TrainerSettings
 from everstep.elastic.launch.launcher import Launcher
 from everstep.elastic.launch.options import parse
@@ -42,6 +42,12 @@ def test_the_job_has_exactly_the_replicas_of_the_size() -> None:
     assert size_job["metadata"]["annotations"] == {SCALING_ANNOTATION: SCALING_FIXED}
     assert size_job["spec"]["minReplicas"] == size_job["spec"]["maxReplicas"] == 2
     assert size_job["spec"]["replicaSpecs"]["Worker"]["replicas"] == 2
+
+
+def test_a_job_that_a_killed_study_leaves_behind_ends() -> None:
+    size_job = derived_job(elastic_job(ARGUMENTS + OPTIONS), 2, SETTINGS, "word")
+
+    assert size_job["spec"]["RunPolicy"]["activeDeadlineSeconds"] == MAX_SECONDS
 
 
 def test_the_global_batch_grows_with_the_group_and_the_data_set_stays() -> None:

@@ -1,5 +1,6 @@
 """A study on this machine: the CPUs of its processes, and the programs that it needs."""
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,11 +18,9 @@ from everstep.progress import Silent
 SETTINGS = TrainerSettings(model="resnet18", batch=16, steps=0, loader_workers=0)
 
 
-@pytest.mark.parametrize(("replicas", "expected"), [(1, "2"), (2, "2,3"), (4, "2,3")])
-def test_each_process_has_one_cpu_if_there_are_enough(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replicas: int, expected: str
-) -> None:
-    """Otherwise one process would use all CPUs, and the efficiency of two processes would be too low."""
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
+    """Return the commands of a study, which do nothing instead of training."""
     commands: list[Sequence[str]] = []
 
     @contextmanager
@@ -30,8 +29,20 @@ def test_each_process_has_one_cpu_if_there_are_enough(
         with subprocess.Popen([sys.executable, "-c", ""]) as process:
             yield process
 
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {3, 2})
     monkeypatch.setattr(local, "run_in_session", run_in_session)
+    return commands
+
+
+@pytest.mark.parametrize(("replicas", "expected"), [(1, "2"), (2, "2,3"), (4, "2,3")])
+def test_each_process_has_one_cpu_if_there_are_enough(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    commands: list[Sequence[str]],
+    replicas: int,
+    expected: str,
+) -> None:
+    """Otherwise one process would use all CPUs, and the efficiency of two processes would be too low."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {3, 2})
 
     with pytest.raises(EverstepError, match="0 steps were recorded"):
         LocalStudy(SETTINGS, "fashion-mnist", tmp_path).measure(replicas, Silent())
@@ -39,6 +50,25 @@ def test_each_process_has_one_cpu_if_there_are_enough(
     (command,) = commands
     assert list(command[:3]) == ["taskset", "--cpu-list", expected]
     assert f"--nproc-per-node={replicas}" in command
+
+
+def test_the_launcher_starts_although_no_script_is_beside_the_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: list[Sequence[str]]
+) -> None:
+    """`pip install --user`, for example, writes the scripts into another folder."""
+    python = tmp_path / "python3"
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+
+    with pytest.raises(EverstepError, match="0 steps were recorded"):
+        LocalStudy(SETTINGS, "fashion-mnist", tmp_path).measure(1, Silent())
+    (command,) = commands
+    launch = command[: list(command).index("launch") + 1]
+    result = subprocess.run([*launch, "--help"], capture_output=True, text=True, check=False)
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "--nproc-per-node" in result.stdout
 
 
 def test_the_cpus_of_a_process_are_limited() -> None:

@@ -98,17 +98,17 @@ def test_a_run_that_has_stopped_may_have_an_unknown_number_of_steps() -> None:
     assert verdict(page).headline == "Training stopped at step 50"
 
 
-def test_the_machines_of_a_run_that_has_stopped_are_still_paid_for(
+def test_the_machines_of_a_run_that_has_stopped_are_counted_until_its_timeline_ends(
     recorded_run: RecordedRun,
 ) -> None:
     recorded_run.form(*ALL_NODES).train(50)
     billing = Billing(billed=True, rates=RATES)
 
-    now, later = (page_of(recorded_run, seconds, billing).money for seconds in (1.0, 3601.0))
+    now, later = (page_of(recorded_run, seconds, billing).money for seconds in (0.0, 3601.0))
 
     assert now is not None
     assert later is not None
-    assert later.machine_hours == pytest.approx(now.machine_hours + len(ALL_NODES))
+    assert later.machine_hours == pytest.approx(now.machine_hours)
 
 
 def test_a_change_of_the_group_without_a_machine_event_is_an_incident(
