@@ -125,7 +125,7 @@ def _read(value: object) -> object:
     return json.loads(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
 
 
-def _sorted(value: Any) -> Any:  # noqa: ANN401  an input of any type
+def _sorted(value: Any) -> Any:
     """Return a value with sorted keys: the SDK sends inputs in the order in which they become available."""
     if isinstance(value, dict):
         return {key: _sorted(value[key]) for key in sorted(value)}
