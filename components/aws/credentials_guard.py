@@ -1,4 +1,4 @@
-"""An admission policy for pods that would run without AWS credentials until somebody deletes them.
+"""An admission policy for pods that would run without AWS credentials until a user deletes them.
 
 EKS injects the credentials of a pod identity when a pod is created, through a webhook that learns of a new association
 some seconds after its creation ("EKS Pod Identities", considerations, AWS, 2026-11-29). A pod that is created earlier

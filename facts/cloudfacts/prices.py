@@ -102,7 +102,7 @@ def disk(kind: str, gib: int) -> float | None:
 
 
 def disk_source(kind: str) -> Source:
-    """Return the source of the prices of a kind of disk.
+    """Return the source of a disk price.
 
     Raises:
         KeyError: the table has no such kind of disk.

@@ -220,7 +220,7 @@ def folder_of(photographs: dict[str, bytes], folder: Path) -> Path:
     return folder
 
 
-def test_the_images_of_another_source_are_not_mixed_with_those_of_the_first(
+def test_the_images_of_another_source_are_not_mixed_with_the_first_images(
     tmp_path: Path,
 ) -> None:
     first = folder_of(PHOTOGRAPHS, tmp_path / "first")

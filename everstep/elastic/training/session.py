@@ -631,7 +631,7 @@ def dropout_seed(seed: int, step: int, ids: Ids) -> int:
 
 
 def seed_of(seed: int, step: int, part: RandomPart, number: int) -> int:
-    """Return the seed of a part of a step: it depends on nothing in which two workers with this part differ.
+    """Return the seed of one part: it depends on nothing in which two workers with this part differ.
 
     Args:
         seed: seed of the run.

@@ -167,7 +167,7 @@ class S3Source:
         return Checksum(etag, part_bytes) if is_uniform else None
 
     def _head_part(self, entry: Entry, number: int) -> dict[str, Any]:
-        """Return the attributes of a part of an object, counted from 1."""
+        """Return the attributes of an object's part, counted from 1."""
         response: dict[str, Any] = self._client.head_object(
             Bucket=self._bucket, Key=entry.locator, PartNumber=number
         )

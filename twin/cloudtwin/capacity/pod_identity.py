@@ -93,7 +93,7 @@ class PodIdentityInjector:
     _injected: set[PodIdentity] | None = field(default=None)
 
     def sync(self) -> None:
-        """Create missing policies and delete those of deleted associations.
+        """Create missing policies and delete the policies of deleted associations.
 
         Raises:
             ApiError, OSError: the cluster does not respond; the next call continues.
