@@ -55,6 +55,8 @@ FURTHER_ACTIONS: Mapping[str, tuple[str, ...]] = {
         "Microsoft.ContainerService/managedClusters/listClusterUserCredential/action",
         "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action",
         "Microsoft.Network/virtualNetworks/subnets/join/action",
+        # With Container Insights, AKS reads the key of the workspace as the caller (azure-cli #22232, Azure/AKS #499; AKS, "Service permissions").
+        "Microsoft.OperationalInsights/workspaces/sharedkeys/read",
     ),
     "azure-native:network:NatGateway": ("Microsoft.Network/publicIPAddresses/join/action",),
     "azure-native:network:Subnet": (
