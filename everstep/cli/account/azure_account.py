@@ -256,11 +256,8 @@ class AzureAccount:
 
     # -- permissions and registrations
 
-    def permissions(self, group: str | None) -> list[Permission]:
-        """Return the caller's permissions in a resource group, or in the whole subscription."""
-        scope = f"/subscriptions/{self.subscription_id}" + (
-            f"/resourceGroups/{group}" if group else ""
-        )
+    def permissions(self, scope: str) -> list[Permission]:
+        """Return the caller's permissions in a scope: the id of a subscription, resource group or resource."""
         path = f"{ARM}{scope}/providers/Microsoft.Authorization/permissions"
         action = "Microsoft.Authorization/permissions/read"
         url: str | None = f"{path}?api-version={PERMISSIONS_VERSION}"

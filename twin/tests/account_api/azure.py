@@ -476,8 +476,8 @@ Operation: TypeAlias = Callable[[AzureApi, AzureRequest, "re.Match[str]"], Azure
 OPERATIONS: Mapping[tuple[str, str, str], Operation] = {
     ("GET", "", "Microsoft.Resources/subscriptions/read"): AzureApi.subscription,
     ("GET", "/providers", "Microsoft.Resources/subscriptions/providers/read"): AzureApi.providers,
-    ("GET", f"({IN_GROUP})?{PROVIDER}Authorization/permissions", "Microsoft.Authorization/permissions/read"):
-        AzureApi.permissions,
+    ("GET", f"({IN_GROUP}(/providers/.+)?)?{PROVIDER}Authorization/permissions",
+     "Microsoft.Authorization/permissions/read"): AzureApi.permissions,
     ("GET", IN_GROUP, "Microsoft.Resources/subscriptions/resourceGroups/read"): AzureApi.group,
     ("GET", f"{PROVIDER}Compute/skus", "Microsoft.Compute/skus/read"): AzureApi.sizes,
     ("GET", f"{PROVIDER}Compute/locations/(?P<location>[^/]+)/usages",

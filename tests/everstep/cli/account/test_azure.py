@@ -350,6 +350,18 @@ def test_a_push_needs_its_permission_if_the_stack_has_a_registry(doctor: Doctor)
     assert check.observed == "not allowed: Microsoft.ContainerRegistry/registries/push/write"
 
 
+def test_each_scope_outside_the_resource_group_is_queried(doctor: Doctor, tmp_path: Path) -> None:
+    add_resource(tmp_path, GROUP, f"{ROOT}/team")
+    network = f"{ROOT}/hub/providers/Microsoft.Network/virtualNetworks/v"
+    cluster = {"resourceGroup": "team", "network": {"subnetId": f"{network}/subnets/s"}}
+    budget = {"budget": {"monthlyUsd": 500, "email": "owner@example.org"}}
+
+    checks = doctor(cluster=cluster, sections={"cost": budget})
+
+    fields = [check.field for check in checks if check.name == "permissions" and check.passed]
+    assert fields == ["", "cost.budget", "cluster.network.subnetId"]
+
+
 def test_a_reader_lacks_every_permission_to_change_something(doctor: Doctor) -> None:
     checks = doctor(permissions=[READER])
 
