@@ -182,7 +182,29 @@ def resource_providers(config: "StackConfig", cluster: "AksConfig") -> dict[str,
 def check_registrations(
     account: AzureAccount, config: "StackConfig", cluster: "AksConfig"
 ) -> Iterator[AccountCheck]:
-    """Check that the subscription has registered all resource providers that the stack uses."""
+    """Check that the subscriptions have registered all resource providers that the stack uses."""
+    yield from _check_own_registrations(account, config, cluster)
+    zone = cluster.dns_zone_id
+    subscription = zone.split("/")[2] if zone else account.subscription_id
+    if subscription.lower() != account.subscription_id.lower():
+        yield from run("registrations", partial(_check_zone_registration, account, subscription))
+
+
+def _check_zone_registration(account: AzureAccount, subscription: str) -> Iterator[AccountCheck]:
+    """Check that AKS is registered in the subscription of the DNS zone, else it could not write to the zone."""
+    check, key, name = "registrations", "cluster.privateDnsZone", "Microsoft.ContainerService"
+    state = account.registration(subscription, name)
+    if state == "Registered":
+        yield success(check, f"{name} in the subscription of the DNS zone", key)
+        return
+    fix = f"az provider register --namespace {name} --subscription {subscription} --wait"
+    yield fault(check, f"{name} is {state} in the subscription of the DNS zone", key, fix)
+
+
+def _check_own_registrations(
+    account: AzureAccount, config: "StackConfig", cluster: "AksConfig"
+) -> Iterator[AccountCheck]:
+    """Check that the subscription of the stack has registered its resource providers."""
     check, required, states = (
         "registrations",
         resource_providers(config, cluster),
