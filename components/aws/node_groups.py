@@ -43,7 +43,8 @@ DESIRED_SIZE = "scalingConfig.desiredSize"
 # Prefix of an Auto Scaling group's tags from which the autoscaler reads the resources of new nodes.
 RESOURCE_TAG = "k8s.io/cluster-autoscaler/node-template/resources/"
 
-EFFECTS = {"NO_SCHEDULE": "NoSchedule", "NO_EXECUTE": "NoExecute"}  # of EKS -> of Kubernetes
+# Effect of a taint in the API of EKS -> the same effect in Kubernetes.
+EFFECTS = {"NO_SCHEDULE": "NoSchedule", "NO_EXECUTE": "NoExecute"}
 SYSTEM_AMI, GPU_AMI = "AL2023_x86_64_STANDARD", "AL2023_x86_64_NVIDIA"
 ROOT_DISK = "/dev/xvda"  # root device of both images
 CAPACITY_BLOCK = "CAPACITY_BLOCK"

@@ -39,7 +39,7 @@ def registration_taints(taints: Sequence[str]) -> str:
     pkg/util/flag/flags.go), so that the list has to be complete. All read 2026-11-29.
 
     Args:
-        taints: all taints of a new node, those of its node group included.
+        taints: all taints of a new node, including the taints of its node group.
     """
     return f"""\
 Content-Type: application/node.eks.aws

@@ -222,9 +222,9 @@ def test_user_data_without_a_node_config_has_no_taints(user_data: object) -> Non
 
 def test_the_last_flag_of_the_kubelet_replaces_earlier_ones() -> None:
     later = "--everstep\n" + USER_DATA.partition("--everstep\n")[2].replace("fsx", "ebs")
-    both = USER_DATA.removesuffix("--everstep--\n") + later
+    two_parts = USER_DATA.removesuffix("--everstep--\n") + later
 
-    assert [taint.key for taint in registration_taints(encoded(both))] == [
+    assert [taint.key for taint in registration_taints(encoded(two_parts))] == [
         "everstep.dev/spot",
         "ebs.csi.aws.com/agent-not-ready",
     ]
