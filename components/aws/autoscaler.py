@@ -182,8 +182,12 @@ def flags(cluster: str, config: EksAutoscalingConfig) -> list[str]:
         "expander": "priority,least-waste",
         "scale-down-unneeded-time": f"{config.scale_down_minutes}m",
         "max-node-provision-time": f"{PROVISION_MINUTES}m",
-        # Every new GPU node starts with this taint, which no worker tolerates: without the option, the
-        # autoscaler would assume that no group can run a worker.
+        # All spot nodes of a zone may be interrupted at the same time. At the default, 45 %, the autoscaler would
+        # consider the cluster unhealthy and add no nodes until they were removed.
+        "max-total-unready-percentage": "100",
+        "scale-down-unready-time": "3m",
+        # The kubelet of every new GPU node registers with this taint, which no worker tolerates: without the option,
+        # the autoscaler would assume that a new node cannot run a worker, and that no further node of its group can.
         "startup-taint": CSI_STARTUP_TAINT,
         "skip-nodes-with-local-storage": "false",  # a data cache in an emptyDir must not keep a node
         "balance-similar-node-groups": "false",  # the spot and on-demand groups differ only in price

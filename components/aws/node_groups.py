@@ -16,7 +16,7 @@ from pulumi_aws import autoscaling, ec2, eks
 from components.aws.autoscaler_policies import scaling_group_name
 from components.aws.efa import HUGE_PAGES, Efa, EfaArgs
 from components.aws.identity import Role, RoleArgs
-from components.aws.user_data import LOCAL_STORAGE, encoded
+from components.aws.user_data import LOCAL_STORAGE, encoded, registration_taints
 from components.component import Component
 from components.config import EksConfig, EksPool, TolerationConfig
 from components.config.eks import FALLBACK_SUFFIX, EksGpuPoolConfig
@@ -34,13 +34,17 @@ from everstep.catalog.names import (
 )
 
 EFA = "efa"
-CSI_STARTUP_TAINT = "fsx.csi.aws.com/agent-not-ready"  # removed by the driver once it can mount
+# Key of a taint that the FSx driver removes once it can mount. The driver looks for it only once, when it starts. Thus
+# the kubelet has to register the node with it: a taint that EKS applies to a running node could stay.
+CSI_STARTUP_TAINT = "fsx.csi.aws.com/agent-not-ready"
 # With this label the autoscaler expects GPUs on a new node and waits until they are allocatable.
 ACCELERATOR_LABEL = "k8s.amazonaws.com/accelerator"
 DESIRED_SIZE = "scalingConfig.desiredSize"
 # Prefix of an Auto Scaling group's tags from which the autoscaler reads the resources of new nodes.
 RESOURCE_TAG = "k8s.io/cluster-autoscaler/node-template/resources/"
 
+# Effect of a taint in the API of EKS -> the same effect in Kubernetes.
+EFFECTS = {"NO_SCHEDULE": "NoSchedule", "NO_EXECUTE": "NoExecute"}
 SYSTEM_AMI, GPU_AMI = "AL2023_x86_64_STANDARD", "AL2023_x86_64_NVIDIA"
 ROOT_DISK = "/dev/xvda"  # root device of both images
 CAPACITY_BLOCK = "CAPACITY_BLOCK"
@@ -69,7 +73,8 @@ class NodePool:
         disk_gib: size of the root disk, in GiB.
         create_before_delete: whether a replacement is created before the old group is deleted.
         labels: labels of the nodes.
-        taints: taints of the nodes.
+        taints: taints that EKS keeps on the nodes.
+        startup_taints: taints of a new node until an agent removes them, such as `key:NoExecute`.
         efa: name of the EFA resources that its nodes share; empty without EFA.
         local_storage: whether volumes of pods are on the NVMe disks of the instance.
         reservation: id of the capacity reservation that all nodes use; empty without one.
@@ -87,6 +92,7 @@ class NodePool:
     create_before_delete: bool
     labels: Mapping[str, str]
     taints: Sequence[eks.NodeGroupTaintArgs] = field(default_factory=tuple)
+    startup_taints: Sequence[str] = ()
     efa: str = ""
     local_storage: bool = False
     reservation: str = ""
@@ -241,8 +247,7 @@ class EksNodeGroups(Component):
     def _template(self, pool: NodePool, group_name: str) -> ec2.LaunchTemplate:
         """Declare the launch template of a group."""
         efa = self._efa.get(pool.efa)
-        parts = [*self._args.user_data, *([efa.user_data] if efa else [])]
-        parts += [LOCAL_STORAGE] if pool.local_storage else []
+        parts = [*self._args.user_data, *([efa.user_data] if efa else []), *_node_configs(pool)]
         return ec2.LaunchTemplate(
             f"{self.name}-{pool.name}-template",
             name=group_name,
@@ -322,8 +327,8 @@ def _gpu_group(pool: EksPool) -> NodePool:
             eks.NodeGroupTaintArgs(
                 key=SPOT_TAINT_KEY, value=SPOT_TAINT_VALUE, effect="NO_SCHEDULE"
             ),
-            eks.NodeGroupTaintArgs(key=CSI_STARTUP_TAINT, effect="NO_EXECUTE"),
         ],
+        startup_taints=[f"{CSI_STARTUP_TAINT}:NoExecute"],
         efa=_efa_name(pool),
         reservation=reservation.id if reservation else "",
     )
@@ -363,6 +368,15 @@ def _efa_name(pool: EksPool) -> str:
     if not pool.settings.efa:
         return ""
     return f"{pool.zone}-{EFA}" if pool.name else EFA
+
+
+def _node_configs(pool: NodePool) -> list[str]:
+    """Return the parts of a group's user data that configure `nodeadm`."""
+    parts = [LOCAL_STORAGE] if pool.local_storage else []
+    if not pool.startup_taints:
+        return parts
+    taints = [f"{taint.key}={taint.value}:{EFFECTS[str(taint.effect)]}" for taint in pool.taints]
+    return [*parts, registration_taints([*taints, *pool.startup_taints])]
 
 
 def _reservation(

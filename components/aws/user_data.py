@@ -28,6 +28,31 @@ def boothook(text: str) -> str:
     return f'Content-Type: text/cloud-boothook; charset="us-ascii"\n\n{text}'
 
 
+def registration_taints(taints: Sequence[str]) -> str:
+    """Return the part by which the kubelet registers its node with taints, such as `key=value:NoSchedule`.
+
+    EKS may apply the taints of a node group later (containers-roadmap #1962).
+
+    The part has a flag, because a flag of EKS would override `registerWithTaints` in the kubelet's configuration. EKS
+    puts its own NodeConfig before this part (amazon-eks-ami #1988), nodeadm appends the flags of the later one
+    (nodeadm/internal/api/merge.go), and the last `--register-with-taints` replaces earlier ones (kubernetes,
+    pkg/util/flag/flags.go), so that the list has to be complete. All read 2026-11-29.
+
+    Args:
+        taints: all taints of a new node, including the taints of its node group.
+    """
+    return f"""\
+Content-Type: application/node.eks.aws
+
+apiVersion: node.eks.aws/v1alpha1
+kind: NodeConfig
+spec:
+  kubelet:
+    flags:
+      - --register-with-taints={",".join(taints)}
+"""
+
+
 def encoded(parts: Sequence[str]) -> str | None:
     """Return the parts as user data in base64; None if there are no parts."""
     if not parts:

@@ -8,18 +8,25 @@ Operator do. A refused cluster does not exist, so a retry is safe.
 """
 
 import asyncio
+import re
 
 import pulumi
 from pulumi.runtime import settings
 from pulumi.runtime.proto import resource_pb2
 
+DNS_ZONE = "CustomPrivateDNSZoneMissingPermissionError"
 MISSING_ROLE = (
     "CustomKubeletIdentityMissingPermissionError",
-    "CustomPrivateDNSZoneMissingPermissionError",
+    DNS_ZONE,
     "CustomRouteTableMissingPermission",
     "ResourceMissingPermissionError",
 )
 """Error codes of AKS for an identity without a role. Source: AKS, "Troubleshoot cluster creation", 2026-11-23."""
+
+ZONE_SUBSCRIPTION = re.compile(
+    r"/subscriptions/([^/\s]+)/resourceGroups/[^/\s]+/providers/Microsoft\.Network/privateDnsZones/",
+    re.IGNORECASE,
+)
 
 PAUSE_SECONDS = 20.0
 MAX_RETRIES = 30  # ten minutes, the longest delay that Azure documents
@@ -33,14 +40,30 @@ def is_missing_role(error: str) -> bool:
     return any(code in error for code in MISSING_ROLE)
 
 
+def cause(error: str) -> str:
+    """Return the rest of the message about a missing role, if it may have another cause.
+
+    AKS reports a missing role as well if its resource provider is not registered in the subscription of the DNS zone:
+    AKS, "Create a private AKS cluster"; MicrosoftDocs/azure-docs #74206.
+    """
+    if DNS_ZONE not in error:
+        return ""
+    match = ZONE_SUBSCRIPTION.search(error)
+    subscription = match[1] if match else "SUBSCRIPTION"
+    return (
+        ", or the subscription of cluster.privateDnsZone has not registered Microsoft.ContainerService (run: "
+        f"az provider register --namespace Microsoft.ContainerService --subscription {subscription})"
+    )
+
+
 async def retry(args: pulumi.ErrorHookArgs) -> bool:
     """Return True, after a pause, if the engine should repeat a creation; else return False."""
     newest, failures = args.errors[0], len(args.errors)
     if args.failed_operation != "create" or not is_missing_role(newest) or failures > MAX_RETRIES:
         return False
     pulumi.log.info(
-        f"a role assignment of {args.name} has not propagated yet; the creation is retried in {PAUSE_SECONDS:.0f} s "
-        f"({failures} of {MAX_RETRIES})"
+        f"a role assignment of {args.name} has not propagated yet{cause(newest)}; the creation is retried in "
+        f"{PAUSE_SECONDS:.0f} s ({failures} of {MAX_RETRIES})"
     )
     await asyncio.sleep(PAUSE_SECONDS)
     return True

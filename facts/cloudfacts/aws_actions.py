@@ -1,5 +1,7 @@
 """The IAM actions by which Pulumi creates, reads, changes and deletes each type of AWS resource.
 
+The provider has default tags, so that each type that can have tags needs the actions for them, even to create one.
+
 The table covers only the types that the twin supports. Source: Service Authorization Reference and the operations of
 the Terraform provider that Pulumi's AWS provider is built on, 2026-11-22.
 """
@@ -90,6 +92,7 @@ UNSCOPED = frozenset(
 list has only actions that a stack needs, but not all of them."""
 
 EC2_TAGS = ("ec2:CreateTags", "ec2:DeleteTags", "ec2:DescribeTags")
+EKS_TAGS = ("eks:TagResource", "eks:UntagResource")  # the descriptions of EKS contain the tags
 RULES = (
     "ec2:DescribeSecurityGroupRules",
     "ec2:ModifySecurityGroupRules",
@@ -121,7 +124,13 @@ ACTIONS: Mapping[str, tuple[str, ...]] = {
         "autoscaling:DeleteTags",
         "autoscaling:DescribeTags",
     ),
-    "aws:budgets/budget:Budget": ("budgets:ModifyBudget", "budgets:ViewBudget"),
+    "aws:budgets/budget:Budget": (
+        "budgets:ListTagsForResource",
+        "budgets:ModifyBudget",
+        "budgets:TagResource",
+        "budgets:UntagResource",
+        "budgets:ViewBudget",
+    ),
     "aws:cloudwatch/logGroup:LogGroup": (
         "logs:CreateLogGroup",
         "logs:DeleteLogGroup",
@@ -233,6 +242,7 @@ ACTIONS: Mapping[str, tuple[str, ...]] = {
         "eks:DeleteAccessEntry",
         "eks:DescribeAccessEntry",
         "eks:UpdateAccessEntry",
+        *EKS_TAGS,
     ),
     "aws:eks/accessPolicyAssociation:AccessPolicyAssociation": (
         "eks:AssociateAccessPolicy",
@@ -244,19 +254,19 @@ ACTIONS: Mapping[str, tuple[str, ...]] = {
         "eks:DeleteAddon",
         "eks:DescribeAddon",
         "eks:UpdateAddon",
+        *EKS_TAGS,
     ),
     "aws:eks/cluster:Cluster": (
         "eks:CreateCluster",
         "eks:DeleteCluster",
         "eks:DescribeCluster",
         "eks:DescribeUpdate",
-        "eks:TagResource",
-        "eks:UntagResource",
         "eks:UpdateClusterConfig",
         "eks:UpdateClusterVersion",
         "iam:CreateServiceLinkedRole",
         "iam:PassRole",
         "kms:CreateGrant",
+        *EKS_TAGS,
     ),
     "aws:eks/nodeGroup:NodeGroup": (
         "eks:CreateNodegroup",
@@ -266,6 +276,7 @@ ACTIONS: Mapping[str, tuple[str, ...]] = {
         "eks:UpdateNodegroupVersion",
         "iam:CreateServiceLinkedRole",
         "iam:PassRole",
+        *EKS_TAGS,
     ),
     "aws:eks/podIdentityAssociation:PodIdentityAssociation": (
         "eks:CreatePodIdentityAssociation",
@@ -273,11 +284,15 @@ ACTIONS: Mapping[str, tuple[str, ...]] = {
         "eks:DescribePodIdentityAssociation",
         "eks:UpdatePodIdentityAssociation",
         "iam:PassRole",
+        *EKS_TAGS,
     ),
     "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation": (
         "fsx:CreateDataRepositoryAssociation",
         "fsx:DeleteDataRepositoryAssociation",
         "fsx:DescribeDataRepositoryAssociations",
+        "fsx:ListTagsForResource",
+        "fsx:TagResource",
+        "fsx:UntagResource",
         "fsx:UpdateDataRepositoryAssociation",
         "iam:AttachRolePolicy",
         "iam:CreateServiceLinkedRole",

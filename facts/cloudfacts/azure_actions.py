@@ -10,10 +10,16 @@ ALWAYS = ("Microsoft.Resources/subscriptions/resourceGroups/read",)
 """Actions of the provider itself."""
 
 ASSIGNMENT = "azure-native:authorization:RoleAssignment"
+BUDGET = "azure-native:consumption:Budget"
+CONTAINER = "azure-native:storage:BlobContainer"
+
+JOIN_SUBNET = "Microsoft.Network/virtualNetworks/subnets/join/action"
+JOIN_FOR_STORAGE = "Microsoft.Network/virtualNetworks/subnets/joinViaServiceEndpoint/action"
+"""Action that a network rule of a storage account needs on the subnet that it allows."""
 
 KINDS: Mapping[str, str] = {
     ASSIGNMENT: "Microsoft.Authorization/roleAssignments",
-    "azure-native:consumption:Budget": "Microsoft.Consumption/budgets",
+    BUDGET: "Microsoft.Consumption/budgets",
     "azure-native:containerregistry:Registry": "Microsoft.ContainerRegistry/registries",
     "azure-native:containerregistry:Task": "Microsoft.ContainerRegistry/registries/tasks",
     "azure-native:containerservice:AgentPool": "Microsoft.ContainerService/managedClusters/agentPools",
@@ -40,7 +46,7 @@ KINDS: Mapping[str, str] = {
     "azure-native:network:VirtualNetwork": "Microsoft.Network/virtualNetworks",
     "azure-native:operationalinsights:Workspace": "Microsoft.OperationalInsights/workspaces",
     "azure-native:resources:ResourceGroup": "Microsoft.Resources/subscriptions/resourceGroups",
-    "azure-native:storage:BlobContainer": "Microsoft.Storage/storageAccounts/blobServices/containers",
+    CONTAINER: "Microsoft.Storage/storageAccounts/blobServices/containers",
     "azure-native:storage:BlobServiceProperties": "Microsoft.Storage/storageAccounts/blobServices",
     "azure-native:storage:StorageAccount": "Microsoft.Storage/storageAccounts",
 }
@@ -48,22 +54,21 @@ KINDS: Mapping[str, str] = {
 
 FURTHER_ACTIONS: Mapping[str, tuple[str, ...]] = {
     # AKS checks the caller's permission on what it links to the cluster.
-    "azure-native:containerservice:AgentPool": (
-        "Microsoft.Network/virtualNetworks/subnets/join/action",
-    ),
+    "azure-native:containerservice:AgentPool": (JOIN_SUBNET,),
     "azure-native:containerservice:ManagedCluster": (
         "Microsoft.ContainerService/managedClusters/listClusterUserCredential/action",
         "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action",
-        "Microsoft.Network/virtualNetworks/subnets/join/action",
+        JOIN_SUBNET,
+        # With Container Insights, AKS reads the key of the workspace as the caller. Source: AKS, "Service
+        # permissions"; azure-cli #22232, Azure/AKS #499.
+        "Microsoft.OperationalInsights/workspaces/sharedkeys/read",
     ),
     "azure-native:network:NatGateway": ("Microsoft.Network/publicIPAddresses/join/action",),
     "azure-native:network:Subnet": (
         "Microsoft.Network/natGateways/join/action",
         "Microsoft.Network/routeTables/join/action",
     ),
-    "azure-native:storage:StorageAccount": (
-        "Microsoft.Network/virtualNetworks/subnets/joinViaServiceEndpoint/action",
-    ),
+    "azure-native:storage:StorageAccount": (JOIN_FOR_STORAGE,),
 }
 """Type of resource -> actions besides reading, writing and deleting it."""
 

@@ -53,7 +53,7 @@ AZURE: dict[str, frozenset[str]] = {
     "login": frozenset(),
     "account set": frozenset({"--subscription"}),
     "account show": frozenset(),
-    "provider register": frozenset({"--namespace", "--wait"}),
+    "provider register": frozenset({"--namespace", "--wait", "--subscription"}),
     "provider show": frozenset({"--namespace", "--query"}),
     "aks command invoke": frozenset(),
     "aks get-credentials": frozenset({"--resource-group", "--name", "--file"}),

@@ -96,7 +96,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "no start-up taint until the Lustre client is ready",
         "components/aws/node_groups.py",
-        '            eks.NodeGroupTaintArgs(key=CSI_STARTUP_TAINT, effect="NO_EXECUTE"),\n',
+        '        startup_taints=[f"{CSI_STARTUP_TAINT}:NoExecute"],\n',
         "",
     ),
     Mutation(

@@ -34,6 +34,10 @@ ECR = re.compile(
 SYMMETRIC = "SYMMETRIC_DEFAULT"
 KEY_USE = frozenset({"kms:CreateGrant", "kms:Decrypt", "kms:DescribeKey", "kms:GenerateDataKey"})
 """Actions with which a stack uses an existing key: grants for the services, and objects of the bucket."""
+AUTOSCALING_ROLE = "AWSServiceRoleForAutoScaling"
+CREATE_AUTOSCALING_ROLE = (
+    "aws iam create-service-linked-role --aws-service-name autoscaling.amazonaws.com"
+)
 SET_BOUNDARY = "iam:PutRolePermissionsBoundary"
 CREATE_LINKED_ROLE = "iam:CreateServiceLinkedRole"  # acts on roles whose path AWS prescribes
 KEY_PROVIDER = "awskms://"
@@ -180,7 +184,7 @@ def _actions(config: "StackConfig", cluster: "EksConfig", secrets_provider: str)
 
 
 def check_key(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
-    """Check that the KMS key that the stack names, if any, can encrypt."""
+    """Check that the KMS key that the stack names, if any, can encrypt, and that its policy can name Auto Scaling."""
     check, field, arn = "KMS key", "cluster.kmsKeyArn", cluster.kms_key_arn
     if arn is None:
         return
@@ -194,6 +198,21 @@ def check_key(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountChec
         yield fault(check, f"it is of type {key.get('KeySpec')}", field, fix)
     else:
         yield AccountCheck(check, passed=True, observed=arn, field=field)
+        yield from run(check, partial(_check_autoscaling_role, account))
+
+
+def _check_autoscaling_role(account: AwsAccount) -> Iterator[AccountCheck]:
+    """Check that the role exists with which Auto Scaling uses the key for the disks of nodes.
+
+    A new account does not have it before its first Auto Scaling group, and KMS refuses a policy that names a missing
+    role: terraform-aws-eks #3013, terraform-provider-aws #28644.
+    """
+    if account.role_tags(AUTOSCALING_ROLE) is not None:
+        return
+    fix = (
+        f"{CREATE_AUTOSCALING_ROLE}, and then allow the role in the policy of the key: docs/eks.md"
+    )
+    yield fault("KMS key", f"the account has no role {AUTOSCALING_ROLE}", "cluster.kmsKeyArn", fix)
 
 
 def check_names(account: AwsAccount, cluster: "EksConfig", stack: str) -> Iterator[AccountCheck]:

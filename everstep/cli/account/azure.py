@@ -5,15 +5,21 @@ order in which `pulumi up` would fail: identity, registrations, permissions, nam
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cloudfacts.azure_actions import ASSIGNMENT, PUSH, actions_of, all_actions
+from cloudfacts.azure_actions import ASSIGNMENT, BUDGET, PUSH, actions_of, all_actions
 
 from everstep.cli.account.azure_account import AzureAccount, Permission
 from everstep.cli.account.azure_machines import check_kubernetes, check_offerings, check_quotas
 from everstep.cli.account.azure_names import check_names, check_secrets_vault
+from everstep.cli.account.azure_scopes import (
+    RBAC_ADMINISTRATOR,
+    Scope,
+    further_scopes,
+    main_scope_id,
+)
 from everstep.cli.account.checks import AccountCheck, RequestError, fault, run, success
 from everstep.cli.account.images import check_published, images_of
 
@@ -176,7 +182,29 @@ def resource_providers(config: "StackConfig", cluster: "AksConfig") -> dict[str,
 def check_registrations(
     account: AzureAccount, config: "StackConfig", cluster: "AksConfig"
 ) -> Iterator[AccountCheck]:
-    """Check that the subscription has registered all resource providers that the stack uses."""
+    """Check that the subscriptions have registered all resource providers that the stack uses."""
+    yield from _check_own_registrations(account, config, cluster)
+    zone = cluster.dns_zone_id
+    subscription = zone.split("/")[2] if zone else account.subscription_id
+    if subscription.lower() != account.subscription_id.lower():
+        yield from run("registrations", partial(_check_zone_registration, account, subscription))
+
+
+def _check_zone_registration(account: AzureAccount, subscription: str) -> Iterator[AccountCheck]:
+    """Check that AKS is registered in the subscription of the DNS zone, else it could not write to the zone."""
+    check, key, name = "registrations", "cluster.privateDnsZone", "Microsoft.ContainerService"
+    state = account.registration(subscription, name)
+    if state == "Registered":
+        yield success(check, f"{name} in the subscription of the DNS zone", key)
+        return
+    fix = f"az provider register --namespace {name} --subscription {subscription} --wait"
+    yield fault(check, f"{name} is {state} in the subscription of the DNS zone", key, fix)
+
+
+def _check_own_registrations(
+    account: AzureAccount, config: "StackConfig", cluster: "AksConfig"
+) -> Iterator[AccountCheck]:
+    """Check that the subscription of the stack has registered its resource providers."""
     check, required, states = (
         "registrations",
         resource_providers(config, cluster),
@@ -212,33 +240,66 @@ def _matches(pattern: str, action: str) -> bool:
 def check_permissions(
     account: AzureAccount, config: "StackConfig", cluster: "AksConfig"
 ) -> Iterator[AccountCheck]:
-    """Check that the caller's roles allow all actions of a stack; role assignments have their own check."""
-    caller_permissions = account.permissions(cluster.resource_group)
-    scope = f"resource group {cluster.resource_group}" if cluster.resource_group else "subscription"
+    """Check that the caller's roles allow all actions of a stack, in each scope in which they apply."""
+    yield from run("permissions", partial(_check_main_scope, account, config, cluster))
+    for scope in further_scopes(config, cluster, account.subscription_id):
+        yield from run("permissions", partial(_check_scope, account, scope))
+
+
+def _check_main_scope(
+    account: AzureAccount, config: "StackConfig", cluster: "AksConfig"
+) -> Iterator[AccountCheck]:
+    """Check the permissions in the stack's resource group; role assignments have their own check."""
+    permissions = account.permissions(main_scope_id(cluster, account.subscription_id))
+    group = cluster.resource_group
+    label = f"the resource group {group}" if group else "the subscription"
     actions, assignment_actions = all_actions(), set(actions_of(ASSIGNMENT))
+    # A budget is in the subscription, which is a scope of its own if the roles are in a group.
+    elsewhere = {*assignment_actions, *(actions_of(BUDGET) if group else ())}
     if config.registry.kind == "acr":
         actions += PUSH
     groups: Mapping[str, tuple[list[str], str]] = {
-        "permissions": (
-            [action for action in actions if action not in assignment_actions],
-            "Contributor",
-        ),
-        "role assignments": (sorted(assignment_actions), "Role Based Access Control Administrator"),
+        "permissions": ([item for item in actions if item not in elsewhere], "Contributor"),
+        "role assignments": (sorted(assignment_actions), RBAC_ADMINISTRATOR),
     }
-    for check, (required, role) in groups.items():
-        denied = [action for action in required if not allows(caller_permissions, action)]
-        if not denied:
-            yield success(check, f"{len(required)} actions allowed in the {scope}")
-            continue
-        remainder = (
-            f" and {len(denied) - MAX_LISTED_ACTIONS} more"
-            if len(denied) > MAX_LISTED_ACTIONS
-            else ""
-        )
-        fix = f"Assign {role} in the {scope}; docs/aks.md lists the actions for a custom role."
-        yield fault(
-            check, f"not allowed: {', '.join(denied[:MAX_LISTED_ACTIONS])}{remainder}", "", fix
-        )
+    for check, (required, roles) in groups.items():
+        yield _permission_check(check, permissions, required, label, roles)
+
+
+def _check_scope(account: AzureAccount, scope: Scope) -> Iterator[AccountCheck]:
+    """Check the permissions in a scope outside the stack's resource group."""
+    permissions = account.permissions(scope.id)
+    yield _permission_check(
+        "permissions", permissions, scope.actions, scope.label, scope.roles, scope.field
+    )
+
+
+def _permission_check(
+    check: str,
+    permissions: Iterable[Permission],
+    required: Collection[str],
+    label: str,
+    roles: str,
+    field: str = "",
+) -> AccountCheck:
+    """Return the result for actions in a scope: a success, or a fault that names roles for them.
+
+    Args:
+        check: name of the check.
+        permissions: permissions of the caller in the scope.
+        required: required actions.
+        label: name of the scope.
+        roles: built-in roles with these actions.
+        field: key of the stack file because of which they are required.
+    """
+    denied = [action for action in required if not allows(permissions, action)]
+    if not denied:
+        return success(check, f"{len(required)} actions allowed in {label}", field)
+    listed, further = denied[:MAX_LISTED_ACTIONS], len(denied) - MAX_LISTED_ACTIONS
+    remainder = f" and {further} more" if further > 0 else ""
+    place = f" in {label}" if field else ""
+    fix = f"Assign {roles} in {label}; docs/aks.md lists the actions for a custom role."
+    return fault(check, f"not allowed{place}: {', '.join(listed)}{remainder}", field, fix)
 
 
 def check_images(account: AzureAccount, config: "StackConfig") -> Iterator[AccountCheck]:

@@ -18,6 +18,7 @@ from everstep.cli.account.checks import RequestError
 from everstep.optional_packages import AZURE_SDK
 
 ARM, GRAPH = "https://management.azure.com", "https://graph.microsoft.com"
+PROVIDERS_VERSION = "2022-09-01"
 PERMISSIONS_VERSION = "2022-04-01"
 LOGIN_ACTION = "an Entra token"
 T = TypeVar("T")
@@ -256,11 +257,8 @@ class AzureAccount:
 
     # -- permissions and registrations
 
-    def permissions(self, group: str | None) -> list[Permission]:
-        """Return the caller's permissions in a resource group, or in the whole subscription."""
-        scope = f"/subscriptions/{self.subscription_id}" + (
-            f"/resourceGroups/{group}" if group else ""
-        )
+    def permissions(self, scope: str) -> list[Permission]:
+        """Return the caller's permissions in a scope: the id of a subscription, resource group or resource."""
         path = f"{ARM}{scope}/providers/Microsoft.Authorization/permissions"
         action = "Microsoft.Authorization/permissions/read"
         url: str | None = f"{path}?api-version={PERMISSIONS_VERSION}"
@@ -287,6 +285,21 @@ class AzureAccount:
             lambda: list(client.providers.list()),
         )
         return {str(item.namespace).lower(): str(item.registration_state) for item in response}
+
+    def registration(self, subscription: str, namespace: str) -> str:
+        """Return the state of a resource provider in a subscription, which may be another one: `Registered`, ...
+
+        Args:
+            subscription: id of the subscription.
+            namespace: name of the resource provider.
+        """
+        path = f"{ARM}/subscriptions/{subscription}/providers/{namespace}"
+        url = f"{path}?api-version={PROVIDERS_VERSION}"
+        response = self._call(
+            "Microsoft.Resources/subscriptions/providers/read",
+            lambda: self._send(ARM, "GET", url),
+        )
+        return str(response["registrationState"])
 
     # -- offers of the location
 

@@ -14,6 +14,7 @@ from tests.components.aws.eks_stack import (
     plain_stack,
     policy_statements,
 )
+from tests.components.azure.aks_stack import plain_stack as aks_stack
 from tests.components.existing.existing_stack import pod_of
 
 PERMISSIONS = "eks-autoscaler-role-cluster-autoscaler"
@@ -69,6 +70,22 @@ def test_the_startup_taint_is_ignored_when_scaling_from_zero() -> None:
     assert "--startup-taint=fsx.csi.aws.com/agent-not-ready" in flags_of(), (
         "no worker tolerates it, so no GPU group would scale up from zero"
     )
+
+
+def test_nodes_are_still_added_after_the_interruption_of_all_spot_nodes() -> None:
+    unready = {flag for flag in flags_of() if "unready" in flag}
+
+    assert unready == {"--max-total-unready-percentage=100", "--scale-down-unready-time=3m"}, (
+        "by default, the autoscaler adds no nodes while more than 45 % are unready, and keeps these for 20 minutes"
+    )
+
+
+def test_both_clouds_tolerate_the_same_number_of_interrupted_nodes() -> None:
+    (aks,) = aks_stack().of_type("ManagedCluster")
+    profile = aks.inputs["autoScalerProfile"]
+
+    assert f"--max-total-unready-percentage={profile['maxTotalUnreadyPercentage']}" in flags_of()
+    assert f"--scale-down-unready-time={profile['scaleDownUnreadyTime']}" in flags_of()
 
 
 def test_idle_nodes_are_removed_after_the_configured_minutes() -> None:

@@ -1,5 +1,6 @@
 """The node groups of an EKS cluster: capacity, placement, templates and scaling."""
 
+from base64 import b64decode
 from functools import cache
 
 import pytest
@@ -65,11 +66,34 @@ def test_gpu_nodes_are_in_the_zone_that_the_stack_names() -> None:
 
 
 @pytest.mark.parametrize("group", [SPOT, FALLBACK])
-def test_gpu_nodes_repel_other_pods_and_wait_for_the_driver(group: str) -> None:
-    assert taints(all_features_stack(), group) == {
-        ("everstep.dev/spot", "true", "NO_SCHEDULE"),
-        ("fsx.csi.aws.com/agent-not-ready", None, "NO_EXECUTE"),
-    }
+def test_gpu_nodes_repel_other_pods(group: str) -> None:
+    assert taints(all_features_stack(), group) == {("everstep.dev/spot", "true", "NO_SCHEDULE")}, (
+        "EKS may apply a startup taint after the driver has looked for it, so that it stays"
+    )
+
+
+@pytest.mark.parametrize("group", [SPOT, FALLBACK])
+def test_gpu_nodes_register_with_the_startup_taint_of_the_driver(group: str) -> None:
+    user_data = b64decode(all_features_stack()[f"{group}-template"].inputs["userData"]).decode()
+
+    assert user_data.count("--register-with-taints=") == 1, "the kubelet uses only the last one"
+    assert (
+        "--register-with-taints=everstep.dev/spot=true:NoSchedule,"
+        "fsx.csi.aws.com/agent-not-ready:NoExecute\n" in user_data
+    ), "the flag replaces the one of EKS, so it names all taints"
+
+
+def test_a_gpu_group_of_any_kind_has_the_startup_taint_in_its_user_data_only() -> None:
+    configs = (
+        cluster_of(gpuPool={"fallbackNodes": 1}),
+        cluster_of(gpuPool={"capacity": "onDemand"}),
+    )
+    pools = [pool for config in configs for pool in gpu_pools(config)]
+
+    assert len(pools) == 3
+    for pool in pools:
+        assert CSI_STARTUP_TAINT not in [taint.key for taint in pool.taints], pool.name
+        assert pool.startup_taints == [f"{CSI_STARTUP_TAINT}:NoExecute"], pool.name
 
 
 def test_workers_tolerate_all_permanent_taints() -> None:
@@ -81,7 +105,6 @@ def test_workers_tolerate_all_permanent_taints() -> None:
         (taint.key, taint.value, str(taint.effect).title().replace("_", ""))
         for pool in gpu_pools(cluster_of(gpuPool={"fallbackNodes": 1}))
         for taint in pool.taints
-        if taint.key != CSI_STARTUP_TAINT
     }
 
     assert permanent_taints == tolerations

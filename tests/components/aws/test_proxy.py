@@ -52,9 +52,11 @@ def test_the_proxy_is_configured_before_nodeadm_runs() -> None:
     for template in graph.some_of_type("LaunchTemplate"):
         message = message_from_string(b64decode(template.inputs["userData"]).decode())
         kinds = [part.get_content_type() for part in message.walk()]
-        assert kinds == ["multipart/mixed", "text/cloud-boothook"], template.name
+        assert kinds[:2] == ["multipart/mixed", "text/cloud-boothook"], template.name
+        assert set(kinds[2:]) <= {"application/node.eks.aws"}, template.name
 
 
-def test_nodes_without_a_proxy_have_no_user_data() -> None:
+def test_nodes_without_a_proxy_have_no_boothook() -> None:
     for template in plain_stack().some_of_type("LaunchTemplate"):
-        assert "userData" not in template.inputs, "a change of the user data replaces every node"
+        user_data = b64decode(template.inputs.get("userData", "")).decode()
+        assert "cloud-boothook" not in user_data, "a change of the user data replaces every node"

@@ -117,12 +117,13 @@ def test_nvme_disks_and_huge_pages_are_parts_of_one_user_data() -> None:
 
     text = b64decode(graph[TEMPLATE].inputs["userData"]).decode()
 
-    assert text.count("\n--everstep\nContent-Type: ") == 2
+    assert text.count("\n--everstep\nContent-Type: ") == 3
     assert text.endswith("\n--everstep--\n")
     assert "vm.nr_hugepages" in text
-    assert "kind: NodeConfig" in text
+    assert text.count("kind: NodeConfig") == 2
 
 
 def test_a_stack_without_a_cache_changes_neither_its_nodes_nor_its_workers() -> None:
-    assert "userData" not in training_stack()[TEMPLATE].inputs, "new user data replaces every node"
+    user_data = b64decode(training_stack()[TEMPLATE].inputs["userData"]).decode()
+    assert "localStorage" not in user_data, "new user data replaces every node"
     assert "--data-store" not in worker(training_stack())["args"]

@@ -68,6 +68,7 @@ class AccountFacts:
         denied: actions that its policies deny; all requests for them are refused.
         scoped: actions that its policies allow on some resources only.
         key: metadata of the account's existing KMS key, if it has one.
+        service_roles: names of the service-linked roles that the account has.
         role_boundary: permissions boundary that its policies require of a new role; empty: none.
         role_path: path that its policies require of a new role.
         region: region to which its policies limit requests, except requests to IAM; empty: all regions.
@@ -85,6 +86,7 @@ class AccountFacts:
     denied: frozenset[str] = frozenset()
     scoped: frozenset[str] = frozenset()
     key: Mapping[str, str] = field(default_factory=dict)
+    service_roles: frozenset[str] = frozenset({"AWSServiceRoleForAutoScaling"})
     role_boundary: str = ""
     role_path: str = "/"
     region: str = ""
@@ -319,8 +321,14 @@ class AwsApi:
         """Return a role with its tags; the roles of the caller always exist."""
         name = str(request.arguments["RoleName"])
         resource = self.inventory.find((ROLE,), name)
+        exists = name in self.facts.service_roles
         is_caller = f":assumed-role/{name}/" in self.facts.caller
-        if resource is None and not is_caller and not self.facts.role.endswith(f"/{name}"):
+        if (
+            resource is None
+            and not exists
+            and not is_caller
+            and not self.facts.role.endswith(f"/{name}")
+        ):
             reason = f"The role with name {name} cannot be found."
             raise AwsError("NoSuchEntity", reason, HTTPStatus.NOT_FOUND)
         tags = (resource.outputs.get("tagsAll") if resource else None) or {}

@@ -65,6 +65,7 @@ class SubscriptionFacts:
         state: state of the subscription, such as `Enabled` or `Warned`.
         offer: quota id of its offer.
         unregistered: resource providers without registration.
+        zone_subscriptions: further subscription -> state of Microsoft.ContainerService in it.
         permissions: permissions of the caller on the subscription, as roles list them.
         denied: actions for which all requests are refused; `graph`: all requests to Microsoft Graph.
         limits: name of a quota -> its limit, where it differs from a new subscription's.
@@ -85,6 +86,7 @@ class SubscriptionFacts:
     state: str = "Enabled"
     offer: str = "PayAsYouGo_2014-09-01"
     unregistered: frozenset[str] = frozenset()
+    zone_subscriptions: Mapping[str, str] = field(default_factory=dict)
     permissions: Sequence[Mapping[str, Any]] = (OWNER,)
     denied: frozenset[str] = frozenset()
     limits: Mapping[str, int] = field(default_factory=dict)
@@ -159,6 +161,8 @@ class AzureApi:
                 f"The api-version {version!r} is invalid: it has the form yyyy-MM-dd.",
             )
         resource = re.fullmatch(r"/subscriptions/([^/]+)(/.*)?", request.path)
+        if resource and resource[1] in self.facts.zone_subscriptions:
+            return self._zone_subscription(resource[1], resource[2] or "")
         if resource and resource[1].lower() != AZURE_SUBSCRIPTION:
             message = f"The subscription '{resource[1]}' could not be found."
             raise AzureError("SubscriptionNotFound", message, HTTPStatus.NOT_FOUND)
@@ -170,6 +174,15 @@ class AzureApi:
                 return operation(self, request, match)
         message = f"The twin has no {request.method} {request.path}"
         raise AzureError("InvalidResourceType", message, HTTPStatus.NOT_FOUND)
+
+    def _zone_subscription(self, subscription: str, path: str) -> AzureResponse:
+        """Return the registration of AKS, or the permissions of the caller, in another subscription."""
+        if path.endswith("/providers/Microsoft.Authorization/permissions"):
+            return {"value": list(self.facts.permissions)}
+        if path != "/providers/Microsoft.ContainerService":
+            raise _not_found(path)
+        state = self.facts.zone_subscriptions[subscription]
+        return {"namespace": "Microsoft.ContainerService", "registrationState": state}
 
     def _authorize(self, action: str, scope: str) -> None:
         if action in self.facts.denied:
@@ -476,8 +489,8 @@ Operation: TypeAlias = Callable[[AzureApi, AzureRequest, "re.Match[str]"], Azure
 OPERATIONS: Mapping[tuple[str, str, str], Operation] = {
     ("GET", "", "Microsoft.Resources/subscriptions/read"): AzureApi.subscription,
     ("GET", "/providers", "Microsoft.Resources/subscriptions/providers/read"): AzureApi.providers,
-    ("GET", f"({IN_GROUP})?{PROVIDER}Authorization/permissions", "Microsoft.Authorization/permissions/read"):
-        AzureApi.permissions,
+    ("GET", f"({IN_GROUP}(/providers/.+)?)?{PROVIDER}Authorization/permissions",
+     "Microsoft.Authorization/permissions/read"): AzureApi.permissions,
     ("GET", IN_GROUP, "Microsoft.Resources/subscriptions/resourceGroups/read"): AzureApi.group,
     ("GET", f"{PROVIDER}Compute/skus", "Microsoft.Compute/skus/read"): AzureApi.sizes,
     ("GET", f"{PROVIDER}Compute/locations/(?P<location>[^/]+)/usages",

@@ -1,5 +1,6 @@
 """Volumes and machine pools that follow from resources."""
 
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from cloudtwin.providers.aws.eks_rules import NODES
 from cloudtwin.providers.aws.fsx import FILE_SYSTEM
 from cloudtwin.providers.aws.machines import TEMPLATE
 from cloudtwin.providers.aws.network import INGRESS, VPC
+from cloudtwin.providers.aws.node_config import registration_taints
 from cloudtwin.providers.aws.volumes import volumes as file_systems
 from cloudtwin.providers.azure.aks_pools import inline_pools, separate_pool
 from cloudtwin.providers.azure.aks_rules import POOL
@@ -23,6 +25,26 @@ from twin.tests.providers.aws import cases as aws_cases
 from twin.tests.providers.azure import cases as azure_cases
 
 SPOT = "kubernetes.azure.com/scalesetpriority"
+
+USER_DATA = """\
+MIME-Version: 1.0
+Content-Type: multipart/mixed; boundary="everstep"
+
+--everstep
+Content-Type: application/node.eks.aws
+
+apiVersion: node.eks.aws/v1alpha1
+kind: NodeConfig
+spec:
+  kubelet:
+    flags:
+      - --register-with-taints=everstep.dev/spot=true:NoSchedule,fsx.csi.aws.com/agent-not-ready:NoExecute
+--everstep--
+"""
+
+
+def encoded(user_data: str) -> str:
+    return b64encode(user_data.encode()).decode()
 
 
 def rule(group: str, source: str, low: int, high: int) -> Resource:
@@ -174,6 +196,38 @@ def test_a_node_group_has_its_declared_labels_taints_and_zone() -> None:
     assert pool.labels["everstep.dev/pool"] == "gpu-spot"
     assert pool.taints == (Taint("everstep.dev/spot", "true", "NoSchedule"),)
     assert pool.startup_taints == (Taint("fsx.csi.aws.com/agent-not-ready", "", "NoExecute"),)
+
+
+def test_a_node_registers_with_the_taints_in_the_user_data_of_its_template() -> None:
+    template = aws_cases.resource(TEMPLATE, "lt-1", {"userData": encoded(USER_DATA)}, name="gpu")
+    group = aws_cases.resource(
+        NODES, "c:gpu",
+        {**aws_cases.NODE, "nodeGroupName": "gpu", "scalingConfig": aws_cases.SIZES,
+         "taints": [{"key": "everstep.dev/spot", "value": "true", "effect": "NO_SCHEDULE"}],
+         "launchTemplate": {"id": "lt-1"}},
+    )  # fmt: skip
+    (pool,) = node_pools(group, Inventory((aws_cases.SUBNET_A, template)))
+
+    assert pool.taints == (Taint("everstep.dev/spot", "true", "NoSchedule"),)
+    assert pool.startup_taints == (Taint("fsx.csi.aws.com/agent-not-ready", "", "NoExecute"),)
+
+
+@pytest.mark.parametrize(
+    "user_data",
+    [None, "not base64", encoded("#!/bin/bash\n"), encoded(USER_DATA.replace("flags", "{"))],
+)
+def test_user_data_without_a_node_config_has_no_taints(user_data: object) -> None:
+    assert registration_taints(user_data) == ()
+
+
+def test_the_last_flag_of_the_kubelet_replaces_earlier_ones() -> None:
+    later = "--everstep\n" + USER_DATA.partition("--everstep\n")[2].replace("fsx", "ebs")
+    two_parts = USER_DATA.removesuffix("--everstep--\n") + later
+
+    assert [taint.key for taint in registration_taints(encoded(two_parts))] == [
+        "everstep.dev/spot",
+        "ebs.csi.aws.com/agent-not-ready",
+    ]
 
 
 def test_an_upgrade_and_a_new_template_version_change_the_release_of_a_node_group() -> None:

@@ -18,8 +18,10 @@ from cloudtwin.providers.aws.policies import ROLE
 from cloudtwin.providers.inventory import Resource
 
 from components.config import from_mapping
+from everstep.cli.account.aws import CREATE_AUTOSCALING_ROLE
 from everstep.cli.account.checks import AccountCheck
 from everstep.cli.account.doctor import account_checks
+from everstep.resources import PACKAGES
 from tests.everstep.cli.account.cases import (
     Case,
     Doctor,
@@ -229,6 +231,12 @@ CASES: dict[str, Case] = {
         {"cluster": {"kmsKeyArn": KEY}}, {"key": {**METADATA, "KeySpec": "RSA_2048"}},
         "cluster.kmsKeyArn", ("type RSA_2048", "SYMMETRIC_DEFAULT"), True,
     ),
+    "a key in an account without the role of Auto Scaling": (
+        {"cluster": {"kmsKeyArn": KEY}}, {"key": METADATA, "service_roles": frozenset()},
+        "cluster.kmsKeyArn",
+        ("no role AWSServiceRoleForAutoScaling",
+         "aws iam create-service-linked-role --aws-service-name autoscaling.amazonaws.com"), True,
+    ),
     "a key that may not be used": (
         {"cluster": {"kmsKeyArn": KEY}},
         {"key": METADATA, "denied": frozenset({"kms:GenerateDataKey"})}, "",
@@ -335,6 +343,23 @@ def test_a_stack_with_an_existing_key_needs_no_permission_to_create_one(doctor: 
     denied = frozenset({"kms:CreateKey", "kms:CreateAlias"})
 
     assert failed_checks(doctor(cluster={"kmsKeyArn": KEY}, key=METADATA, denied=denied)) == []
+
+
+def test_a_stack_without_a_key_of_its_own_needs_no_role_of_auto_scaling(doctor: Doctor) -> None:
+    assert failed_checks(doctor(service_roles=frozenset())) == [], "EKS creates it with the nodes"
+
+
+def test_the_key_is_checked_where_roles_may_not_be_read(doctor: Doctor) -> None:
+    checks = doctor(cluster={"kmsKeyArn": KEY}, key=METADATA, denied=frozenset({"iam:GetRole"}))
+
+    results = [(check.passed, check.fatal) for check in checks if check.name == "KMS key"]
+    assert results == [(True, True), (False, False)]
+
+
+def test_the_guide_names_the_command_for_the_role_of_auto_scaling() -> None:
+    section = (PACKAGES / "docs/eks.md").read_text().partition("## In an account with rules")[2]
+
+    assert CREATE_AUTOSCALING_ROLE in section.partition("\n## ")[0]
 
 
 def test_a_boundary_needs_the_permission_to_set_it(doctor: Doctor) -> None:

@@ -1,5 +1,6 @@
 """The IAM actions of a stack: for every declared type, and spelled as AWS spells them."""
 
+import importlib
 import inspect
 import re
 from functools import cache
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 from botocore.loaders import Loader
 from cloudfacts import azure_actions
-from cloudfacts.aws_actions import ACTIONS, DOCTOR, TASKS, UNSCOPED, all_actions
+from cloudfacts.aws_actions import ACTIONS, DOCTOR, TASKS, UNSCOPED, actions_of, all_actions
 
 from everstep.cli.account import aws_account
 from everstep.cli.account.aws_actions import with_table
@@ -64,6 +65,38 @@ def test_each_type_with_a_tag_action_has_the_untag_action() -> None:
             service, _, name = action.partition(":")
             if name.startswith("Tag"):
                 assert f"{service}:Un{name[0].lower()}{name[1:]}" in actions, token
+
+
+TYPE = re.compile(r"aws:(?P<module>\w+)/\w+:(?P<name>\w+)")
+TAGGING = re.compile(r"\w+:(Tag|CreateTags|Put\w+Tagging)")
+WITHOUT_DEFAULT_TAGS = {"aws:s3/bucketObjectv2:BucketObjectv2"}
+"""Types whose resources override the default tags of the provider: an S3 object has ten tags at most."""
+
+
+def is_taggable(token: str) -> bool:
+    """Return True if the provider puts its default tags on resources of a type."""
+    match = TYPE.fullmatch(token)
+    assert match, token
+    kind = getattr(importlib.import_module(f"pulumi_aws.{match['module']}"), match["name"])
+    return "tags_all" in vars(kind) and token not in WITHOUT_DEFAULT_TAGS
+
+
+@pytest.mark.parametrize("token", [token for token in ACTIONS if is_taggable(token)])
+def test_each_type_with_default_tags_has_a_tag_action(token: str) -> None:
+    assert any(TAGGING.match(action) for action in actions_of(token)), (
+        "AWS would refuse the creation, since the provider's tags are part of it"
+    )
+
+
+def test_the_guide_lists_the_tag_actions_of_the_budget() -> None:
+    row = next(
+        line
+        for line in (PACKAGES / "docs/eks.md").read_text().splitlines()
+        if line.startswith("| `budgets:Budget`")
+    )
+
+    for action in ("TagResource", "ListTagsForResource", "UntagResource"):
+        assert f"`budgets:{action}`" in row
 
 
 COMMANDS = sorted(

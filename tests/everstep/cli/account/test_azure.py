@@ -350,6 +350,18 @@ def test_a_push_needs_its_permission_if_the_stack_has_a_registry(doctor: Doctor)
     assert check.observed == "not allowed: Microsoft.ContainerRegistry/registries/push/write"
 
 
+def test_each_scope_outside_the_resource_group_is_queried(doctor: Doctor, tmp_path: Path) -> None:
+    add_resource(tmp_path, GROUP, f"{ROOT}/team")
+    network = f"{ROOT}/hub/providers/Microsoft.Network/virtualNetworks/v"
+    cluster = {"resourceGroup": "team", "network": {"subnetId": f"{network}/subnets/s"}}
+    budget = {"budget": {"monthlyUsd": 500, "email": "owner@example.org"}}
+
+    checks = doctor(cluster=cluster, sections={"cost": budget})
+
+    fields = [check.field for check in checks if check.name == "permissions" and check.passed]
+    assert fields == ["", "cost.budget", "cluster.network.subnetId"]
+
+
 def test_a_reader_lacks_every_permission_to_change_something(doctor: Doctor) -> None:
     checks = doctor(permissions=[READER])
 
@@ -368,6 +380,53 @@ def test_a_resource_provider_may_be_spelled_in_lower_case(doctor: Doctor) -> Non
     monitoring = {"monitoring": {"containerInsights": True}}
 
     assert failed_checks(doctor(cluster=monitoring)) == []
+
+
+HUB = "99999999-3333-4444-5555-666666666666"
+
+
+def zone_in(subscription: str) -> dict[str, Any]:
+    """Return the cluster section of a private API with a DNS zone in a subscription."""
+    zones = f"/subscriptions/{subscription}/resourceGroups/dns/providers/Microsoft.Network/privateDnsZones"
+    zone = f"{zones}/privatelink.eastus.azmk8s.io"
+    return {"privateApi": True, "privateDnsZone": zone, "authorizedRanges": []}
+
+
+def test_aks_has_to_be_registered_in_the_subscription_of_the_dns_zone(doctor: Doctor) -> None:
+    check = only_failed_check(
+        doctor(cluster=zone_in(HUB), zone_subscriptions={HUB: "NotRegistered"})
+    )
+
+    assert (check.name, check.field, check.fatal) == (
+        "registrations",
+        "cluster.privateDnsZone",
+        True,
+    )
+    assert "Microsoft.ContainerService is NotRegistered" in check.observed
+    assert f"--namespace Microsoft.ContainerService --subscription {HUB}" in check.fix
+
+
+def test_a_dns_zone_of_a_registered_subscription_passes(doctor: Doctor) -> None:
+    checks = doctor(cluster=zone_in(HUB), zone_subscriptions={HUB: "Registered"})
+
+    assert failed_checks(checks) == []
+    fields = [check.field for check in checks if check.name == "registrations"]
+    assert fields == ["", "cluster.privateDnsZone"]
+
+
+def test_an_unreadable_subscription_of_the_dns_zone_is_a_warning(doctor: Doctor) -> None:
+    failed = failed_checks(doctor(cluster=zone_in(HUB)))
+
+    assert {check.name for check in failed} == {"registrations", "permissions"}
+    for check in failed:
+        assert check.observed.startswith("not checked: "), check.name
+        assert not check.fatal, check.name
+
+
+def test_a_dns_zone_of_the_same_subscription_is_registered_with_it(doctor: Doctor) -> None:
+    checks = doctor(cluster=zone_in(AZURE_SUBSCRIPTION.upper()))
+
+    assert len([check for check in checks if check.name == "registrations"]) == 1
 
 
 def test_an_unregistered_provider_does_not_hide_the_other_results(doctor: Doctor) -> None:

@@ -58,6 +58,13 @@ def test_each_request_of_the_doctor_is_in_the_guide() -> None:
     assert set(DOCTOR) - requests == {"Microsoft.ContainerRegistry/registries/metadata/read"}
 
 
+def test_a_cluster_with_container_insights_needs_the_key_of_its_workspace() -> None:
+    action = "Microsoft.OperationalInsights/workspaces/sharedkeys/read"
+
+    assert action in actions_of("azure-native:containerservice:ManagedCluster")
+    assert f"`{action}`" in (PACKAGES / "docs/aks.md").read_text()
+
+
 def test_an_unknown_type_has_no_actions() -> None:
     assert actions_of("azure-native:batch:Pool") == ()
 

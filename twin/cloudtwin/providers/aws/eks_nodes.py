@@ -10,6 +10,7 @@ from cloudtwin.providers.aws.eks import API, GUIDE, IN_USE, INVALID, of_cluster,
 from cloudtwin.providers.aws.eks_rules import NODES
 from cloudtwin.providers.aws.machines import TEMPLATE, gpus, instance_type_error
 from cloudtwin.providers.aws.network import SUBNET, in_subnets
+from cloudtwin.providers.aws.node_config import registration_taints
 from cloudtwin.providers.aws.policies import assume_role_check
 from cloudtwin.providers.conditions import in_range, matches, value_rule
 from cloudtwin.providers.inventory import Inventory, Resource
@@ -61,7 +62,7 @@ def _describe_nodes(request: ResourceRequest) -> dict[str, Any]:
 
 
 def node_pools(group: Resource, account: Inventory) -> Sequence["Pool"]:
-    """Return the pool of a node group's machines, with its declared labels and taints."""
+    """Return the pool of a node group's machines, with its labels, and the taints of the group and of the kubelet."""
     from cloudtwin.capacity import Pool
     from cloudtwin.nodes.model import Role
 
@@ -70,7 +71,10 @@ def node_pools(group: Resource, account: Inventory) -> Sequence["Pool"]:
     sizes = inputs["scalingConfig"]
     subnet = account.find((SUBNET,), inputs["subnetIds"][0])
     zone = str(subnet.outputs["availabilityZone"]) if subnet else ""
-    taints = [_taint(taint) for taint in inputs.get("taints") or ()]
+    template = rules.template_of(inputs, account)
+    group_taints = (_taint(taint) for taint in inputs.get("taints") or ())
+    kubelet_taints = registration_taints(template.inputs.get("userData")) if template else ()
+    taints = tuple(dict.fromkeys((*group_taints, *kubelet_taints)))
     return [
         Pool(
             name=str(inputs["nodeGroupName"]),
