@@ -6,7 +6,7 @@ torch already, which shortens a recovery by seconds.
 
 Exit codes: 0 the run is complete (even if it was complete before this node joined) or the program ended without
 joining it, 143 the node had to leave, 138 retry this pod, 1 or 2 a retry would fail, too. 1 as well if the program
-fails after the run is complete.
+leaves its training loop before the run is complete, or fails after it.
 
 torch is imported inside functions, not at module level, so that a mistake in the command line is reported immediately.
 """
@@ -208,19 +208,33 @@ class Launcher:
             )
             return PERMANENT
         if outcome is None:
-            self._warn_of_single_workers()
-            return NOTICE if self._leave_requested else DONE
+            return self._exit_code_without_outcome()
         if outcome.finished:
             log.info("the run is complete: %s", outcome.reason)
             return DONE
         log.error("the run has failed: %s", outcome.reason)
         return PERMANENT
 
+    def _exit_code_without_outcome(self) -> int:
+        """Return the exit code if all workers have ended without an error and the run has no outcome.
+
+        Raises:
+            Exception: the failure of this node, such as a worker that left its loop early.
+        """
+        if self._leave_requested:
+            return NOTICE
+        if not self._handler or not self._handler.has_been_assigned:
+            self._warn_of_single_workers()
+            return DONE
+        if self._handler.failure:
+            raise self._handler.failure
+        log.error("the workers have ended, but etcd has not confirmed that the run is complete")
+        return RETRY
+
     def _warn_of_single_workers(self) -> None:
         """Warn if a program ended without a group although there are several workers."""
         has_several_workers = self._options.nnodes != "1" or self._options.workers != "1"
-        never_joined = self._handler is not None and not self._handler.has_been_assigned
-        if has_several_workers and never_joined and not self._leave_requested:
+        if has_several_workers and self._handler:
             log.warning(
                 "the program ended without joining the run, so each worker ran on its own: "
                 "it does not use everstep.elastic.Run"

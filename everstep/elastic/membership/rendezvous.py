@@ -151,6 +151,11 @@ class EtcdV3Handler(RendezvousHandler):
         return self._workers.outcome
 
     @property
+    def failure(self) -> Exception | None:
+        """The exception that ended this node's part in the run, if any."""
+        return self._workers.failure
+
+    @property
     def has_been_assigned(self) -> bool:
         """True if this node has been assigned to a generation, current or not."""
         return self._workers.assignment is not None

@@ -267,9 +267,9 @@ class LiveGroup:
         """Announce to all agents that the run is complete."""
         self._send({"finished": summary, "generation": self.generation})
 
-    def report_loop_end(self) -> None:
+    def report_loop_end(self, *, is_complete: bool) -> None:
         """Report to the agent that the training loop is over: code after it may still run."""
-        self._send({"loop_over": True})
+        self._send({"loop_over": True, "complete": is_complete})
 
     def report_failure(self, reason: str) -> None:
         """Announce to all agents that the run has failed permanently."""

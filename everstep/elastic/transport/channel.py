@@ -5,7 +5,8 @@ outlive its agent. So the agent passes the relevant changes on, and a worker who
 
 Agent to worker: `form`, `stop`, `regroup`, `node_leaves`, `answer`, `ping`, `flush`, `end`. Worker to agent: `hello`,
 `ready`, `pong`, `stalled`, `progressed`, `commit`, `flushed`, `finished`, `failed`, `incompatible`, `hung`,
-`loop_over`. A worker's supervisor sends `ended`, or `crashed`, to which the agent responds with `again`.
+`loop_over`. A worker's supervisor sends `ended`, to which the agent responds with `noted`, or `crashed`, to which it
+responds with `again`.
 """
 
 import contextlib

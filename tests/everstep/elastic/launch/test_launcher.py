@@ -26,7 +26,9 @@ from everstep.elastic.launch.launcher import (
 )
 from everstep.elastic.launch.options import parse
 from everstep.elastic.launch.programs import run_program, run_supervised
+from everstep.elastic.membership.etcd_client import EtcdUnreachableError
 from everstep.elastic.membership.events import RunEnded
+from everstep.errors import EverstepError
 from tests.everstep.elastic.launch.launched import LAUNCHER, REPOSITORY, WAIT_SECONDS, run_launcher
 
 
@@ -130,6 +132,39 @@ def test_a_failure_after_the_run_decides_the_exit_code(has_late_failure: bool, c
     assert launcher._exit_code() == code
 
 
+FAILURE = EverstepError("a worker has ended its program", "Call run.stop().")
+
+
+@pytest.mark.parametrize(
+    ("is_assigned", "leaves", "failure", "code"),
+    [
+        (True, False, FAILURE, PERMANENT),
+        (True, False, EtcdUnreachableError("no response"), RETRY),
+        (True, False, None, RETRY),
+        (True, True, FAILURE, NOTICE),
+        (False, False, None, DONE),
+    ],
+)
+def test_workers_that_end_without_an_outcome_of_their_run_are_no_success(
+    is_assigned: bool,
+    leaves: bool,
+    failure: Exception | None,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The controller marks a job as succeeded when a launcher exits with 0."""
+    launcher = Launcher(parse(["-m", "a.b"]), "e:2379")
+    handler: Any = SimpleNamespace(
+        outcome=None, has_late_failure=False, has_been_assigned=is_assigned, failure=failure
+    )
+    launcher._handler, launcher._leave_requested = handler, leaves
+    monkeypatch.setattr(launcher, "_launch", launcher._exit_code)
+
+    launcher._run_agent()
+
+    assert launcher._code == code
+
+
 def write_script(folder: Path, text: str) -> str:
     (folder / "program.py").write_text(text)
     return "program.py"
@@ -188,6 +223,20 @@ def test_one_worker_that_stops_the_run_ends_it_on_all_workers(tmp_path: Path) ->
     assert int(step) >= 20
     assert launcher.log.count(f"ends after step {step}") == 2
     assert (tmp_path / "run" / "checkpoints" / f"step-{int(step):08d}").exists()
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize("end", ["break", "raise SystemExit(0)"])
+def test_a_program_that_leaves_its_loop_early_is_an_error(tmp_path: Path, end: str) -> None:
+    """Otherwise the controller would mark the job as succeeded, and the last checkpoint would be missing."""
+    program = STOP_PROGRAM.replace(
+        "    batch.step()\n", f"    batch.step()\n    if run.step == 5: {end}\n"
+    )
+    with run_launcher(tmp_path, write_script(tmp_path, program)) as launcher:
+        assert launcher.wait() == PERMANENT, launcher.log
+
+    assert "a worker has ended its program before the run was complete" in launcher.log
+    assert "Call run.stop() to end a run early" in launcher.log
 
 
 @pytest.mark.twin
