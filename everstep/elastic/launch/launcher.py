@@ -156,11 +156,27 @@ class Launcher:
         logging.getLogger(TORCH_LOGGER).setLevel(logging.CRITICAL)  # the end is expected
         if self._handler:
             self._handler.leave()
-            departed = self._handler.wait_departed(max(0.0, deadline - time.monotonic()))
-            log.warning(
-                "left %s", "gracefully" if departed else "at the deadline: steps are repeated"
-            )
+            log.warning("%s", self._await_departure(self._handler, deadline))
         return DONE if self._agent_ended.is_set() and self._code == DONE else NOTICE
+
+    def _await_departure(self, handler: "LauncherRendezvous", deadline: float) -> str:
+        """Wait until this node has left or there is nothing to leave; return a message with the result.
+
+        Args:
+            handler: the rendezvous.
+            deadline: a monotonic time in seconds.
+        """
+        if not self._agent_ended.is_set() and handler.wait_departed(_seconds_until(deadline)):
+            return "left gracefully"
+        if handler.outcome and handler.outcome.finished:
+            if self._agent_ended.wait(_seconds_until(deadline)):
+                return "the run is complete: there was no group to leave"
+            return (
+                "the run is complete, but the program's code after it had not ended at the deadline"
+            )
+        if self._agent_ended.is_set() or handler.outcome or handler.failure:
+            return "this node had no part in the run any longer: there was no group to leave"
+        return "left at the deadline: steps are repeated"
 
     def _run_agent(self) -> None:
         from everstep.elastic.launch.rendezvous import NodeFailedError
@@ -266,6 +282,10 @@ class Launcher:
         if self._leave_requested:
             self._handler.leave()
         return self._handler
+
+
+def _seconds_until(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic())
 
 
 def quiet_torch() -> None:
