@@ -114,7 +114,9 @@ class NodeWorkers:
     def prepare_to_leave(self) -> None:
         """Make the workers leave after a step that all workers of the group agree on."""
         self._leaving = True
-        newest_commit = dataclasses.astuple(self._running_agent().committed)
+        if self._agent is None:  # `start` has not been called: there are no workers
+            return
+        newest_commit = dataclasses.astuple(self._agent.committed)
         self._server.broadcast({"node_leaves": True, "newest_commit": newest_commit})
 
     def flush(self, deadline: float) -> bool:

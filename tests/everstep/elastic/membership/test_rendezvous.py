@@ -8,6 +8,7 @@ from torch.distributed.elastic.rendezvous.api import RendezvousParameters
 
 from everstep.catalog.names import AGENT_VARIABLE
 from everstep.elastic.membership.etcd_connection import EtcdOptions
+from everstep.elastic.membership.events import Leave
 from everstep.elastic.membership.generations import GroupLimits
 from everstep.elastic.membership.rendezvous import BACKEND, EtcdV3Handler, _limits, _options
 from everstep.errors import EverstepError
@@ -64,9 +65,13 @@ def test_a_node_whose_agent_does_not_follow_etcd_yet_has_nothing_to_leave(
     handler = EtcdV3Handler(parameters())
     started_at = time.monotonic()
 
+    handler.leave()
     assert handler.wait_departed(60)
 
     assert time.monotonic() - started_at < 5
+    assert list(handler._agent._more_events()) == [Leave()], (
+        "it departs if it starts in spite of that"
+    )
     handler.shutdown()
 
 
