@@ -6,7 +6,7 @@ torch already, which shortens a recovery by seconds.
 
 Exit codes: 0 the run is complete (even if it was complete before this node joined) or the program ended without
 joining it, 143 the node had to leave, 138 retry this pod, 1 or 2 a retry would fail, too. 1 as well if the program
-fails after the run is complete.
+leaves its training loop before the run is complete, or fails after it.
 
 torch is imported inside functions, not at module level, so that a mistake in the command line is reported immediately.
 """
@@ -156,11 +156,27 @@ class Launcher:
         logging.getLogger(TORCH_LOGGER).setLevel(logging.CRITICAL)  # the end is expected
         if self._handler:
             self._handler.leave()
-            departed = self._handler.wait_departed(max(0.0, deadline - time.monotonic()))
-            log.warning(
-                "left %s", "gracefully" if departed else "at the deadline: steps are repeated"
-            )
+            log.warning("%s", self._await_departure(self._handler, deadline))
         return DONE if self._agent_ended.is_set() and self._code == DONE else NOTICE
+
+    def _await_departure(self, handler: "LauncherRendezvous", deadline: float) -> str:
+        """Wait until this node has left or there is nothing to leave; return a message with the result.
+
+        Args:
+            handler: the rendezvous.
+            deadline: a monotonic time in seconds.
+        """
+        if not self._agent_ended.is_set() and handler.wait_departed(_seconds_until(deadline)):
+            return "left gracefully"
+        if handler.outcome and handler.outcome.finished:
+            if self._agent_ended.wait(_seconds_until(deadline)):
+                return "the run is complete: there was no group to leave"
+            return (
+                "the run is complete, but the program's code after it had not ended at the deadline"
+            )
+        if self._agent_ended.is_set() or handler.outcome or handler.failure:
+            return "this node had no part in the run any longer: there was no group to leave"
+        return "left at the deadline: steps are repeated"
 
     def _run_agent(self) -> None:
         from everstep.elastic.launch.rendezvous import NodeFailedError
@@ -208,19 +224,33 @@ class Launcher:
             )
             return PERMANENT
         if outcome is None:
-            self._warn_of_single_workers()
-            return NOTICE if self._leave_requested else DONE
+            return self._exit_code_without_outcome()
         if outcome.finished:
             log.info("the run is complete: %s", outcome.reason)
             return DONE
         log.error("the run has failed: %s", outcome.reason)
         return PERMANENT
 
+    def _exit_code_without_outcome(self) -> int:
+        """Return the exit code if all workers have ended without an error and the run has no outcome.
+
+        Raises:
+            Exception: the failure of this node, such as a worker that left its loop early.
+        """
+        if self._leave_requested:
+            return NOTICE
+        if not self._handler or not self._handler.has_been_assigned:
+            self._warn_of_single_workers()
+            return DONE
+        if self._handler.failure:
+            raise self._handler.failure
+        log.error("the workers have ended, but etcd has not confirmed that the run is complete")
+        return RETRY
+
     def _warn_of_single_workers(self) -> None:
         """Warn if a program ended without a group although there are several workers."""
         has_several_workers = self._options.nnodes != "1" or self._options.workers != "1"
-        never_joined = self._handler is not None and not self._handler.has_been_assigned
-        if has_several_workers and never_joined and not self._leave_requested:
+        if has_several_workers and self._handler:
             log.warning(
                 "the program ended without joining the run, so each worker ran on its own: "
                 "it does not use everstep.elastic.Run"
@@ -252,6 +282,10 @@ class Launcher:
         if self._leave_requested:
             self._handler.leave()
         return self._handler
+
+
+def _seconds_until(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic())
 
 
 def quiet_torch() -> None:

@@ -104,6 +104,9 @@ class Agent:
         ttl_seconds: duration of this node's lease; None to derive it from the number of members.
         bounds_file: file with the group's bounds if these may change during the run; see `bounds`.
         heartbeats: whether to exchange heartbeats; otherwise only leases detect a silent loss.
+
+    Attributes:
+        has_started: whether this agent follows etcd; before that, the node can be in no group.
     """
 
     def __init__(
@@ -131,7 +134,9 @@ class Agent:
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._assignments: queue.SimpleQueue[NodeAssignment | Exception] = queue.SimpleQueue()
         self._assigned_generation: Generation | None = None
-        self._has_departed = threading.Event()
+        self._has_departed = False
+        self._is_over = threading.Event()  # departed, closed or failed, or the run is over
+        self.has_started = False
         self._lease_prober = LeaseProber(etcd, self._keys)
         self._shortage_log = ShortageLog()
         self._heartbeats = Heartbeats(etcd, self._keys, self._events.put) if heartbeats else None
@@ -159,6 +164,7 @@ class Agent:
         self._keys.watch_all(watches_all=self._core.watches_all)
         with contextlib.closing(self._etcd):  # the caller's thread sends no further request
             self._handle_updates(self._keys.read())
+        self.has_started = True
         self._reachability.start()
         if self._heartbeats:
             self._heartbeats.open(self._reachability.listener)
@@ -235,8 +241,12 @@ class Agent:
         self._events.put(Leave())
 
     def wait_departed(self, seconds: float) -> bool:
-        """Wait at most `seconds` until this node's key is removed; return False if it still exists."""
-        return self._has_departed.wait(seconds)
+        """Wait at most `seconds` until this node has departed; return False if it has not.
+
+        Return early if it will not depart: the run is over, or this agent is closed or has failed.
+        """
+        self._is_over.wait(seconds)
+        return self._has_departed
 
     def close(self) -> None:
         """Deregister immediately, so that no agent waits for a lease to lapse, and stop following etcd."""
@@ -248,6 +258,7 @@ class Agent:
 
     def _stop_threads(self) -> None:
         self._closed.set()
+        self._is_over.set()
         self._events.put(Tick())
         self._lease_prober.close()
         if self._heartbeats:
@@ -384,7 +395,8 @@ class Agent:
                 self._own_key.remove()
             case Depart():
                 self._own_key.remove()
-                self._has_departed.set()
+                self._has_departed = True
+                self._is_over.set()
                 self._assignments.put(LeftError(self._node.name))
             case _:
                 self._carry_out_locally(action)
@@ -411,6 +423,7 @@ class Agent:
             case RunEnded():
                 self._assignments.put(RunEndedError(action))
                 self._on_ended(action)
+                self._is_over.set()
 
     def _propose(self, proposal: Propose) -> None:
         generation = Generation(

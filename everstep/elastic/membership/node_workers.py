@@ -30,12 +30,17 @@ from everstep.errors import EverstepError
 log = logging.getLogger(__name__)
 
 PING_SECONDS = 1.0
-FLUSH_POLL_SECONDS = 0.02
+POLL_SECONDS = 0.02
 FROZEN_SECONDS = 8.0
 """A worker that is silent for this long counts as frozen and is killed: it blocks all others."""
 UNKILLABLE_SECONDS = 5.0  # wait after SIGKILL: a process that hangs in the kernel does not end
 EXITED_PEER_SECONDS = 30.0
 """Time for which a worker waits beside a worker that has ended its program: the outcome of the run may still arrive."""
+OUTCOME_SECONDS = 30.0
+"""Time for which the end of a worker's process waits for the outcome, which another node may announce."""
+LAST_MESSAGES_SECONDS = (
+    2.0  # time to read a worker's last messages; its child processes may keep the connection open
+)
 LEAVE_TIMEOUT_SECONDS = 15.0  # time from `stop` until a worker that is still in the group is killed
 
 
@@ -61,6 +66,7 @@ class NodeWorkers:
         self._worker_count = 0  # workers on this node
         self._generation_by_pid: dict[int, int] = {}  # 0: ready for the next generation
         self._finished_pids: set[int] = set()  # workers whose loop is over
+        self._is_loop_complete: dict[int, bool] = {}  # by worker; False if it left the loop early
         self._flushing_pids: set[int] = set()  # workers that a leaving node still waits for
         self._writing_pids: set[int] = set()  # workers that are ready once their write is complete
         self._only_copy_pids: set[int] = set()  # ready workers whose state may be in no other place
@@ -108,7 +114,9 @@ class NodeWorkers:
     def prepare_to_leave(self) -> None:
         """Make the workers leave after a step that all workers of the group agree on."""
         self._leaving = True
-        newest_commit = dataclasses.astuple(self._running_agent().committed)
+        if self._agent is None:  # `start` has not been called: there are no workers
+            return
+        newest_commit = dataclasses.astuple(self._agent.committed)
         self._server.broadcast({"node_leaves": True, "newest_commit": newest_commit})
 
     def flush(self, deadline: float) -> bool:
@@ -117,7 +125,7 @@ class NodeWorkers:
             self._flushing_pids = set(self._generation_by_pid)
         self._server.broadcast({"flush": True})
         while self._flushing_pids and time.monotonic() < deadline:
-            time.sleep(FLUSH_POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
         return not self._flushing_pids
 
     # --- callbacks of the agent ---
@@ -211,9 +219,10 @@ class NodeWorkers:
             return {"again": self._may_start_again(int(message["crashed"]))}
         if "ended" in message:
             self._note_ended(int(message["ended"]))
-            return None
+            return {"noted": True}
         if "hello" in message:
             self._worker_count = int(message.get("local_world_size", 1))
+            self._is_loop_complete[pid] = False
             return self._end_message()
         if "pong" in message:
             self._last_pong[pid] = time.monotonic()
@@ -239,6 +248,7 @@ class NodeWorkers:
                 self._single_crashes.record_step(pid, int(message["step"]))
         if "loop_over" in message:
             self._finished_pids.add(pid)
+            self._is_loop_complete[pid] = bool(message.get("complete"))
         if "commit" in message:
             # In a thread: a commit waits while etcd is unavailable, and the worker's other messages must be read.
             threading.Thread(target=self._commit, args=(pid, message), daemon=True).start()
@@ -282,9 +292,29 @@ class NodeWorkers:
             _run_later(EXITED_PEER_SECONDS, self._end_if_peer_exited)
 
     def _note_ended(self, pid: int) -> None:
-        self._on_gone(pid)  # its supervisor may notice before its connection breaks
+        """Handle the end of a worker without an error; end this node if the worker has left its loop early."""
+        # Its supervisor may notice before its connection breaks.
+        self._wait_until(lambda: pid not in self._server.workers(), LAST_MESSAGES_SECONDS)
+        self._wait_for_announcement(pid)
+        self._on_gone(pid)
         self._has_ended_worker = True
+        # A process between the supervisor and the worker, such as a shell, has no loop of its own.
+        is_complete = self._is_loop_complete.pop(pid, any(self._is_loop_complete.values()))
+        if is_complete:
+            self._wait_until(lambda: False, OUTCOME_SECONDS)
+        elif self.assignment and not self._is_ending:
+            self._end_incomplete()
         _run_later(EXITED_PEER_SECONDS, self._end_if_peer_exited)
+
+    @property
+    def _is_ending(self) -> bool:
+        return bool(self.outcome or self.failure or self._leaving)
+
+    def _wait_until(self, condition: Callable[[], bool], seconds: float) -> None:
+        """Wait until a condition holds or this node ends, at most `seconds`."""
+        deadline = time.monotonic() + seconds
+        while not (condition() or self._is_ending) and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
 
     def _end_if_peer_exited(self) -> None:
         """End this node if a worker waits for the next generation, and another one has ended its program.
@@ -293,14 +323,19 @@ class NodeWorkers:
         """
         with self._lock:
             waits = 0 in self._generation_by_pid.values()
-        if not (waits and self._has_ended_worker) or self.outcome or self.failure or self._leaving:
-            return
+        if waits and self._has_ended_worker and not self._is_ending:
+            self._end_incomplete()
+
+    def _end_incomplete(self) -> None:
+        """End this node, except for workers that run the code after their loop."""
         self.failure = EverstepError(
-            f"on {self._node} a worker has ended its program before the run was complete, and the others wait for it",
+            f"on {self._node} a worker has ended its program before the run was complete",
             "Call run.stop() to end a run early: all workers then end after the same step.",
         )
         self._running_agent().withdraw()
-        self._broadcast_end()
+        for pid in self._server.workers():
+            if pid not in self._finished_pids and (message := self._end_message()):
+                self._server.send(pid, message)
 
     def _all_ready(self) -> bool:
         return len(self._generation_by_pid) == self._worker_count > 0 and not any(
@@ -347,6 +382,7 @@ class NodeWorkers:
         was_killed = pid in self._killed_at
         self._wait_for_announcement(pid)
         self._on_gone(pid)  # its supervisor may notice before its connection breaks
+        self._is_loop_complete.pop(pid, None)
         if not was_killed and self._is_complete:
             self.has_late_failure = True
             return False

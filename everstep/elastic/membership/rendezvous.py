@@ -151,6 +151,11 @@ class EtcdV3Handler(RendezvousHandler):
         return self._workers.outcome
 
     @property
+    def failure(self) -> Exception | None:
+        """The exception that ended this node's part in the run, if any."""
+        return self._workers.failure
+
+    @property
     def has_been_assigned(self) -> bool:
         """True if this node has been assigned to a generation, current or not."""
         return self._workers.assignment is not None
@@ -171,7 +176,13 @@ class EtcdV3Handler(RendezvousHandler):
         self._agent.leave()
 
     def wait_departed(self, seconds: float) -> bool:
-        """Wait at most `seconds` until this node has departed and its checkpoints are written; else return False."""
+        """Wait at most `seconds` until this node has departed and its checkpoints are written; else return False.
+
+        Return early if it will not depart: the run is over, or its agent has ended. An agent that does not follow etcd
+        yet has no workers and nothing to leave.
+        """
+        if not self._agent.has_started:
+            return True
         deadline = time.monotonic() + seconds
         departed = self._agent.wait_departed(seconds)
         return self._workers.flush(deadline) and departed

@@ -9,7 +9,6 @@ The agent decides whether a crashed worker may start again, by the rule of `cras
 """
 
 import atexit
-import contextlib
 import ctypes
 import os
 import signal
@@ -96,22 +95,29 @@ def _exit_code(end: SystemExit) -> int:
 
 
 def _report_end(worker: int) -> None:
-    """Report to the agent, if there is one, that a worker has ended without an error and does not start again."""
-    with contextlib.suppress(OSError):
-        if stream := _connect({"ended": worker}):
-            stream.close()
+    """Report to the agent, if there is one, that a worker has ended without an error and does not start again.
+
+    Wait for its response: torchrun ends the agent as soon as all supervisors have ended, and until then the outcome
+    of the run can arrive.
+    """
+    _request({"ended": worker}, "noted")
 
 
 def _may_restart(worker: int) -> bool:
     """Return True if the agent allows a restart; False without a response."""
+    return _request({"crashed": worker}, "again")
+
+
+def _request(message: channel.Message, name: str) -> bool:
+    """Send a message to the agent and return the value `name` of its response; False without a response."""
     try:
-        stream = _connect({"crashed": worker})
+        stream = _connect(message)
     except OSError:
         return False
-    while stream and (message := stream.receive()) is not None:
-        if "again" in message:
+    while stream and (response := stream.receive()) is not None:
+        if name in response:
             stream.close()
-            return bool(message["again"])
+            return bool(response[name])
     return False
 
 

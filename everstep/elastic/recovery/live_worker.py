@@ -267,9 +267,9 @@ class LiveGroup:
         """Announce to all agents that the run is complete."""
         self._send({"finished": summary, "generation": self.generation})
 
-    def report_loop_end(self) -> None:
+    def report_loop_end(self, *, is_complete: bool) -> None:
         """Report to the agent that the training loop is over: code after it may still run."""
-        self._send({"loop_over": True})
+        self._send({"loop_over": True, "complete": is_complete})
 
     def report_failure(self, reason: str) -> None:
         """Announce to all agents that the run has failed permanently."""
@@ -379,7 +379,7 @@ class LiveGroup:
             process_group = self._process_group
         if process_group:
             process_group.abort()
-        end_process(reason)
+        end_process(reason, starts_again=not self.leaving)
 
     def _copy(self, process_group: AbortableGroup, plan: CopyPlan) -> None:
         """Send and receive the tensors of a plan, and record what this worker received."""
@@ -529,7 +529,8 @@ class LiveGroup:
         while (message := self._stream.receive()) is not None:
             self._handle_message(message)
         self._stream.close()
-        end_process("the node's agent is gone")
+        reason = "this node leaves" if self.leaving else "the node's agent is gone"
+        end_process(reason, starts_again=False)
 
     def _handle_message(self, message: dict[str, Any]) -> None:
         if "ping" in message:
@@ -570,7 +571,7 @@ class LiveGroup:
 
     def _end_process(self, reason: str, code: int | None) -> NoReturn:
         if code is None:
-            end_process(reason)
+            end_process(reason, starts_again=False)
         end_process(reason, code)
 
 

@@ -166,8 +166,12 @@ class Group(Protocol):
     def report_completion(self, summary: str) -> None:
         """Announce to all agents that the run is complete."""
 
-    def report_loop_end(self) -> None:
-        """Report to the agent that the training loop is over: code after it may still run."""
+    def report_loop_end(self, *, is_complete: bool) -> None:
+        """Report to the agent that the training loop is over: code after it may still run.
+
+        Args:
+            is_complete: whether the run is complete; False if the program left the loop early.
+        """
 
     def report_failure(self, reason: str) -> None:
         """Announce to all agents that the run has failed permanently."""
@@ -245,8 +249,9 @@ class SingleProcessGroup:
     def report_completion(self, summary: str) -> None:
         """Do nothing: there are no agents."""
 
-    def report_loop_end(self) -> None:
+    def report_loop_end(self, *, is_complete: bool) -> None:
         """Do nothing: there are no agents."""
+        del is_complete
 
     def report_failure(self, reason: str) -> None:
         """Do nothing: there are no agents."""

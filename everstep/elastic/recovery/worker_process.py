@@ -21,9 +21,15 @@ LAST_LINES_SECONDS = 0.5
 """Longest time to write the last lines of the journal before a process ends itself: the journal's disk may hang."""
 
 
-def end_process(reason: str, code: int = RESTART) -> NoReturn:
-    """Exit immediately, even inside a collective that waits for a dead peer."""
-    purpose = ", to start again" if code == RESTART else ""
+def end_process(reason: str, code: int = RESTART, *, starts_again: bool = True) -> NoReturn:
+    """Exit immediately, even inside a collective that waits for a dead peer.
+
+    Args:
+        reason: reason, for a line on stderr.
+        code: exit code.
+        starts_again: whether a worker that ends with `RESTART` can start again: not after the end of its agent.
+    """
+    purpose = ", to start again" if starts_again and code == RESTART else ""
     with contextlib.suppress(OSError):  # not the logging module: the main thread may hold its lock
         os.write(2, f"worker {os.getpid()} ends{purpose}: {reason}\n".encode())
     flush_all(LAST_LINES_SECONDS)
@@ -42,4 +48,4 @@ def connect_to_agent() -> channel.MessageStream | None:
     try:
         return channel.connect(path)
     except OSError as error:
-        end_process(f"the node's agent is gone ({error})")
+        end_process(f"the node's agent is gone ({error})", starts_again=False)

@@ -291,12 +291,14 @@ class Run:
         self._iterating = True
         session = self._session
         metrics.serve_if_configured(session.reading)
+        is_complete = False
         try:
             with announce_errors(session.worker.group):
                 yield from self._batches()
+            is_complete = True
         finally:  # a `break` ends this generator, too
             self._remove_hooks()
-            session.worker.group.report_loop_end()
+            session.worker.group.report_loop_end(is_complete=is_complete)
 
     def _batches(self) -> Iterator[Batch]:
         session = self._session

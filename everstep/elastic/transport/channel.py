@@ -5,7 +5,8 @@ outlive its agent. So the agent passes the relevant changes on, and a worker who
 
 Agent to worker: `form`, `stop`, `regroup`, `node_leaves`, `answer`, `ping`, `flush`, `end`. Worker to agent: `hello`,
 `ready`, `pong`, `stalled`, `progressed`, `commit`, `flushed`, `finished`, `failed`, `incompatible`, `hung`,
-`loop_over`. A worker's supervisor sends `ended`, or `crashed`, to which the agent responds with `again`.
+`loop_over`. A worker's supervisor sends `ended`, to which the agent responds with `noted`, or `crashed`, to which it
+responds with `again`.
 """
 
 import contextlib
@@ -13,6 +14,7 @@ import json
 import logging
 import os
 import socket
+import struct
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -27,6 +29,11 @@ Message = Mapping[str, Any]
 
 MAX_PATH_BYTES = 107  # unix(7): the path of a socket has at most 108 bytes with its null terminator
 RESPONSE_SECONDS = 30.0  # longest wait of a worker for its agent's response to a commit
+SEND_SECONDS = 1.0
+"""Longest wait of an agent for room in a worker's buffer, which holds minutes of messages.
+
+A process that hangs in the kernel reads none, even after SIGKILL, and would block the agent's threads.
+"""
 ACCEPT_RETRY_SECONDS = 0.1  # pause after a connection that cannot be accepted
 DEFAULT_FOLDER = "/tmp"  # noqa: S108 - the socket itself is private, mode 0600
 
@@ -43,11 +50,15 @@ class MessageStream:
         """Send one message.
 
         Raises:
-            OSError: the other end is gone.
+            OSError: the other end is gone, or does not read its messages: then the connection ends.
         """
         data = json.dumps(message).encode() + b"\n"
         with self._lock:
-            self._connection.sendall(data)
+            try:
+                self._connection.sendall(data)
+            except BlockingIOError:
+                self._connection.shutdown(socket.SHUT_RDWR)  # a part of the message may be sent
+                raise
 
     def receive(self) -> dict[str, Any] | None:
         """Return the next message; None if the connection is closed or the line is not a JSON object."""
@@ -134,7 +145,7 @@ class AgentServer:
             return list(self._streams)
 
     def broadcast(self, message: Message) -> None:
-        """Send a message to every worker; skip workers that are gone."""
+        """Send a message to every worker; skip workers that are gone or do not read their messages."""
         with self._lock:
             streams = list(self._streams.values())
         for stream in streams:
@@ -175,6 +186,7 @@ class AgentServer:
                 if self._closed.wait(ACCEPT_RETRY_SECONDS):
                     return
                 continue
+            _limit_sending(connection, SEND_SECONDS)
             threading.Thread(
                 target=self._serve, args=(MessageStream(connection),), daemon=True
             ).start()
@@ -202,6 +214,13 @@ class AgentServer:
             stream.close()
             if self._on_gone:
                 self._on_gone(pid)
+
+
+def _limit_sending(connection: socket.socket, seconds: float) -> None:
+    """Limit the time for which sending blocks; receiving still waits without a limit."""
+    whole_seconds, fraction = divmod(seconds, 1)
+    timeval = struct.pack("@ll", int(whole_seconds), int(fraction * 1e6))
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
 
 
 def default_socket_path() -> Path:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +27,9 @@ from everstep.elastic.launch.launcher import (
 )
 from everstep.elastic.launch.options import parse
 from everstep.elastic.launch.programs import run_program, run_supervised
+from everstep.elastic.membership.etcd_client import EtcdUnreachableError
 from everstep.elastic.membership.events import RunEnded
+from everstep.errors import EverstepError
 from tests.everstep.elastic.launch.launched import LAUNCHER, REPOSITORY, WAIT_SECONDS, run_launcher
 
 
@@ -130,6 +133,109 @@ def test_a_failure_after_the_run_decides_the_exit_code(has_late_failure: bool, c
     assert launcher._exit_code() == code
 
 
+FAILURE = EverstepError("a worker has ended its program", "Call run.stop().")
+
+
+@pytest.mark.parametrize(
+    ("is_assigned", "leaves", "failure", "code"),
+    [
+        (True, False, FAILURE, PERMANENT),
+        (True, False, EtcdUnreachableError("no response"), RETRY),
+        (True, False, None, RETRY),
+        (True, True, FAILURE, NOTICE),
+        (False, False, None, DONE),
+    ],
+)
+def test_workers_that_end_without_an_outcome_of_their_run_are_no_success(
+    is_assigned: bool,
+    leaves: bool,
+    failure: Exception | None,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The controller marks a job as succeeded when a launcher exits with 0."""
+    launcher = Launcher(parse(["-m", "a.b"]), "e:2379")
+    handler: Any = SimpleNamespace(
+        outcome=None, has_late_failure=False, has_been_assigned=is_assigned, failure=failure
+    )
+    launcher._handler, launcher._leave_requested = handler, leaves
+    monkeypatch.setattr(launcher, "_launch", launcher._exit_code)
+
+    launcher._run_agent()
+
+    assert launcher._code == code
+
+
+class SlowHandler:
+    """A rendezvous of a node that does not depart; its `wait_departed` waits for `wait_seconds`."""
+
+    def __init__(
+        self, outcome: RunEnded | None, failure: Exception | None, wait_seconds: float
+    ) -> None:
+        self.outcome, self.failure, self._wait_seconds = outcome, failure, wait_seconds
+
+    def leave(self) -> None:
+        """Do nothing."""
+
+    def wait_departed(self, seconds: float) -> bool:
+        time.sleep(min(self._wait_seconds, seconds))
+        return False
+
+
+COMPLETE, FAILED = RunEnded(finished=True, reason="8 steps"), RunEnded(finished=False, reason="-")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "failure", "has_agent_ended", "grace_seconds", "message"),
+    [
+        (None, None, True, 60.0, "no group to leave"),  # etcd was unreachable at the start
+        (COMPLETE, None, True, 60.0, "the run is complete: there was no group to leave"),
+        (COMPLETE, None, False, 0.0, "code after it had not ended at the deadline"),
+        (FAILED, None, False, 60.0, "no group to leave"),
+        (None, EtcdUnreachableError("gone"), False, 60.0, "no group to leave"),
+        (None, None, False, 0.0, "left at the deadline: steps are repeated"),
+    ],
+)
+def test_a_node_that_has_nothing_to_leave_ends_immediately_and_reports_no_loss(
+    outcome: RunEnded | None,
+    failure: Exception | None,
+    has_agent_ended: bool,
+    grace_seconds: float,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(
+        "everstep.elastic.launch.launcher.seconds_to_leave", lambda *_: grace_seconds
+    )
+    launcher = Launcher(parse(["-m", "a.b"]), "e:2379")
+    handler: Any = SlowHandler(outcome, failure, wait_seconds=60.0 if has_agent_ended else 0.0)
+    launcher._handler = handler
+    if has_agent_ended:
+        launcher._agent_ended.set()
+    started_at = time.monotonic()
+
+    assert launcher._leave() == NOTICE
+
+    assert time.monotonic() - started_at < 5
+    assert message in caplog.text
+    assert ("steps are repeated" in caplog.text) == ("steps are repeated" in message)
+
+
+def test_a_node_that_must_leave_waits_for_the_code_after_a_complete_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The program saves its model there."""
+    monkeypatch.setattr("everstep.elastic.launch.launcher.seconds_to_leave", lambda *_: 60.0)
+    launcher = Launcher(parse(["-m", "a.b"]), "e:2379")
+    handler: Any = SlowHandler(COMPLETE, None, wait_seconds=0.0)
+    launcher._handler, launcher._code = handler, DONE
+    timer = threading.Timer(0.2, launcher._agent_ended.set)
+    timer.start()
+
+    assert launcher._leave() == DONE
+
+
 def write_script(folder: Path, text: str) -> str:
     (folder / "program.py").write_text(text)
     return "program.py"
@@ -188,6 +294,20 @@ def test_one_worker_that_stops_the_run_ends_it_on_all_workers(tmp_path: Path) ->
     assert int(step) >= 20
     assert launcher.log.count(f"ends after step {step}") == 2
     assert (tmp_path / "run" / "checkpoints" / f"step-{int(step):08d}").exists()
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize("end", ["break", "raise SystemExit(0)"])
+def test_a_program_that_leaves_its_loop_early_is_an_error(tmp_path: Path, end: str) -> None:
+    """Otherwise the controller would mark the job as succeeded, and the last checkpoint would be missing."""
+    program = STOP_PROGRAM.replace(
+        "    batch.step()\n", f"    batch.step()\n    if run.step == 5: {end}\n"
+    )
+    with run_launcher(tmp_path, write_script(tmp_path, program)) as launcher:
+        assert launcher.wait() == PERMANENT, launcher.log
+
+    assert "a worker has ended its program before the run was complete" in launcher.log
+    assert "Call run.stop() to end a run early" in launcher.log
 
 
 @pytest.mark.twin

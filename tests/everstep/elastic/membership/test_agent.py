@@ -183,6 +183,24 @@ def test_a_node_withdraws_and_departs_although_etcd_does_not_respond(
             agent.next_assignment()
 
 
+@pytest.mark.parametrize("end", ["run_ends", "fails", "closes"])
+def test_the_wait_for_a_departure_ends_if_the_node_will_not_depart(end: str) -> None:
+    """Otherwise the launcher would wait for its whole grace period."""
+    agent = new_agent(FakeEtcd())
+    match end:
+        case "run_ends":
+            agent._carry_out(RunEnded(finished=True, reason="8 steps"))
+        case "fails":
+            agent._fail(EtcdUnreachableError("gone"))
+        case "closes":
+            agent.close()
+    started_at = time.monotonic()
+
+    assert not agent.wait_departed(60)
+
+    assert time.monotonic() - started_at < 5
+
+
 def test_the_lease_of_a_node_that_withdrew_in_an_outage_is_not_renewed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

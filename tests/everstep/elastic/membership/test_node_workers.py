@@ -27,6 +27,7 @@ from everstep.elastic.membership.node_workers import NodeWorkers
 from everstep.elastic.membership.own_key import AgentIdentity
 from everstep.elastic.recovery.state_machine import StepProgress
 from everstep.elastic.transport import channel
+from everstep.errors import EverstepError
 from tests.waiting import wait_until
 
 
@@ -278,6 +279,113 @@ def test_a_node_ends_if_a_worker_waits_for_another_that_has_ended_its_program(
     assert (workers.failure is not None) is waits
     if waits:
         assert "a worker has ended its program before the run was complete" in str(workers.failure)
+
+
+@pytest.fixture
+def assigned_workers(workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch) -> NodeWorkers:
+    """Return the workers of a node with one worker, 7, in generation 3."""
+    monkeypatch.setattr(node_workers, "_run_later", lambda *_: None)
+    workers._on_message(7, {"hello": 7, "local_world_size": 1})
+    workers._on_message(7, {"ready": 0})
+    workers._assign(NodeAssignment(Generation(3, ("n0-1",), "127.0.0.1:1"), 0))
+    return workers
+
+
+@pytest.mark.parametrize("messages", [[], [{"loop_over": True, "complete": False}]])
+def test_a_node_fails_if_its_only_worker_ends_its_program_before_the_run_is_complete(
+    assigned_workers: NodeWorkers, messages: list[channel.Message]
+) -> None:
+    """Otherwise the launcher would exit with 0, and the job would count as complete."""
+    for message in messages:
+        assigned_workers._on_message(7, message)
+
+    assigned_workers._on_message(5, {"ended": 7})
+
+    assert isinstance(assigned_workers.failure, EverstepError)
+    assert "on n0 a worker has ended its program" in assigned_workers.failure.problem
+    assert "run.stop()" in assigned_workers.failure.fix
+    assert list(assigned_workers._running_agent()._more_events())[-1] == Withdrawn()
+
+
+def test_a_worker_that_ends_its_program_does_not_end_another_that_runs_the_code_after_its_loop(
+    assigned_workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended_pids = list[int]()
+    monkeypatch.setattr(assigned_workers._server, "workers", lambda: [8, 9])
+    monkeypatch.setattr(assigned_workers._server, "send", lambda pid, _: ended_pids.append(pid))
+    assigned_workers._on_message(8, {"loop_over": True, "complete": False})
+
+    assigned_workers._on_message(5, {"ended": 7})
+
+    assert ended_pids == [9]
+
+
+def test_the_end_of_a_worker_waits_for_the_outcome_of_a_complete_run(
+    assigned_workers: NodeWorkers,
+) -> None:
+    """Another node may have announced it: the launcher would end before the agent observes it."""
+    assigned_workers._on_message(7, {"loop_over": True, "complete": True})
+    outcome = RunEnded(finished=True, reason="8 steps")
+    timer = threading.Timer(0.2, assigned_workers.end, [outcome])
+    timer.start()
+
+    response = assigned_workers._on_message(5, {"ended": 7})
+
+    assert (response, assigned_workers.outcome) == ({"noted": True}, outcome)
+    assert assigned_workers.failure is None
+    timer.join()
+
+
+def test_the_last_messages_of_a_worker_are_read_before_its_end_is_judged(
+    assigned_workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They arrive on another connection than the message of its supervisor."""
+    monkeypatch.setattr(node_workers, "OUTCOME_SECONDS", 0.0)
+    connected_pids = iter([[7], [7]])
+
+    def connected() -> list[int]:
+        if pids := next(connected_pids, []):
+            return pids
+        assigned_workers._on_message(7, {"loop_over": True, "complete": True})
+        return []
+
+    monkeypatch.setattr(assigned_workers._server, "workers", connected)
+
+    assigned_workers._on_message(5, {"ended": 7})
+
+    assert assigned_workers.failure is None
+
+
+def test_a_shell_between_the_supervisor_and_a_worker_with_a_complete_loop_does_not_fail(
+    assigned_workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_workers, "OUTCOME_SECONDS", 0.0)
+    assigned_workers._on_message(7, {"loop_over": True, "complete": True})
+
+    assigned_workers._on_message(5, {"ended": 6})
+
+    assert assigned_workers.failure is None
+
+
+def test_a_program_of_a_leaving_node_may_end_before_the_run_is_complete(
+    assigned_workers: NodeWorkers,
+) -> None:
+    assigned_workers.prepare_to_leave()
+
+    assigned_workers._on_message(5, {"ended": 7})
+
+    assert assigned_workers.failure is None
+
+
+def test_a_program_that_joins_no_group_may_end_before_the_run_is_complete(
+    workers: NodeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_workers, "_run_later", lambda *_: None)
+    workers._on_message(7, {"hello": 7, "local_world_size": 1})
+
+    workers._on_message(5, {"ended": 7})
+
+    assert workers.failure is None
 
 
 def test_workers_that_end_after_the_run_do_not_fail(

@@ -1,11 +1,14 @@
 """The options of the rendezvous, without an etcd; the rendezvous itself is tested with a real one."""
 
+import time
 from pathlib import Path
 
 import pytest
 from torch.distributed.elastic.rendezvous.api import RendezvousParameters
 
+from everstep.catalog.names import AGENT_VARIABLE
 from everstep.elastic.membership.etcd_connection import EtcdOptions
+from everstep.elastic.membership.events import Leave
 from everstep.elastic.membership.generations import GroupLimits
 from everstep.elastic.membership.rendezvous import BACKEND, EtcdV3Handler, _limits, _options
 from everstep.errors import EverstepError
@@ -52,6 +55,24 @@ def test_an_invalid_number_of_seconds_is_an_error_with_its_option(
         EverstepError, match=f"{name} in --rdzv_conf is {value}, which is not {kind} of seconds"
     ):
         EtcdV3Handler(parameters(**{name: value}))
+
+
+def test_a_node_whose_agent_does_not_follow_etcd_yet_has_nothing_to_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its launcher may wait for etcd, which would use up the grace period."""
+    monkeypatch.setenv(AGENT_VARIABLE, str(tmp_path / "agent.sock"))
+    handler = EtcdV3Handler(parameters())
+    started_at = time.monotonic()
+
+    handler.leave()
+    assert handler.wait_departed(60)
+
+    assert time.monotonic() - started_at < 5
+    assert list(handler._agent._more_events()) == [Leave()], (
+        "it departs if it starts in spite of that"
+    )
+    handler.shutdown()
 
 
 @pytest.mark.parametrize("name", ["cacert", "cert", "key", "password_file"])

@@ -142,7 +142,7 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentStub
     agent = AgentStub(tmp_path / "agent.sock")
     monkeypatch.setenv(AGENT_VARIABLE, str(tmp_path / "agent.sock"))
     # The listener would end this process when the test's agent closes.
-    monkeypatch.setattr("everstep.elastic.recovery.live_worker.end_process", lambda *_: None)
+    monkeypatch.setattr("everstep.elastic.recovery.live_worker.end_process", lambda *_, **__: None)
     yield agent
     agent.server.close()
     for thread in threading.enumerate():
@@ -521,7 +521,8 @@ def ends(agent: AgentStub, monkeypatch: pytest.MonkeyPatch) -> "queue.SimpleQueu
     del agent  # it replaces the same function
     ends: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
     monkeypatch.setattr(
-        "everstep.elastic.recovery.live_worker.end_process", lambda *end: ends.put(end)
+        "everstep.elastic.recovery.live_worker.end_process",
+        lambda *end, starts_again=True: ends.put((*end, *([] if starts_again else ["not again"]))),
     )
     return ends
 
@@ -558,7 +559,29 @@ def test_a_worker_that_trains_when_the_run_is_complete_ends_before_the_next_grou
 
     assert ends.get(timeout=WAIT_SECONDS) == ("the run is over: 8 steps", 0)
     agent.server.broadcast({"end": "the run is over: no data", "code": None})
-    assert ends.get(timeout=WAIT_SECONDS) == ("the run is over: no data",)
+    assert ends.get(timeout=WAIT_SECONDS) == ("the run is over: no data", "not again")
+
+
+@pytest.mark.parametrize(
+    ("leaves", "reason"), [(True, "this node leaves"), (False, "the node's agent is gone")]
+)
+def test_a_worker_whose_agent_ends_does_not_promise_to_start_again(
+    agent: AgentStub,
+    group: LiveGroup,
+    ends: "queue.SimpleQueue[tuple[Any, ...]]",
+    leaves: bool,
+    reason: str,
+) -> None:
+    """Every orderly departure ends with this line."""
+    if leaves:
+        agent.server.broadcast({"node_leaves": True})
+        agent.server.broadcast({"ping": 1})
+        agent.wait_for({"pong": 1})
+
+    agent.server.close()
+
+    assert ends.get(timeout=WAIT_SECONDS) == (reason, "not again")
+    assert group.leaving == leaves
 
 
 def test_a_commit_needs_the_permission_of_the_agent(agent: AgentStub, group: LiveGroup) -> None:

@@ -100,7 +100,7 @@ class Workers:
 def short_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(abortable_group, "COLLECTIVE_SECONDS", COLLECTIVE_SECONDS)
     # The listeners would end this process when the test closes its connections.
-    monkeypatch.setattr(live_worker, "end_process", lambda *_: None)
+    monkeypatch.setattr(live_worker, "end_process", lambda *_, **__: None)
 
 
 @contextlib.contextmanager

@@ -34,7 +34,7 @@ class ScriptedGroup(SingleProcessGroup):
         self.wants_regroup = False
         self.failures: list[str] = []
         self.ended_epochs: list[int] = []  # number of earlier groups at the end of each epoch
-        self.has_ended_loop = False
+        self.has_ended_loop = self.has_completed_loop = False
 
     @property
     def is_regroup_requested(self) -> bool:  # type: ignore[override]
@@ -59,8 +59,8 @@ class ScriptedGroup(SingleProcessGroup):
     def report_failure(self, reason: str) -> None:
         self.failures.append(reason)
 
-    def report_loop_end(self) -> None:
-        self.has_ended_loop = True
+    def report_loop_end(self, *, is_complete: bool) -> None:
+        self.has_ended_loop, self.has_completed_loop = True, is_complete
 
     def _sum(self, tensor: torch.Tensor) -> None:
         self.sums += 1
@@ -286,6 +286,7 @@ def test_the_code_after_the_loop_runs_although_the_group_breaks_after_completion
 
     assert (run.step, group.joins) == (1, 1)
     assert group.has_ended_loop
+    assert group.has_completed_loop
 
 
 def test_the_agent_learns_that_a_loop_ends_early() -> None:
@@ -298,6 +299,7 @@ def test_the_agent_learns_that_a_loop_ends_early() -> None:
         break
 
     assert group.has_ended_loop
+    assert not group.has_completed_loop, "the launcher reports an error"
 
 
 def test_an_update_is_neither_lost_nor_repeated_when_its_sum_fails() -> None:

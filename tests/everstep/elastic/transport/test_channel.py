@@ -6,6 +6,7 @@ import os
 import queue
 import socket
 import stat
+import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,6 +121,37 @@ def test_a_message_to_all_workers_skips_a_worker_that_is_gone(
         server.broadcast({"ping": 1})
 
         assert worker.receive() == {"ping": 1}
+
+
+def test_a_worker_that_reads_no_messages_is_disconnected_and_does_not_block_the_agent(
+    server: channel.AgentServer,
+    path: Path,
+    messages: MessageQueue,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process that hangs in the kernel ends only later; SIGTERM must end the agent in the meantime."""
+    monkeypatch.setattr(channel, "SEND_SECONDS", 0.1)
+    with contextlib.ExitStack() as stack:
+        hanging, worker = (
+            stack.enter_context(contextlib.closing(channel.connect(str(path)))) for _ in range(2)
+        )
+        for pid, stream in ((1, hanging), (2, worker)):
+            stream.send({"hello": pid})
+            messages.get(timeout=WAIT_SECONDS)
+
+        def fill_buffer() -> None:
+            while 1 in server.workers():
+                server.broadcast({"ping": 1.0})
+                worker.receive()
+
+        pings = threading.Thread(target=fill_buffer, daemon=True)
+        pings.start()
+        pings.join(10)
+        assert not pings.is_alive(), "the agent's thread would wait until the process ends"
+
+        server.broadcast({"node_leaves": True})
+
+        assert worker.receive() == {"node_leaves": True}
 
 
 def test_a_server_that_does_not_listen_can_be_closed(path: Path) -> None:
