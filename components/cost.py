@@ -28,9 +28,6 @@ from components.config.aks import NO_MAX_PRICE
 from components.config.machine_prices import machine_price
 from components.config.workload import ETCD_DISK_GIB
 
-DATA_CACHE = "data cache"
-"""Component of the workers' volumes, whose price depends on a StorageClass that the stack does not define."""
-
 USAGE_NOTE = (
     "traffic, requests, logs, metrics, backups, keys and storage in S3, Blob or ECR "
     "are billed by usage and not included"
@@ -50,6 +47,7 @@ class CostItem:
         spot: USD per hour for one as a spot machine; equal to `on_demand` for items without spot.
         of_gpu_pool: whether it belongs to the nodes of a GPU pool, whose number follows the workers.
         configurable: whether `cost.prices` can set its price.
+        is_disk: whether it is a disk or a volume, a small part of the cost.
         sources: sources of its prices in the table; empty for a configured or unknown price.
     """
 
@@ -61,6 +59,7 @@ class CostItem:
     spot: float | None
     of_gpu_pool: bool = False
     configurable: bool = False
+    is_disk: bool = False
     sources: tuple[prices.Source, ...] = ()
 
 
@@ -446,7 +445,7 @@ def _eks_etcd(config: StackConfig) -> list[CostItem]:
     if etcd.persistence != "disk":
         return []
     name = f"volume of {ETCD_DISK_GIB} GiB, StorageClass {etcd.storage_class}"
-    return [_fixed("etcd", name, etcd.members, None)]
+    return [_volumes("etcd", name, etcd.members, None)]
 
 
 def _reserved(
@@ -517,7 +516,7 @@ def _data_cache(config: StackConfig) -> list[CostItem]:
     if cache is None or cache.storage_class is None:
         return []
     name = f"volume of {cache.size}, StorageClass {cache.storage_class}"
-    return [_fixed(DATA_CACHE, name, config.job.desired_workers, None)]
+    return [_volumes("data cache", name, config.job.desired_workers, None)]
 
 
 def _aks(cluster: AksConfig, config: StackConfig) -> list[CostItem]:
@@ -569,7 +568,7 @@ def _aks_etcd(cluster: AksConfig, config: StackConfig) -> list[CostItem]:
         return []
     zones = {*cluster.system_pool.zones, *cluster.gpu_zones}
     disk = aks_disks.volume(etcd.storage_class, ETCD_DISK_GIB, zones)
-    return [_fixed("etcd", disk.name, etcd.members, disk.usd_per_hour)]
+    return [_volumes("etcd", disk.name, etcd.members, disk.usd_per_hour, disk.sources)]
 
 
 @dataclass(frozen=True)
@@ -625,12 +624,23 @@ def _item(
 def _disk(component: str, gib: int, kind: str, counts: tuple[int, int]) -> CostItem:
     usd = prices.storage(kind, gib)
     price = _Price(usd, usd, (prices.storage_source(kind),))
-    return _item(component, f"disk of {gib} GiB", counts, price, spot=False)
+    return replace(_item(component, f"disk of {gib} GiB", counts, price, spot=False), is_disk=True)
 
 
 def _aks_disk(component: str, disk: aks_disks.Disk, counts: tuple[int, int]) -> CostItem:
     price = _Price(disk.usd_per_hour, disk.usd_per_hour, disk.sources)
-    return _item(component, disk.name, counts, price, spot=False)
+    return replace(_item(component, disk.name, counts, price, spot=False), is_disk=True)
+
+
+def _volumes(
+    component: str,
+    name: str,
+    count: int,
+    price: float | None,
+    sources: tuple[prices.Source, ...] = (),
+) -> CostItem:
+    item = _item(component, name, (count, count), _Price(price, price, sources), spot=False)
+    return replace(item, is_disk=True)
 
 
 def _service(component: str, name: str, key: str, count: int) -> CostItem:

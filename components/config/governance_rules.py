@@ -200,5 +200,6 @@ RULES = (
             "etcd.members",
         ),
         _quota_fits_job,
+        unless="platformStack",  # the quota of that stack limits its namespace
     ),
 )

@@ -107,15 +107,11 @@ def rule_groups(config: StackConfig) -> str:
 def prices_of(config: StackConfig) -> StackPrices | None:
     """Return the prices of a stack; None if a price is unknown, or the stack creates or counts no GPU nodes.
 
-    The volumes of `data.cache.storageClass` are not included: without them a budget can still be nearly spent.
+    A disk or a volume whose price is unknown is not included: without it a budget can still be nearly spent.
     """
     if not config.platform.metrics.enabled:
         return None  # the rules count GPU nodes by its metrics, and the cost would leave them out
-    items = [
-        item
-        for item in cost.estimate(config).items
-        if item.maximum and item.component != cost.DATA_CACHE
-    ]
+    items = [item for item in cost.estimate(config).items if item.maximum and not item.is_disk]
     node_prices = [pool.marginal_price for pool in cost.pool_prices(config)]
     known_prices = [price for price in node_prices if price is not None]
     if not known_prices or any(item.spot is None for item in items):

@@ -21,7 +21,7 @@ LOCKS = frozenset({"lock", "up.lock"})
 LOGS = ("events.jsonl", "machines.json", "moves-*.json")
 """Files that commands create that only read a cluster."""
 EVIDENCE = (
-    "twin.json", "pulumi/passphrase", "pulumi/state/.pulumi", "registry/rules",
+    "twin.json", "pki/ca.crt", "control-plane/*.json", "machines/*/machine.json", "pulumi/passphrase", "pulumi/state/.pulumi", "registry/rules",
     "cloud/account-*.json", "cloud/pools.json", "cloud/market.json", "cloud/faults*.json",
     "cloud/capacity-limits.json", "cloud/quotas.json",
 )  # fmt: skip
@@ -34,6 +34,7 @@ def is_owned(folder: Path) -> bool:
         return (
             (folder / MARKER).is_file()
             or any(True for pattern in EVIDENCE for _ in folder.glob(pattern))
+            or _has_options(folder)
             or ((folder / "up.lock").is_file() and (folder / "pulumi").is_dir())
         )
     except OSError:  # not accessible for this user
@@ -98,5 +99,13 @@ def remove(folder: Path) -> None:
         folder.rmdir()
 
 
+def _has_options(folder: Path) -> bool:
+    """Return True for the folder of a twin whose first start was interrupted; other programs have options, too."""
+    options = files.read_json_if_valid(folder / "options.json")
+    return options is not None and {"recipes", "shared_mount"} <= options.keys()
+
+
 def _is_lock_or_log(path: Path) -> bool:
+    if path.is_dir() and not path.is_symlink():
+        return path.name == "pulumi" and not any(path.iterdir())  # of a preview of a real cloud
     return path.name in LOCKS or any(path.match(pattern) for pattern in LOGS)

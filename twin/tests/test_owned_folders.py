@@ -42,6 +42,8 @@ def test_a_folder_of_the_user_is_neither_marked_nor_removed(
         ["pulumi/passphrase"],
         ["up.lock", "pulumi/home/x"],
         ["cloud/account-aws.json"],
+        ["machines/gpu-0/machine.json", "images/x"],
+        ["up.lock", "control-plane/etcd.json"],
     ],
 )
 def test_the_folder_of_an_earlier_version_is_recognized_by_its_files(
@@ -52,6 +54,28 @@ def test_the_folder_of_an_earlier_version_is_recognized_by_its_files(
     assert is_owned(folder)
     remove(folder)
     assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "owned"),
+    [('{"recipes": [], "shared_mount": "/mnt/shared"}', True), ('{"lr": 0.1}', False)],
+)
+def test_the_folder_of_a_twin_whose_first_start_was_interrupted_is_recognized(
+    tmp_path: Path, text: str, owned: bool
+) -> None:
+    folder = create(tmp_path / "default", "up.lock", "shared/x")
+    (folder / "options.json").write_text(text)
+
+    assert is_owned(folder) is owned
+
+
+def test_the_empty_folder_of_a_preview_can_be_claimed(tmp_path: Path) -> None:
+    folder = create(tmp_path / "eks-dev", "machines.json")
+    (folder / "pulumi").mkdir()
+
+    claim(folder)
+
+    assert is_owned(folder)
 
 
 @pytest.mark.parametrize(

@@ -230,11 +230,37 @@ def test_reserved_machines_are_a_fixed_price_and_add_their_disks() -> None:
     assert prices.fixed_per_hour > 6 * 1.006
 
 
-def test_volumes_of_unknown_price_do_not_remove_the_other_prices() -> None:
-    cache = {"source": "s3://bucket/shards", "storageClass": "fast"}
-    data = {"data.dataset": "imagefolder", "data.cache": cache}
+@pytest.mark.parametrize(
+    ("stack", "changes"),
+    [
+        (
+            EKS,
+            {
+                "data.dataset": "imagefolder",
+                "data.cache": {"source": "s3://bucket/shards", "storageClass": "fast"},
+            },
+        ),
+        (EKS, {"etcd.persistence": "disk", "etcd.storageClass": "gp3"}),
+        (AKS, {"etcd.persistence": "disk", "etcd.storageClass": "fast"}),
+    ],
+    ids=["volumes of the cache", "disks of etcd on EKS", "disks of etcd on AKS"],
+)
+def test_volumes_of_unknown_price_do_not_remove_the_other_prices(
+    stack: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    in_memory = with_changes(stack, {"etcd.persistence": "memory"})
 
-    assert prices_of(from_mapping(with_changes(EKS, data))) == prices_of(from_mapping(EKS))
+    expected = prices_of(from_mapping(in_memory))
+
+    assert expected is not None
+    assert prices_of(from_mapping(with_changes(stack, changes))) == expected
+
+
+def test_an_os_disk_of_unknown_price_does_not_remove_the_other_prices() -> None:
+    prices = {"Standard_L8s_v3": {"onDemand": 0.6}}
+    changes = {"cluster.systemPool.vmSize": "Standard_L8s_v3", "cost.prices": prices}
+
+    assert prices_of(from_mapping(with_changes(AKS, changes))) is not None
 
 
 NO_PRICES_KNOWN = {"cluster.region": "eu-west-1", "cluster.zones": ["eu-west-1a", "eu-west-1b"]}

@@ -86,7 +86,7 @@ class Effects:
             for driver in self._drivers(resource):
                 self._remove_driver(driver, removed)
             if identity := self._pod_identity(resource):
-                self.machines.set_pod_identity(*identity, enabled=False)
+                self._remove_pod_identity(identity, removed)
 
     def shortage(self, resource: Resource) -> str:
         """Return the cloud's error if it has no capacity for the machines of a resource."""
@@ -113,6 +113,17 @@ class Effects:
     def _pod_identity(self, resource: Resource) -> tuple[str, str] | None:
         kind = self.types.get(resource.token)
         return kind.pod_identity(resource.inputs) if kind and kind.pod_identity else None
+
+    def _remove_pod_identity(
+        self, identity: tuple[str, str], resources: Sequence[Resource]
+    ) -> None:
+        """Remove an identity, unless a resource other than these declares it, as for another cluster of the twin."""
+        keys = {(resource.token, resource.id) for resource in resources}
+        others = (
+            other for other in self.account.read().all() if (other.token, other.id) not in keys
+        )
+        if identity not in map(self._pod_identity, others):
+            self.machines.set_pod_identity(*identity, enabled=False)
 
     def _remove_driver(self, driver: str, resources: Sequence[Resource]) -> None:
         """Remove a driver, unless a resource other than these enables it: the clusters of a twin share its machines."""

@@ -92,6 +92,33 @@ def test_an_association_gives_pods_an_identity_until_it_is_deleted(tmp_path: Pat
     assert not machines.identities
 
 
+def test_an_identity_that_another_cluster_has_too_is_kept(tmp_path: Path) -> None:
+    machines, account = RecordingMachines(), Account(tmp_path, "aws")
+    effects = Effects(account, machines, aws.CLOUD.types)
+    timeouts = Timeouts(report=lambda _text: None, cancelled=threading.Event())
+    first, second = (
+        aws_cases.resource(
+            aws_cases.POD_IDENTITY,
+            f"a-{cluster}",
+            {"clusterName": cluster, "namespace": "kube-system", "serviceAccount": "scaler"},
+        )
+        for cluster in ("one", "two")
+    )
+    with account.transaction() as transaction:
+        transaction.put(first)
+        transaction.put(second)
+    effects.apply(first, None, timeouts)
+    effects.apply(second, None, timeouts)
+
+    effects.undo([first], timeouts)
+    assert machines.identities == {("kube-system", "scaler")}
+
+    with account.transaction() as transaction:
+        transaction.remove(first)
+    effects.undo([second], timeouts)
+    assert not machines.identities
+
+
 def test_an_update_that_disables_a_driver_removes_it_from_the_cluster(tmp_path: Path) -> None:
     machines = RecordingMachines()
     effects = Effects(Account(tmp_path, "azure-native"), machines, azure.CLOUD.types)
