@@ -21,7 +21,8 @@ LOCKS = frozenset({"lock", "up.lock"})
 LOGS = ("events.jsonl", "machines.json", "moves-*.json")
 """Files that commands create that only read a cluster."""
 EVIDENCE = (
-    "twin.json", "pki/ca.crt", "control-plane/*.json", "machines/*/machine.json", "pulumi/passphrase", "pulumi/state/.pulumi", "registry/rules",
+    "twin.json", "pki/ca.crt", "control-plane/*.json", "machines/*/machine.json",
+    "pulumi/passphrase", "pulumi/state/.pulumi", "registry/rules",
     "cloud/account-*.json", "cloud/pools.json", "cloud/market.json", "cloud/faults*.json",
     "cloud/capacity-limits.json", "cloud/quotas.json",
 )  # fmt: skip

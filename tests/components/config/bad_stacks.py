@@ -1922,7 +1922,7 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (EKS, {"registry.kind": "ecr", "registry.name": "team/everstep"}),
     (EKS, {"job.image": "ghcr.io/everstep/trainer@sha256:" + "0" * 64}),
     (EKS, {"platform.quota.pods": 9, "platform.quota.gpus": 3}),
-    (ON_PLATFORM, {"job.maxReplicas": 400}),
+    (ON_PLATFORM, {"job.maxReplicas": 300}),
     (EKS, {"job.resources.memory": "15Gi", "job.resources.cpu": "3"}),
     (EKS, {"cost.prices": {"g5.xlarge": {"onDemand": 1, "spot": 1}, "g6.xlarge": {"onDemand": 1}}}),
     (AKS, {"cluster.network.cidr": "172.16.0.0/13"}),
