@@ -140,7 +140,9 @@ def _remove_surplus(destination: Path, state: StagingState) -> None:
         if entry is not None:
             continue
         path = destination / record.name
-        path.unlink(missing_ok=True)
+        # A run that was interrupted may have put a folder there, or a file where its folder was.
+        with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            path.unlink()
         for folder in path.relative_to(destination).parents[:-1]:
             with suppress(OSError):  # it is not empty, or was removed before
                 (destination / folder).rmdir()

@@ -33,7 +33,7 @@ def main() -> None:
         int(os.environ.get("LOCAL_RANK", "0")),
         int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
     )
-    device, accounting = elastic.choose_device(), TimeAccount()
+    device, accounting = elastic.choose_device(), TimeAccount.of_process()
     group = attach_sharded(device, accounting, parts) if parts > 1 else None
     torch.manual_seed(0)
     model = nn.Sequential(*(block() for _ in range(BLOCKS))).to(device)

@@ -103,7 +103,7 @@ def main() -> None:
         int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
     )
     device = elastic.choose_device()
-    accounting = TimeAccount()
+    accounting = TimeAccount.of_process()
     group = attach_sharded(device, accounting, parts) if parts > 1 else None
     sum_in_node = group.sum_in_node if group else lambda _: None
     torch.manual_seed(0)

@@ -18,6 +18,8 @@ TEXT = (
 )
 LOCKS = frozenset({"lock", "up.lock"})
 """Files that commands create before they mark a folder."""
+VOLUME = "shared"
+"""Folder of the volume, in which a user may put data before the first `up`: it then becomes part of the twin."""
 LOGS = ("events.jsonl", "machines.json", "moves-*.json")
 """Files that commands create that only read a cluster."""
 EVIDENCE = (
@@ -42,33 +44,39 @@ def is_owned(folder: Path) -> bool:
         return False
 
 
-def has_foreign_files(folder: Path) -> bool:
-    """Return True for a folder with files that belong neither to a twin nor to a stack."""
+def has_foreign_files(folder: Path, *, may_have_data: bool = False) -> bool:
+    """Return True for a folder with files that belong neither to a twin nor to a stack.
+
+    Args:
+        folder: the folder.
+        may_have_data: True if the data of the volume may exist before the twin.
+    """
     if not folder.exists() or is_owned(folder):
         return False
-    return any(not _is_lock_or_log(path) for path in folder.iterdir())
+    others = (path for path in folder.iterdir() if not _is_lock_or_log(path))
+    return any(not (may_have_data and path.name == VOLUME) for path in others)
 
 
-def require_no_foreign_files(folder: Path) -> None:
-    """Check that a folder is missing, empty, or marked.
+def require_no_foreign_files(folder: Path, *, may_have_data: bool = False) -> None:
+    """Check that a folder is missing, empty, or marked; the arguments are as for `has_foreign_files`.
 
     Raises:
         TwinError: it has files that belong neither to a twin nor to a stack.
     """
-    if has_foreign_files(folder):
+    if has_foreign_files(folder, may_have_data=may_have_data):
         raise TwinError(
             f"{folder} is not the folder of a twin: it has files of another origin.",
             "They were not changed. Choose another state root or another name of the twin, or move the files.",
         )
 
 
-def claim(folder: Path) -> None:
-    """Create the folder of a twin or a stack, and mark it.
+def claim(folder: Path, *, may_have_data: bool = False) -> None:
+    """Create the folder of a twin or a stack, and mark it; the arguments are as for `has_foreign_files`.
 
     Raises:
         TwinError: it has files that belong neither to a twin nor to a stack.
     """
-    require_no_foreign_files(folder)
+    require_no_foreign_files(folder, may_have_data=may_have_data)
     if not (folder / MARKER).is_file():
         files.write(folder / MARKER, TEXT)
 

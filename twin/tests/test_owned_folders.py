@@ -69,6 +69,19 @@ def test_the_folder_of_a_twin_whose_first_start_was_interrupted_is_recognized(
     assert is_owned(folder) is owned
 
 
+def test_data_that_a_user_has_put_on_the_volume_become_part_of_the_twin_with_up_only(
+    tmp_path: Path,
+) -> None:
+    folder = create(tmp_path / "default", "shared/data/photo.jpg")
+
+    with pytest.raises(TwinError, match="files of another origin"):
+        remove(folder)
+    assert (folder / "shared/data/photo.jpg").exists()
+
+    claim(folder, may_have_data=True)
+    assert is_owned(folder)
+
+
 def test_the_empty_folder_of_a_preview_can_be_claimed(tmp_path: Path) -> None:
     folder = create(tmp_path / "eks-dev", "machines.json")
     (folder / "pulumi").mkdir()

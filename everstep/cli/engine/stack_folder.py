@@ -39,33 +39,37 @@ def locked_stack(
     Raises:
         EverstepError: the folder has files of the user, another project has the stack, or another process the lock.
     """
-    require_own_folder(workspace)
+    require_own_folder(workspace, may_have_data=record_project)
     require_own_project(workspace)
     with exclusive_lock(workspace.lock, command, fix):
-        claim(workspace)
+        claim(workspace, may_have_data=record_project)
         require_own_project(workspace)
         if record_project:
             _record(workspace)
         yield
 
 
-def claim(workspace: Workspace) -> None:
+def claim(workspace: Workspace, *, may_have_data: bool = False) -> None:
     """Create the folder of the stack's state and mark it as Everstep's.
 
-    Raises:
-        EverstepError: it has files of the user.
-    """
-    require_own_folder(workspace)
-    claim_folder(workspace.home)
-
-
-def require_own_folder(workspace: Workspace) -> None:
-    """Check that the folder of the stack's state is missing, empty or Everstep's.
+    Args:
+        workspace: the stack.
+        may_have_data: True if the data of the twin's volume may exist before the stack.
 
     Raises:
         EverstepError: it has files of the user.
     """
-    if has_foreign_files(workspace.home):
+    require_own_folder(workspace, may_have_data=may_have_data)
+    claim_folder(workspace.home, may_have_data=may_have_data)
+
+
+def require_own_folder(workspace: Workspace, *, may_have_data: bool = False) -> None:
+    """Check that the folder of the stack's state is missing, empty or Everstep's; the arguments are as for `claim`.
+
+    Raises:
+        EverstepError: it has files of the user.
+    """
+    if has_foreign_files(workspace.home, may_have_data=may_have_data):
         raise EverstepError(
             f"{workspace.home} has files that are not Everstep's, so it cannot hold the state of a stack",
             "Nothing was changed. Set EVERSTEP_STATE to a folder that only Everstep uses, or move these files.",

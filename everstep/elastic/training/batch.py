@@ -160,9 +160,14 @@ class Batch:
         self.loss = loss
         return True
 
+    @property
+    def is_open(self) -> bool:
+        """True until `step`, or until the group is gone."""
+        return not self._stepped and not self._is_over
+
     def close(self) -> None:
         """Raise an EverstepError if the loop continued without `step`."""
-        if not self._stepped and not self._is_over:
+        if self.is_open:
             raise self._misuse("the loop continued without step()")
 
     def __enter__(self) -> Self:

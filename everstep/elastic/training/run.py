@@ -142,6 +142,7 @@ class Run:
         self._warms_up = warm_up and isinstance(worker.group, LiveGroup) and has_whole_model
         self._iterating = False
         self._interrupts: list[RemovableHandle] = []
+        self._batch: Batch | None = None  # the newest one
 
     def _new_session(
         self,
@@ -297,7 +298,8 @@ class Run:
                 yield from self._batches()
             is_complete = True
         finally:  # a `break` ends this generator, too
-            self._remove_hooks()
+            if not (self._batch and self._batch.is_open):  # as after `next(iter(run))`
+                self._remove_hooks()
             session.worker.group.report_loop_end(is_complete=is_complete)
 
     def _batches(self) -> Iterator[Batch]:
@@ -309,6 +311,7 @@ class Run:
         if not any(map(is_sharded, session.state.model.parameters())):  # FSDP cannot be interrupted
             self._interrupts = make_interruptible(session.state.model, self._check)
         while (batch := self._next_batch()) is not None:
+            self._batch = batch
             yield batch
             batch.close()
             if not self._ends_epoch():  # the callbacks may change what a checkpoint contains

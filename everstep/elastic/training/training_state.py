@@ -406,8 +406,14 @@ def plain_name(name: str) -> str:
 def _check_state_dict(model: nn.Module) -> None:
     """Refuse a model whose `state_dict` returns copies: the values that they receive never reach the model."""
     tensors = {name: local_tensor(tensor) for name, tensor in model.state_dict().items()}
+    # A layer may add constants, such as the format of quantized weights: each worker's program creates its own.
+    own_names = {
+        name
+        for named in (model.named_parameters, model.named_buffers)
+        for name, _ in named(remove_duplicate=False)
+    }
     for name, tensor in model.state_dict().items():
-        if local_tensor(tensor).data_ptr() != tensors[name].data_ptr():
+        if name in own_names and local_tensor(tensor).data_ptr() != tensors[name].data_ptr():
             raise EverstepError(
                 f"the state_dict of the model returns a copy of {name}, and a joiner would receive only the copy",
                 "Remove the hook or the method that copies it, or pass an object with this state in states.",

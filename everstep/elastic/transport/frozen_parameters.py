@@ -2,7 +2,7 @@
 
 import torch
 
-from everstep.elastic.transport.local_tensors import local_tensor
+from everstep.elastic.transport.local_tensors import is_sharded
 from everstep.errors import EverstepError
 
 CHECKED_STEPS = 5
@@ -27,7 +27,8 @@ class FrozenParameters:
             (f"{prefix}.{name}".removeprefix("."), module._parameters, name)
             for prefix, module in model.named_modules()
             for name, parameter in module.named_parameters(recurse=False)
-            if not parameter.requires_grad
+            # FSDP replaces sharded parameters by whole ones for a while.
+            if not (parameter.requires_grad or is_sharded(parameter) or _is_normalized(module))
         ]
         self._steps = 0
         self._samples: list[torch.Tensor] = []
@@ -49,7 +50,7 @@ class FrozenParameters:
         """
         for slot, before in zip(self._slots, self._samples, strict=bool(self._samples)):
             after = self._sample(*slot)
-            if not torch.equal(before.nan_to_num(), after.nan_to_num()):
+            if not torch.equal(before, after):
                 raise EverstepError(
                     f"the forward pass changes the parameter {slot[0]!r}, which has no gradient: its values would "
                     "differ between workers",
@@ -59,9 +60,17 @@ class FrozenParameters:
     def _sample(
         self, _name: str, parameters: dict[str, torch.nn.Parameter | None], key: str
     ) -> torch.Tensor:
-        """Return a copy of some elements; the pass may also replace the Parameter."""
+        """Return the bytes of some elements: NaN equals itself; the pass may also replace the Parameter."""
         parameter = parameters.get(key)
         if parameter is None:
-            return torch.empty(0)
-        elements = local_tensor(parameter.detach()).flatten()
-        return elements[:: max(1, len(elements) // SAMPLED_ELEMENTS)].clone()
+            return torch.empty(0, dtype=torch.uint8)
+        elements = parameter.detach().flatten()
+        return elements[:: max(1, len(elements) // SAMPLED_ELEMENTS)].clone().view(torch.uint8)
+
+
+def _is_normalized(module: torch.nn.Module) -> bool:
+    """Return True for a table whose rows a forward pass normalizes, equally on each worker that uses them."""
+    return (
+        isinstance(module, torch.nn.Embedding | torch.nn.EmbeddingBag)
+        and module.max_norm is not None
+    )

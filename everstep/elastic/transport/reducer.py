@@ -234,8 +234,8 @@ class GradientReducer:
         parts = list(self._buffers.averaged)
         for index in self._wide_indices:
             saved, current = self._buffers.saved_averaged[index], parts[index]
-            change = torch.where(current == saved, 0.0, current - saved)  # infinite values stay
-            parts[index] = change.to(self._dtype)
+            # From an infinite value there is no finite change: the value itself is averaged.
+            parts[index] = (current - _finite_or_zero(saved)).to(self._dtype)
         return parts
 
     def roll_back(self) -> bool:
@@ -287,7 +287,7 @@ class GradientReducer:
         copy_all(self._buffers.averaged, self._statistics)
         for index in self._wide_indices:
             saved, change = self._buffers.saved_averaged[index], self._statistics[index]
-            self._buffers.averaged[index].copy_(saved + change)
+            self._buffers.averaged[index].copy_(_finite_or_zero(saved) + change)
         if counters := self._buffers.counters:  # one batch per step, regardless of its division
             torch._foreach_add_(
                 counters, [round(increment) for increment in self._summed_increments.tolist()]
@@ -401,6 +401,10 @@ class GradientReducer:
         for wait in self._waits:
             wait()
         self._begin = None
+
+
+def _finite_or_zero(values: torch.Tensor) -> torch.Tensor:
+    return torch.where(values.isfinite(), values, 0.0)
 
 
 def _sum_type(parameters: Sequence[torch.Tensor]) -> torch.dtype:

@@ -311,3 +311,35 @@ def test_files_that_the_source_no_longer_has_are_removed_only_on_request(
     assert (destination / "gone").exists() is not removes, "no empty folder, which may be a class"
     assert (destination / "own").exists()
     assert not missing_files(source, destination)
+
+
+def write_files(folder: Path, *names: str) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+
+
+@pytest.mark.parametrize("becomes_folder", [True, False])
+def test_an_interrupted_run_may_have_put_a_folder_where_a_file_was(
+    tmp_path: Path, becomes_folder: bool
+) -> None:
+    source, destination = tmp_path / "source", tmp_path / "data"
+    file, files = ("train", "a"), tuple(f"train/{n}" for n in range(20))
+    before, after = (file, files) if becomes_folder else (files, file)
+    write_files(source, *before)
+    stage(FolderSource(source), destination, Options(removes=True), Observer())
+    write_files(source, *after)
+
+    def interrupt(entry: Entry) -> None:
+        if entry.name == max(after):
+            raise KeyboardInterrupt
+
+    interrupted = RecordingSource(source, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        stage(interrupted, destination, Options(removes=True, workers=1), Observer())
+    assert (destination / "train").is_dir() is becomes_folder
+
+    stage(FolderSource(source), destination, Options(removes=True), Observer())
+
+    assert sorted(files_of(destination)) == sorted(after)

@@ -48,7 +48,7 @@ def check(layout: Layout, machines: Sequence[MachineSpec]) -> None:
         TwinError: the host lacks a requirement, the folder has files of another origin, or a machine is invalid.
     """
     require_host_support()
-    owned_folders.require_no_foreign_files(layout.state)
+    owned_folders.require_no_foreign_files(layout.state, may_have_data=True)
     records.check_machines(layout, machines)
 
 
@@ -182,7 +182,7 @@ def _ended_error(machine: Machine) -> TwinError:
 
 def prepare_folder(layout: Layout) -> None:
     """Create the twin's folders; every user of every pod can write to the shared one, as to a network share."""
-    owned_folders.claim(layout.state)
+    owned_folders.claim(layout.state, may_have_data=True)
     layout.shared.mkdir(exist_ok=True)
     layout.shared.chmod(0o1777)
     layout.events.touch()

@@ -92,7 +92,7 @@ class Twin:
         """
         bring_up.check(self.layout, machines)
         with self._exclusive("up", progress), api_errors():
-            owned_folders.claim(self.layout.state)
+            owned_folders.claim(self.layout.state, may_have_data=True)
             if self.options:
                 self.options.save(self.layout)
             bring_up.bring_up(

@@ -994,3 +994,32 @@ def test_a_score_without_one_real_value_for_each_sample_is_refused(
 
     with pytest.raises(EverstepError, match="'loss' is not a tensor with one real value for each"):
         train(run, model)
+
+
+class QuantizedLayer(nn.Linear):
+    """A frozen layer whose `state_dict` has a constant that it builds on each call, as those of bitsandbytes do."""
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)  # type: ignore[no-untyped-call]
+        destination[f"{prefix}weight.format"] = torch.tensor(1)
+
+
+def test_a_layer_may_add_constants_to_the_state_dict() -> None:
+    base = QuantizedLayer(6, 6).requires_grad_(False)
+    model = network(base)
+    run = start_run(
+        model, torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    )
+
+    assert len(train(run, model)) == run.total_steps
+
+
+def test_a_batch_is_complete_although_its_iterator_is_dropped() -> None:
+    model = network()
+    run = start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    batch = next(iter(run))
+
+    for x, y in batch.microbatches():
+        batch.backward(nn.functional.cross_entropy(model(x), y))
+
+    assert batch.step()

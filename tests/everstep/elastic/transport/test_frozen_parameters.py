@@ -90,8 +90,30 @@ def test_a_frozen_parameter_may_change_between_two_steps(
     take(net)
 
 
-def test_a_frozen_parameter_with_nan_counts_as_unchanged() -> None:
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.bool, torch.complex64]
+)
+def test_a_frozen_parameter_of_any_type_counts_as_unchanged(dtype: torch.dtype) -> None:
     net = MomentumEncoder(None)
-    net.key.weight[0, 0] = torch.nan
+    values = torch.tensor([1.0, torch.nan]).to(dtype)
+    net.table = nn.Parameter(values, requires_grad=False)
+
+    take_steps(net)
+
+
+def test_a_forward_pass_may_normalize_the_rows_of_a_frozen_table() -> None:
+    # The result does not depend on which rows a worker has normalized before.
+    net = MomentumEncoder(None)
+    net.key = nn.Embedding.from_pretrained(torch.full((4, 2), 3.0), max_norm=1.0)  # type: ignore[assignment]
+    net.forward = lambda x: net.query(x).sum() + net.key(torch.tensor([1])).sum()  # type: ignore[method-assign]
+
+    take_steps(net)
+
+    assert net.key.weight[1].norm().item() == pytest.approx(1.0)
+
+
+def test_a_frozen_shard_is_not_checked_since_fsdp_replaces_it_by_the_whole_parameter() -> None:
+    net = MomentumEncoder(UPDATES["the elements"])
+    net.key.weight.to_local = lambda: net.key.weight  # type: ignore[attr-defined] # as a DTensor
 
     take_steps(net)

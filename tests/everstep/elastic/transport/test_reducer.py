@@ -540,15 +540,18 @@ class DoubleBuffers(nn.Module):
     """A float32 model with float64 buffers: two constants, and the number of samples seen so far."""
 
     seen: torch.Tensor
+    lowest: torch.Tensor
 
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(2, 2)
+        self.register_buffer("lowest", torch.tensor(torch.inf, dtype=torch.float64))
         self.register_buffer("constant", torch.tensor([0.1, -torch.inf], dtype=torch.float64))
         self.register_buffer("seen", torch.tensor(2.0**24 + 1, dtype=torch.float64))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.seen += len(x)
+        self.lowest.copy_(torch.minimum(self.lowest, x.min()))
         result: torch.Tensor = self.layer(x)
         return result
 
@@ -567,6 +570,7 @@ def test_float64_buffers_of_a_float32_model_keep_all_digits(single: bool) -> Non
 
     assert dict(net.named_buffers())["constant"].tolist() == [0.1, -torch.inf]
     assert net.seen.item() == 2**24 + 1 + 3 * 4
+    assert net.lowest.item() == 1.0, "it begins at infinity"
 
 
 def test_buffers_that_are_not_statistics_keep_their_values_in_exact_mode() -> None:
