@@ -997,10 +997,10 @@ def test_a_score_without_one_real_value_for_each_sample_is_refused(
 
 
 class QuantizedLayer(nn.Linear):
-    """A frozen layer whose `state_dict` has a constant that it builds on each call, as those of bitsandbytes do."""
+    """A frozen layer whose `state_dict` has a constant that it builds on each call, as bitsandbytes has."""
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)  # type: ignore[no-untyped-call]
+        super()._save_to_state_dict(destination, prefix, keep_vars)
         destination[f"{prefix}weight.format"] = torch.tensor(1)
 
 

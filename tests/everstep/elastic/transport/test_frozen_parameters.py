@@ -104,7 +104,7 @@ def test_a_frozen_parameter_of_any_type_counts_as_unchanged(dtype: torch.dtype) 
 def test_a_forward_pass_may_normalize_the_rows_of_a_frozen_table() -> None:
     # The result does not depend on which rows a worker has normalized before.
     net = MomentumEncoder(None)
-    net.key = nn.Embedding.from_pretrained(torch.full((4, 2), 3.0), max_norm=1.0)  # type: ignore[assignment]
+    net.key = nn.Embedding.from_pretrained(torch.full((4, 2), 3.0), max_norm=1.0)  # type: ignore[no-untyped-call]
     net.forward = lambda x: net.query(x).sum() + net.key(torch.tensor([1])).sum()  # type: ignore[method-assign]
 
     take_steps(net)
