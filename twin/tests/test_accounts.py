@@ -40,7 +40,9 @@ def test_machines_and_messages_name_the_same_subscription() -> None:
 def test_the_cluster_its_pools_and_their_machines_name_one_resource_group(
     declared_group: str,
 ) -> None:
-    cluster = azure_cases.cluster(resourceGroupName="g", nodeResourceGroup=declared_group or None)
+    cluster = azure_cases.cluster(
+        resourceGroupName="g", nodeResourceGroup=declared_group or None, dnsPrefix="c"
+    )
     request = ResourceRequest(
         inputs=cluster.inputs,
         config=ProviderConfig(cloud="azure-native", region="eastus"),

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from everstep.cli.commands.confirmation import confirm_change
 from everstep.cli.commands.options import DEFAULT_STACK, OnTwin, Stack, Yes
+from everstep.cli.confirmation import confirm_change
 from everstep.cli.console import can_ask, messages, progress, say, warn
 from everstep.cli.engine.context import StackContext, open_stack_to_destroy
 from everstep.cli.engine.lifecycle import describe_run, take_down

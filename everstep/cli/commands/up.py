@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from everstep.cli.commands.confirmation import confirm_change
 from everstep.cli.commands.follow import follow_to_end
 from everstep.cli.commands.options import DEFAULT_STACK, OnTwin, PolicyPacks, Stack, Yes
+from everstep.cli.confirmation import confirm_change
 from everstep.cli.console import progress, results, say
 from everstep.cli.engine import cloud_twin, partial_update
 from everstep.cli.engine.context import StackContext, open_stack_to_deploy

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,6 +34,20 @@ app.build_app = command
 sys.argv = ["everstep", "scale"]
 main.main()
 """
+
+
+@pytest.fixture(autouse=True)
+def default_handlers() -> Iterator[None]:
+    """Handle signals as in a terminal, also if the tests run in the background, which ignores some of them."""
+    handlers = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
+    former = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    yield
+    for number, handler in former.items():
+        signal.signal(number, handler)
 
 
 def start(folder: Path, *prefix: str) -> "subprocess.Popen[str]":

