@@ -39,12 +39,11 @@ main.main()
 @pytest.fixture(autouse=True)
 def default_handlers() -> Iterator[None]:
     """Handle signals as in a terminal, also if the tests run in the background, which ignores some of them."""
-    handlers = {
-        signal.SIGINT: signal.default_int_handler,
-        signal.SIGTERM: signal.SIG_DFL,
-        signal.SIGHUP: signal.SIG_DFL,
+    former = {
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, signal.SIG_DFL),
+        signal.SIGHUP: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     }
-    former = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     yield
     for number, handler in former.items():
         signal.signal(number, handler)
