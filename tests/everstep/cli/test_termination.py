@@ -38,7 +38,7 @@ main.main()
 
 @pytest.fixture(autouse=True)
 def default_handlers() -> Iterator[None]:
-    """Handle signals as in a terminal, also if the tests run in the background, which ignores some of them."""
+    """Handle signals as in a terminal: a process in the background ignores some of them."""
     former = {
         signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
         signal.SIGTERM: signal.signal(signal.SIGTERM, signal.SIG_DFL),
