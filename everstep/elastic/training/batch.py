@@ -146,7 +146,7 @@ class Batch:
         """
         if self._stepped:
             raise self._misuse("step() was called twice")
-        self._stepped = True
+        self._stepped, self._session.has_open_batch = True, False
         if self._is_over:
             return False
         if not self._computed:
@@ -160,14 +160,9 @@ class Batch:
         self.loss = loss
         return True
 
-    @property
-    def is_open(self) -> bool:
-        """True until `step`, or until the group is gone."""
-        return not self._stepped and not self._is_over
-
     def close(self) -> None:
         """Raise an EverstepError if the loop continued without `step`."""
-        if self.is_open:
+        if not self._stepped and not self._is_over:
             raise self._misuse("the loop continued without step()")
 
     def __enter__(self) -> Self:

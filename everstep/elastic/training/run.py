@@ -142,7 +142,6 @@ class Run:
         self._warms_up = warm_up and isinstance(worker.group, LiveGroup) and has_whole_model
         self._iterating = False
         self._interrupts: list[RemovableHandle] = []
-        self._batch: Batch | None = None  # the newest one
 
     def _new_session(
         self,
@@ -298,7 +297,7 @@ class Run:
                 yield from self._batches()
             is_complete = True
         finally:  # a `break` ends this generator, too
-            if not (self._batch and self._batch.is_open):  # as after `next(iter(run))`
+            if not session.has_open_batch:  # unlike after `next(iter(run))`
                 self._remove_hooks()
             session.worker.group.report_loop_end(is_complete=is_complete)
 
@@ -311,7 +310,7 @@ class Run:
         if not any(map(is_sharded, session.state.model.parameters())):  # FSDP cannot be interrupted
             self._interrupts = make_interruptible(session.state.model, self._check)
         while (batch := self._next_batch()) is not None:
-            self._batch = batch
+            session.has_open_batch = True
             yield batch
             batch.close()
             if not self._ends_epoch():  # the callbacks may change what a checkpoint contains

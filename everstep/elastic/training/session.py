@@ -81,6 +81,7 @@ class Session:
         step_callbacks: callbacks after each applied step.
         attached: whether this worker is in a group; a process without peers is a group of one.
         interruptible: whether the hooks on the model's layers may end a forward or backward pass early.
+        has_open_batch: whether the loop has got a batch whose `step` it has not called.
     """
 
     options: RunOptions
@@ -98,6 +99,7 @@ class Session:
     step_callbacks: list[Callable[[], object]] = field(default_factory=list)
     attached: bool = False
     interruptible: bool = False
+    has_open_batch: bool = False
     _has_entered: bool = False
     _has_loss: bool = False
     _is_save_due: bool = False  # as agreed with the last step
