@@ -11,10 +11,9 @@ A pod of a Job, and a worker, need no guard: it fails, and is replaced by a new 
 from dataclasses import dataclass
 
 import pulumi
-from pulumi_kubernetes import admissionregistration as admission
 
 from components.component import Component
-from components.platform.admission import declare_policy
+from components.platform.account_policy import AccountPolicy, declare_policy
 
 VARIABLE = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
 """Variable by which the AWS SDKs find the agent. Source: "How EKS Pod Identity works", AWS, 2026-11-29."""
@@ -46,32 +45,20 @@ class CredentialsGuard(Component):
         self, name: str, args: CredentialsGuardArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("cluster:CredentialsGuard", name, opts)
-        self.binding = declare_policy(self, f"everstep-{args.account}-credentials", _spec(args))
+        self.binding = declare_policy(self, _policy(args))
         self.register_outputs({})
 
 
-def _spec(args: CredentialsGuardArgs) -> admission.v1.ValidatingAdmissionPolicySpecArgs:
-    """Return the spec of the policy: the new pods of the ServiceAccount, and the variable that they need."""
-    new_pods = admission.v1.NamedRuleWithOperationsArgs(
-        api_groups=[""], api_versions=["v1"], resources=["pods"], operations=["CREATE"]
-    )
-    uses_account = (
-        f'request.namespace == "{args.namespace}" '
-        f'&& object.spec.?serviceAccountName.orValue("") == "{args.account}"'
-    )
+def _policy(args: CredentialsGuardArgs) -> AccountPolicy:
     has_credentials = (
         "object.spec.containers.all(container, "
         f'container.?env.orValue([]).exists(variable, variable.name == "{VARIABLE}"))'
     )
-    message = (
-        f"EKS has not injected the credentials of the service account {args.account} yet, because its pod identity "
-        "association is not effective; the pod is created again in some seconds"
-    )
-    return admission.v1.ValidatingAdmissionPolicySpecArgs(
-        failure_policy="Fail",
-        match_constraints=admission.v1.MatchResourcesArgs(resource_rules=[new_pods]),
-        match_conditions=[
-            admission.v1.MatchConditionArgs(name="uses-the-account", expression=uses_account)
-        ],
-        validations=[admission.v1.ValidationArgs(expression=has_credentials, message=message)],
+    return AccountPolicy(
+        name=f"everstep-{args.account}-credentials",
+        namespace=args.namespace,
+        account=args.account,
+        conditions=[has_credentials],
+        message=f"EKS has not injected the credentials of the service account {args.account} yet, because its pod "
+        "identity association is not effective; the pod is created again in some seconds",
     )

@@ -18,16 +18,16 @@ Machine = aws.InstanceType | azure.VmSize
 
 def idle_gpus_warning(cluster: EksConfig | AksConfig, gpus_per_worker: int) -> list[str]:
     """Return a warning if workers use fewer GPUs than their nodes have: workers do not share nodes."""
-    idle = {
-        machine.name: machine.gpus
-        for machine in _machines(cluster)
-        if machine.gpus > gpus_per_worker
-    }
-    return [
-        f"everstep:job.gpusPerWorker: a worker uses {amount(gpus_per_worker, 'GPU')} of the {gpus} of its node, "
-        f"{name}; the others are billed and idle, since workers do not share nodes. Set it to {gpus}."
-        for name, gpus in list(idle.items())[:1]
-    ]
+    idle = (machine for machine in _machines(cluster) if machine.gpus > gpus_per_worker)
+    machine = next(idle, None)
+    if machine is None:
+        return []
+    warning = (
+        f"everstep:job.gpusPerWorker: a worker uses {amount(gpus_per_worker, 'GPU')} of the {machine.gpus} of its "
+        f"node, {machine.name}; the others are billed and idle, since workers do not share nodes. Set it to "
+        f"{machine.gpus}."
+    )
+    return [warning]
 
 
 def _worker_fits(resources: WorkerResources, cluster: EksConfig | AksConfig) -> list[ConfigFault]:
@@ -37,15 +37,13 @@ def _worker_fits(resources: WorkerResources, cluster: EksConfig | AksConfig) -> 
         return []
     cores = min(machines, key=lambda machine: machine.vcpus)
     memory = min(machines, key=lambda machine: machine.memory_mib)
-    faults = []
+    faults, fix = [], "lower it, or choose larger machines"
     if quantity_value(resources.cpu) >= cores.vcpus:
         rule = f"does not fit on a node: {cores.name} has {amount(cores.vcpus, 'vCPU')}, not all of them for pods"
-        fix = "lower it, or choose larger machines"
         faults.append(ConfigFault("job.resources.cpu", resources.cpu, rule, fix))
     gib = memory.memory_mib / 1024
     if quantity_value(resources.memory) >= memory.memory_mib * 2**20:
         rule = f"does not fit on a node: {memory.name} has {gib:g} GiB, not all of it for pods"
-        fix = "lower it, or choose larger machines"
         faults.append(ConfigFault("job.resources.memory", resources.memory, rule, fix))
     return faults
 

@@ -10,11 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
-from pulumi_kubernetes import admissionregistration as admission
-from pulumi_kubernetes import meta
 
 from components.component import Component
-from components.platform.pods import PART_OF
+from components.platform.account_policy import AccountPolicy, declare_policy
 from everstep.catalog.names import POD_NAME_VARIABLE
 
 VARIABLES = (POD_NAME_VARIABLE, "POD_NAMESPACE")
@@ -54,66 +52,22 @@ class ServiceAccountGuard(Component):
         self, name: str, args: ServiceAccountGuardArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("platform:ServiceAccountGuard", name, opts)
-        declare_policy(self, f"everstep-{args.account}-account", _spec(args))
+        declare_policy(self, _policy(args))
         self.register_outputs({})
 
 
-def declare_policy(
-    parent: Component, policy: str, spec: admission.v1.ValidatingAdmissionPolicySpecArgs
-) -> admission.v1.ValidatingAdmissionPolicyBinding:
-    """Declare an admission policy that refuses requests, and return its binding, which makes it effective.
-
-    Args:
-        parent: component of the two resources.
-        policy: name of both objects in the cluster.
-        spec: the requests and the conditions on them.
-    """
-    metadata = meta.v1.ObjectMetaArgs(name=policy, labels=PART_OF)
-    admission_policy = admission.v1.ValidatingAdmissionPolicy(
-        f"{parent.name}-policy",
-        metadata=metadata,
-        spec=spec,
-        opts=parent.child(delete_before_replace=True),
-    )
-    return admission.v1.ValidatingAdmissionPolicyBinding(
-        f"{parent.name}-binding",
-        metadata=metadata,
-        spec=admission.v1.ValidatingAdmissionPolicyBindingSpecArgs(
-            policy_name=policy, validation_actions=["Deny"]
-        ),
-        opts=parent.child(depends_on=[admission_policy], delete_before_replace=True),
-    )
-
-
-def _spec(args: ServiceAccountGuardArgs) -> admission.v1.ValidatingAdmissionPolicySpecArgs:
-    """Return the spec of the policy: the pods that it matches and the conditions on them."""
-    pods = admission.v1.NamedRuleWithOperationsArgs(
-        api_groups=[""],
-        api_versions=["v1"],
-        resources=["pods", "pods/ephemeralcontainers"],
-        operations=["CREATE", "UPDATE"],
-    )
-    uses_account = pulumi.Output.concat(
-        'request.namespace == "',
-        args.namespace,
-        f'" && object.spec.?serviceAccountName.orValue("") == "{args.account}"',
-    )
+def _policy(args: ServiceAccountGuardArgs) -> AccountPolicy:
     # A JSON list is also a list in CEL.
     command = pulumi.Output.all(*args.command).apply(json.dumps)
-    message = (
-        f"the service account {args.account} is reserved: only its own pod may use it, with its image, "
-        "its command and no other container, volume, hook or variable"
-    )
-    return admission.v1.ValidatingAdmissionPolicySpecArgs(
-        failure_policy="Fail",
-        match_constraints=admission.v1.MatchResourcesArgs(resource_rules=[pods]),
-        match_conditions=[
-            admission.v1.MatchConditionArgs(name="uses-the-account", expression=uses_account)
-        ],
-        validations=[
-            admission.v1.ValidationArgs(expression=expression, message=message)
-            for expression in _expressions(args.image, command)
-        ],
+    return AccountPolicy(
+        name=f"everstep-{args.account}-account",
+        namespace=args.namespace,
+        account=args.account,
+        resources=("pods", "pods/ephemeralcontainers"),
+        operations=("CREATE", "UPDATE"),
+        conditions=_expressions(args.image, command),
+        message=f"the service account {args.account} is reserved: only its own pod may use it, with its image, "
+        "its command and no other container, volume, hook or variable",
     )
 
 

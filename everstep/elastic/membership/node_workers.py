@@ -38,9 +38,8 @@ EXITED_PEER_SECONDS = 30.0
 """Time for which a worker waits beside a worker that has ended its program: the outcome of the run may still arrive."""
 OUTCOME_SECONDS = 30.0
 """Time for which the end of a worker's process waits for the outcome, which another node may announce."""
-LAST_MESSAGES_SECONDS = (
-    2.0  # time to read a worker's last messages; its child processes may keep the connection open
-)
+LAST_MESSAGES_SECONDS = 2.0
+"""Time to read a worker's last messages; its child processes may keep the connection open."""
 LEAVE_TIMEOUT_SECONDS = 15.0  # time from `stop` until a worker that is still in the group is killed
 
 

@@ -98,9 +98,8 @@ class OptimizerState:
         self._slots: list[_Slot] = []
         self._templates: dict[str, _Template] = {}
         self._placeholders: Tensors = {}
-        encode(
-            self._values(), PATH, {}
-        )  # a value that cannot be saved cannot be copied for the trial step either
+        # A value that cannot be saved cannot be copied for the trial step either.
+        encode(self._values(), PATH, {})
         is_complete = all(optimizer.state.get(p) for p in self._parameters if p.requires_grad)
         with nullcontext() if is_complete else _trial_step(optimizer, self._parameters):
             self._find_tensors()

@@ -6,7 +6,7 @@ creates it has returned. A twin does it with an admission policy per association
 """
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,7 @@ class PodIdentityInjector:
 
     api: KubernetesClient
     store: PodIdentityStore
-    _injected: set[PodIdentity] | None = field(default=None)
+    _injected: set[PodIdentity] | None = None
 
     def sync(self) -> None:
         """Create missing policies and delete the policies of deleted associations.

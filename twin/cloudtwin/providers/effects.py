@@ -3,7 +3,7 @@
 The operations determine the contents of the account; this module creates the machines that follow from them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -118,21 +118,20 @@ class Effects:
         self, identity: tuple[str, str], resources: Sequence[Resource]
     ) -> None:
         """Remove an identity, unless a resource other than these declares it, as for another cluster of the twin."""
-        keys = {(resource.token, resource.id) for resource in resources}
-        others = (
-            other for other in self.account.read().all() if (other.token, other.id) not in keys
-        )
-        if identity not in map(self._pod_identity, others):
+        if identity not in map(self._pod_identity, self._others(resources)):
             self.machines.set_pod_identity(*identity, enabled=False)
 
     def _remove_driver(self, driver: str, resources: Sequence[Resource]) -> None:
         """Remove a driver, unless a resource other than these enables it: the clusters of a twin share its machines."""
-        keys = {(resource.token, resource.id) for resource in resources}
-        others = (
-            other for other in self.account.read().all() if (other.token, other.id) not in keys
-        )
-        if not any(self._drivers(other).get(driver) for other in others):
+        if not any(self._drivers(other).get(driver) for other in self._others(resources)):
             self.machines.set_driver(driver, enabled=False)
+
+    def _others(self, resources: Sequence[Resource]) -> Iterator[Resource]:
+        """Yield the account's resources other than these."""
+        keys = {(resource.token, resource.id) for resource in resources}
+        for other in self.account.read().all():
+            if (other.token, other.id) not in keys:
+                yield other
 
     def _pools(self, resource: Resource) -> Iterable["Pool"]:
         kind = self.types.get(resource.token)
